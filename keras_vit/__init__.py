@@ -1,0 +1,19 @@
+"""The Keras home of "An Image is Worth 16x16 Words" (arXiv 2010.11929): ViT, hybrid and ResNet (BiT).
+
+>>> import keras_vit
+>>> model = keras_vit.zoo.load("ViT-B/16")
+>>> logits = model(images)  # (n, 224, 224, 3) in [-1, 1] -> (n, 1000)
+
+Rooms are imported when they are first used: layers, models, zoo, export.
+"""
+
+from keras_vit import _lazy, _registration
+from keras_vit._version import __version__
+
+__all__ = ["__version__", "errors", "export", "layers", "models", "zoo"]
+
+__getattr__, __dir__ = _lazy.attributes(
+    __name__, {room: f"keras_vit.{room}" for room in ("errors", "export", "layers", "models", "zoo")}
+)
+
+_registration.register()

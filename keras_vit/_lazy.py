@@ -1,0 +1,18 @@
+"""Rooms and names that are imported when they are first used (PEP 562)."""
+
+import importlib
+
+
+def attributes(package, names):
+    """The module-level `__getattr__` and `__dir__` of `package`: `names` maps a public name to the module that has it.
+
+    A name that maps to its own module is that module.
+    """
+
+    def load(name):
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(names[name])
+        return module if names[name].endswith(f".{name}") else getattr(module, name)
+
+    return load, lambda: sorted(names)

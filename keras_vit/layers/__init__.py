@@ -1,0 +1,21 @@
+"""The layers of the paper: patches, tokens, attention, encoder block; standardized convolution, group norm, units."""
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
+from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
+from keras_vit.layers.encoder import MLP, EncoderBlock
+from keras_vit.layers.patches import ClassToken, PatchEmbedding, PositionEmbedding, TakeClassToken
+
+__all__ = [
+    "MLP",
+    "ClassToken",
+    "EncoderBlock",
+    "GroupNormalization",
+    "MultiHeadSelfAttention",
+    "PatchEmbedding",
+    "PositionEmbedding",
+    "PostActivationBottleneck",
+    "PreActivationBottleneck",
+    "StandardizedConv2D",
+    "TakeClassToken",
+]

@@ -1,0 +1,58 @@
+"""Multi-head self-attention (Appendix A)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MultiHeadSelfAttention(keras.layers.Layer):
+    """MSA of Eq. 5 to 8: (n, l, d) -> (n, l, d), with d / num_heads channels per head.
+
+    Args:
+        num_heads: number of heads; must divide d.
+        dropout_rate: dropout of the attention weights A, in [0, 1). 0 in every official configuration.
+
+    Call arguments:
+        return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
+
+    Raises:
+        ValueError: when num_heads does not divide d.
+
+    >>> MultiHeadSelfAttention(num_heads=4)(keras.ops.zeros((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.dropout_rate = dropout_rate
+
+    def build(self, input_shape):
+        d = input_shape[-1]
+        if d % self.num_heads:
+            raise ValueError(f"{self.name}: num_heads must divide the width. Received: {self.num_heads} and {d}.")
+        for name in ("query", "key", "value", "out"):
+            dense = keras.layers.Dense(d, dtype=self.dtype_policy, name=name)
+            dense.build(input_shape)
+            setattr(self, name, dense)
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+
+    def call(self, x, training=None, return_weights=False):
+        l, d = x.shape[1:]
+        scale = (d // self.num_heads) ** -0.5
+        q, k, v = (self.split_heads(y) for y in (self.query(x) * scale, self.key(x), self.value(x)))
+        a = ops.softmax(ops.matmul(q, ops.swapaxes(k, -1, -2)))  # (n, heads, l, l)
+        y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
+        y = self.out(ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, l, d)))
+        return (y, a) if return_weights else y
+
+    def split_heads(self, x):
+        l, d = x.shape[1:]
+        x = ops.reshape(x, (-1, l, self.num_heads, d // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))  # (n, heads, l, d / heads)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads, "dropout_rate": self.dropout_rate}

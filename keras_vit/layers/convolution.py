@@ -1,0 +1,135 @@
+"""Standardized convolution and group norm, BiT's replacement for batch norm (section 4.1; arXiv 1912.11370)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class StandardizedConv2D(keras.layers.Layer):
+    """Convolution without bias whose kernel is standardized per output channel (arXiv 1903.10520).
+
+    (n, h, w, c) -> (n, h', w', filters). The kernel in use is
+    (w - mean) / (sqrt(var + variance_epsilon) + std_epsilon), moments over height, width and input channels.
+
+    Args:
+        filters: output channels.
+        kernel_size: int, height and width of the kernel.
+        strides: int.
+        padding: "same" pads as TensorFlow does (more at the end), "fixed" pads (kernel_size - 1) // 2 on each side.
+        variance_epsilon: BiT's 1e-10.
+        std_epsilon: the hybrids' 1e-5 (with variance_epsilon 0).
+
+    >>> StandardizedConv2D(64, kernel_size=7, strides=2)(keras.ops.zeros((1, 224, 224, 3))).shape
+    (1, 112, 112, 64)
+    """
+
+    def __init__(
+        self, filters, kernel_size, strides=1, padding="fixed", variance_epsilon=1e-10, std_epsilon=0.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        if padding not in ("same", "fixed"):
+            raise ValueError(f"padding must be 'same' or 'fixed'. Received: padding={padding!r}.")
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self.padding = padding
+        self.variance_epsilon = variance_epsilon
+        self.std_epsilon = std_epsilon
+
+    def build(self, input_shape):
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal")
+
+    def standardized_kernel(self):
+        w = ops.cast(self.kernel, "float32")
+        w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
+        variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
+        return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
+
+    def call(self, x):
+        kernel = ops.cast(self.standardized_kernel(), x.dtype)
+        # At stride 1 the two paddings agree.
+        fixed = self.padding == "fixed" and self.strides > 1 and self.kernel_size > 1
+        if fixed:
+            p = (self.kernel_size - 1) // 2
+            x = ops.pad(x, ((0, 0), (p, p), (p, p), (0, 0)))
+        padding = "valid" if fixed else "same"
+        return ops.conv(x, kernel, strides=self.strides, padding=padding, data_format="channels_last")
+
+    def compute_output_shape(self, input_shape):
+        n, h, w, _ = input_shape
+        return n, self.output_length(h), self.output_length(w), self.filters
+
+    def output_length(self, length):
+        if length is None:
+            return None
+        if self.padding == "same":
+            return -(-length // self.strides)
+        return (length + 2 * ((self.kernel_size - 1) // 2) - self.kernel_size) // self.strides + 1
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "padding": self.padding,
+            "variance_epsilon": self.variance_epsilon,
+            "std_epsilon": self.std_epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class GroupNormalization(keras.layers.Layer):
+    """Normalizes each picture's channels in groups (arXiv 1803.08494), then scales and shifts each channel.
+
+    (n, h, w, c) -> (n, h, w, c). Written as one multiply-add over the picture: the moments of a group follow from its
+    channels' moments, so nothing large is reshaped and h and w may be unknown.
+
+    Args:
+        groups: number of groups; must divide c.
+        epsilon: added to the variance: BiT's 1e-5, the hybrids' 1e-6.
+        gamma_initializer: "ones", or "zeros" for the last norm of a hybrid's residual branch.
+
+    Raises:
+        ValueError: when groups does not divide c.
+
+    >>> GroupNormalization()(keras.ops.zeros((1, 56, 56, 64))).shape
+    (1, 56, 56, 64)
+    """
+
+    def __init__(self, groups=32, epsilon=1e-5, gamma_initializer="ones", **kwargs):
+        super().__init__(**kwargs)
+        self.groups = groups
+        self.epsilon = epsilon
+        self.gamma_initializer = keras.initializers.get(gamma_initializer)
+
+    def build(self, input_shape):
+        c = input_shape[-1]
+        if c % self.groups:
+            raise ValueError(f"{self.name}: groups must divide the channels. Received: {self.groups} and {c}.")
+        self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer)
+        self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros")
+
+    def call(self, x):
+        c = x.shape[-1]
+        grouped = (-1, self.groups, c // self.groups)
+        mean, variance = (ops.reshape(m, grouped) for m in ops.moments(ops.cast(x, "float32"), axes=(1, 2)))
+        group_mean = ops.mean(mean, axis=2, keepdims=True)  # (n, groups, 1)
+        # Law of total variance: mean of the channels' variances plus variance of their means.
+        group_variance = ops.mean(variance + ops.square(mean - group_mean), axis=2, keepdims=True)
+        scale = ops.rsqrt(group_variance + self.epsilon) * ops.reshape(self.gamma, grouped)
+        shift = ops.reshape(self.beta, grouped) - group_mean * scale
+        scale, shift = (ops.cast(ops.reshape(y, (-1, 1, 1, c)), x.dtype) for y in (scale, shift))
+        return x * scale + shift
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "groups": self.groups,
+            "epsilon": self.epsilon,
+            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
+        }

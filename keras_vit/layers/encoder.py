@@ -1,0 +1,126 @@
+"""The pre-norm Transformer encoder block (section 3.1, Eq. 2 and 3)."""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MLP(keras.layers.Layer):
+    """Dense, GELU, dropout, Dense, dropout: (n, l, d) -> (n, l, d).
+
+    Args:
+        mlp_dim: width of the hidden layer.
+        dropout_rate: dropout after each dense layer (Appendix B.1), in [0, 1).
+        gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
+
+    >>> MLP(mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def __init__(self, mlp_dim, dropout_rate=0.0, gelu_approximate=True, **kwargs):
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+        self.gelu_approximate = gelu_approximate
+
+    def build(self, input_shape):
+        d = input_shape[-1]
+        # vit_jax's initial biases.
+        normal = keras.initializers.RandomNormal(stddev=1e-6)
+        self.hidden = keras.layers.Dense(self.mlp_dim, bias_initializer=normal, dtype=self.dtype_policy, name="hidden")
+        self.hidden.build(input_shape)
+        normal = keras.initializers.RandomNormal(stddev=1e-6)
+        self.out = keras.layers.Dense(d, bias_initializer=normal, dtype=self.dtype_policy, name="out")
+        self.out.build((*input_shape[:-1], self.mlp_dim))
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+
+    def call(self, x, training=None):
+        x = ops.gelu(self.hidden(x), approximate=self.gelu_approximate)
+        x = self.out(self.dropout(x, training=training))
+        return self.dropout(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "mlp_dim": self.mlp_dim,
+            "dropout_rate": self.dropout_rate,
+            "gelu_approximate": self.gelu_approximate,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class EncoderBlock(keras.layers.Layer):
+    """z' = MSA(LN(z)) + z, then MLP(LN(z')) + z' (Eq. 2 and 3): (n, l, d) -> (n, l, d).
+
+    Args:
+        num_heads: attention heads; must divide d.
+        mlp_dim: width of the MLP's hidden layer.
+        dropout_rate: dropout after every dense layer but the q, k, v projections (Appendix B.1), in [0, 1).
+        attention_dropout_rate: dropout of the attention weights, in [0, 1).
+        gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
+        layer_norm_epsilon: added to the variance in both layer norms.
+
+    Call arguments:
+        return_weights: also return the attention weights, (n, num_heads, l, l).
+
+    >>> EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        mlp_dim,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        gelu_approximate=True,
+        layer_norm_epsilon=1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.gelu_approximate = gelu_approximate
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build(self, input_shape):
+        dtype = self.dtype_policy
+        self.attention_norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm"
+        )
+        self.attention = MultiHeadSelfAttention(
+            self.num_heads, self.attention_dropout_rate, dtype=dtype, name="attention"
+        )
+        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=dtype, name="dropout")
+        self.mlp_norm = keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
+        self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
+        for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
+            layer.build(input_shape)
+
+    def call(self, z, training=None, return_weights=False):
+        y = self.attention(self.attention_norm(z), training=training, return_weights=return_weights)
+        y, weights = y if return_weights else (y, None)
+        z = z + self.dropout(y, training=training)
+        z = z + self.mlp(self.mlp_norm(z), training=training)
+        return (z, weights) if return_weights else z
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "gelu_approximate": self.gelu_approximate,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }

@@ -1,0 +1,112 @@
+"""From pixels to tokens (section 3.1, Eq. 1)."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchEmbedding(keras.layers.Layer):
+    """Cuts a picture or feature map into patches and projects each to `hidden_size`: x_p E of Eq. 1.
+
+    (n, h, w, c) -> (n, h / patch height * w / patch width, hidden_size), patches in raster order. `kernel` has the
+    official layout (patch height, patch width, c, hidden_size).
+
+    Args:
+        hidden_size: width of the tokens.
+        patch_size: int or (height, width), in pixels or cells of the feature map.
+
+    Raises:
+        ValueError: when height or width is unknown or no whole number of patches.
+
+    >>> PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape
+    (2, 16, 64)
+    """
+
+    def __init__(self, hidden_size, patch_size, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
+
+    def build(self, input_shape):
+        _, h, w, c = input_shape
+        ph, pw = self.patch_size
+        if h is None or w is None or h % ph or w % pw:
+            raise ValueError(
+                f"{self.name} needs a known height and width that are whole numbers of {ph}x{pw} patches. "
+                f"Received: input_shape={tuple(input_shape)}."
+            )
+        self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
+        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
+
+    def call(self, images):
+        x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
+        n, h, w, d = self.compute_grid_shape(images.shape)
+        return ops.reshape(x, (-1, h * w, d)) + self.bias
+
+    def compute_grid_shape(self, input_shape):
+        """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
+        n, h, w, _ = input_shape
+        return n, h // self.patch_size[0], w // self.patch_size[1], self.hidden_size
+
+    def compute_output_shape(self, input_shape):
+        n, h, w, d = self.compute_grid_shape(input_shape)
+        return n, h * w, d
+
+    def get_config(self):
+        return {**super().get_config(), "hidden_size": self.hidden_size, "patch_size": self.patch_size}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ClassToken(keras.layers.Layer):
+    """Prepends the learnable class token x_class (Eq. 1): (n, l, d) -> (n, 1 + l, d).
+
+    >>> ClassToken()(keras.ops.zeros((2, 16, 64))).shape
+    (2, 17, 64)
+    """
+
+    def build(self, input_shape):
+        self.token = self.add_weight(name="token", shape=(1, 1, input_shape[-1]), initializer="zeros")
+
+    def call(self, x):
+        token = ops.broadcast_to(ops.cast(self.token, x.dtype), (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.concatenate([token, x], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        n, l, d = input_shape
+        return n, l + 1, d
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(keras.layers.Layer):
+    """Adds learnable 1-D position embeddings E_pos (Eq. 1): (n, l, d) -> (n, l, d).
+
+    >>> PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def build(self, input_shape):
+        # vit_jax's initial standard deviation.
+        normal = keras.initializers.RandomNormal(stddev=0.02)
+        self.embedding = self.add_weight(name="embedding", shape=(1, *input_shape[1:]), initializer=normal)
+
+    def call(self, x):
+        return x + ops.cast(self.embedding, x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TakeClassToken(keras.layers.Layer):
+    """The class token's state z_L^0 as the image representation (Eq. 4): (n, l, d) -> (n, d).
+
+    >>> TakeClassToken()(keras.ops.zeros((2, 17, 64))).shape
+    (2, 64)
+    """
+
+    def call(self, x):
+        return x[:, 0]
+
+    def compute_output_shape(self, input_shape):
+        n, _, d = input_shape
+        return n, d

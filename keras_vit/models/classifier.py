@@ -1,0 +1,60 @@
+"""What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
+
+import dataclasses
+
+import keras
+
+from keras_vit.errors import ConfigError
+from keras_vit.models.preprocessing import Preprocessing
+
+
+class Classifier(keras.Model):
+    """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
+
+    Args:
+        inputs, outputs: the functional graph.
+        config: the dataclass whose fields are the constructor's architecture arguments.
+        preprocessing: how pictures become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
+            (resize to image_size, pixels to [-1, 1]).
+        labels: names of the classes in the order of the logits, or None.
+        dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
+        name: of the model.
+
+    Raises:
+        ConfigError: when the number of labels is not the number of classes.
+    """
+
+    def __init__(self, inputs, outputs, config, preprocessing=None, labels=None, dtype=None, name=None):
+        super().__init__(inputs, outputs, name=name)
+        self.dtype_policy = keras.dtype_policies.get(dtype)
+        self.config = config
+        self.preprocessing = as_preprocessing(preprocessing, config)
+        self.labels = as_labels(labels, config)
+
+    def get_config(self):
+        return {
+            **dataclasses.asdict(self.config),
+            "preprocessing": dataclasses.asdict(self.preprocessing),
+            "labels": self.labels,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+
+def as_preprocessing(preprocessing, config):
+    if isinstance(preprocessing, dict):
+        return Preprocessing(**preprocessing)
+    half = (0.5,) * config.num_channels
+    return preprocessing or Preprocessing(config.image_size or (224, 224), mean=half, std=half)
+
+
+def as_labels(labels, config):
+    if labels is None:
+        return None
+    if len(labels) != config.num_classes:
+        raise ConfigError(f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes.")
+    return tuple(labels)

@@ -1,0 +1,249 @@
+"""What a model is made of, as data: the configurations and the table of variants. Imports no Keras."""
+
+import difflib
+from dataclasses import dataclass
+
+from keras_vit.errors import ConfigError, UnknownNameError
+
+
+def pair(size):
+    """An int or a pair as a pair of ints (height, width); None stays None."""
+    if size is None:
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(height), int(width)
+
+
+def require(condition, message):
+    if not condition:
+        raise ConfigError(message)
+
+
+def require_positive(config, *names):
+    for name in names:
+        value = getattr(config, name)
+        require(value > 0, f"{name} must be positive. Received: {name}={value}.")
+
+
+def require_rates(config, *names):
+    for name in names:
+        value = getattr(config, name)
+        require(0 <= value < 1, f"{name} must be in [0, 1). Received: {name}={value}.")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """The ResNet under a hybrid (section 3.1): standardized convolution, group norm and ReLU after each convolution.
+
+    `depths` counts the units of each stage: (3, 4, 9) is the paper's option (ii), (3, 4, 6, 3) option (i), () the bare
+    stem. Channels of the stem are 64 * width_factor. `group_norm_epsilon` and the two kernel epsilons are the source's:
+    a kernel is standardized as (w - mean) / (sqrt(var + kernel_variance_epsilon) + kernel_std_epsilon).
+    """
+
+    depths: tuple = (3, 4, 9)
+    width_factor: float = 1
+    group_norm_epsilon: float = 1e-6
+    kernel_variance_epsilon: float = 0.0
+    kernel_std_epsilon: float = 1e-5
+
+    def __post_init__(self):
+        object.__setattr__(self, "depths", tuple(self.depths))
+        require_depths(self)
+
+    @property
+    def stride(self):
+        """Pixels per cell of the feature map: 4 in the stem, doubled by every stage after the first."""
+        return 4 * 2 ** max(len(self.depths) - 1, 0)
+
+
+def require_depths(config):
+    require(
+        all(isinstance(depth, int) and depth > 0 for depth in config.depths),
+        f"depths must hold positive ints, one per stage. Received: depths={config.depths}.",
+    )
+    channels = 64 * config.width_factor
+    require(
+        channels > 0 and channels % 32 == 0,
+        f"width_factor must make 64 * width_factor a multiple of the 32 groups. Received: {config.width_factor}.",
+    )
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """A Vision Transformer or a hybrid; fields are the arguments of `VisionTransformer`, where they are explained."""
+
+    image_size: tuple = (224, 224)
+    patch_size: tuple = (16, 16)
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    mlp_dim: int = 3072
+    num_classes: int = 1000
+    representation_size: int | None = None
+    classifier: str = "token"
+    dropout_rate: float = 0.0
+    attention_dropout_rate: float = 0.0
+    num_channels: int = 3
+    gelu_approximate: bool = True
+    layer_norm_epsilon: float = 1e-6
+    backbone: BackboneConfig | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "image_size", pair(self.image_size))
+        object.__setattr__(self, "patch_size", pair(self.patch_size))
+        if isinstance(self.backbone, dict):
+            object.__setattr__(self, "backbone", BackboneConfig(**self.backbone))
+        require_positive(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
+        require_rates(self, "dropout_rate", "attention_dropout_rate")
+        require(
+            self.classifier in ("token", "gap"), f"classifier must be 'token' or 'gap'. Received: {self.classifier!r}."
+        )
+        require(
+            self.hidden_size % self.num_heads == 0,
+            f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
+        )
+        require(self.num_classes >= 0, f"num_classes must be 0 (features) or more. Received: {self.num_classes}.")
+        require_whole_patches(self.image_size, self.pixels_per_token)
+
+    @property
+    def pixels_per_token(self):
+        """(height, width) in pixels of the image area behind one token."""
+        stride = self.backbone.stride if self.backbone else 1
+        return self.patch_size[0] * stride, self.patch_size[1] * stride
+
+    @property
+    def grid(self):
+        """Rows and columns of patch tokens."""
+        return tuple(size // step for size, step in zip(self.image_size, self.pixels_per_token, strict=True))
+
+
+def require_whole_patches(image_size, step):
+    if min(*image_size, *step) > 0 and image_size[0] % step[0] == 0 and image_size[1] % step[1] == 0:
+        return
+    nearest = tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
+    raise ConfigError(
+        f"image_size must be a whole number of patches. Received: image_size={image_size} with patches of "
+        f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}."
+    )
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """A BiT-style ResNet; fields are the arguments of `ResNet`, where they are explained."""
+
+    image_size: tuple | None = (224, 224)
+    depths: tuple = (3, 4, 6, 3)
+    width_factor: float = 1
+    num_classes: int = 1000
+    num_channels: int = 3
+    group_norm_epsilon: float = 1e-5
+    kernel_variance_epsilon: float = 1e-10
+
+    def __post_init__(self):
+        object.__setattr__(self, "image_size", pair(self.image_size))
+        object.__setattr__(self, "depths", tuple(self.depths))
+        require_positive(self, "num_channels")
+        require(len(self.depths) > 0, "depths must name at least one stage. Received: depths=().")
+        require_depths(self)
+        require(self.num_classes >= 0, f"num_classes must be 0 (features) or more. Received: {self.num_classes}.")
+        require(
+            self.image_size is None or min(self.image_size) > 0,
+            f"image_size must be positive, or None for any size. Received: {self.image_size}.",
+        )
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes at 224."""
+
+    name: str
+    config: ViTConfig | ResNetConfig
+    parameters: int
+
+    @property
+    def family(self):
+        if isinstance(self.config, ResNetConfig):
+            return "ResNet"
+        return "hybrid" if self.config.backbone else "ViT"
+
+
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test is ours.
+SIZES = {
+    "Test": (64, 4, 4, 128),
+    "Ti": (192, 12, 3, 768),
+    "S": (384, 12, 6, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "H": (1280, 32, 16, 5120),
+}
+
+
+def vit(size, patch_size, **fields):
+    hidden_size, num_layers, num_heads, mlp_dim = SIZES[size]
+    return ViTConfig(
+        patch_size=patch_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        **fields,
+    )
+
+
+def hybrid(size, depths, patch_size=1):
+    return vit(size, patch_size, backbone=BackboneConfig(depths=depths))
+
+
+def resnet(depths, width_factor):
+    return ResNetConfig(depths=depths, width_factor=width_factor)
+
+
+R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
+
+# The number in a hybrid's name is its total stride; R+ViT-Ti/16's is 32 in truth (stem 4, patch 8), as in the authors' code.
+VARIANTS = {
+    name: Variant(name, config, parameters)
+    for name, config, parameters in (
+        ("ViT-Test/4", vit("Test", 4, image_size=32), 0),
+        ("ViT-Ti/16", vit("Ti", 16), 0),
+        ("ViT-S/16", vit("S", 16), 0),
+        ("ViT-S/32", vit("S", 32), 0),
+        ("ViT-B/8", vit("B", 8), 0),
+        ("ViT-B/16", vit("B", 16), 86_567_656),
+        ("ViT-B/32", vit("B", 32), 88_224_232),
+        ("ViT-L/16", vit("L", 16), 304_326_632),
+        ("ViT-L/32", vit("L", 32), 0),
+        ("ViT-H/14", vit("H", 14), 632_045_800),
+        ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 0),
+        ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 0),
+        ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 0),
+        ("R50+ViT-B/16", hybrid("B", (3, 4, 9)), 98_659_112),
+        ("R50+ViT-B/32", hybrid("B", R50), 0),
+        ("R50+ViT-L/16", hybrid("L", (3, 4, 9)), 0),
+        ("R50+ViT-L/32", hybrid("L", R50), 0),
+        ("R50x1", resnet(R50, 1), 25_549_352),
+        ("R50x2", resnet(R50, 2), 0),
+        ("R50x3", resnet(R50, 3), 217_319_080),
+        ("R101x1", resnet(R101, 1), 44_541_480),
+        ("R101x3", resnet(R101, 3), 0),
+        ("R152x1", resnet(R152, 1), 0),
+        ("R152x2", resnet(R152, 2), 0),
+        ("R152x4", resnet(R152, 4), 936_533_224),
+        ("R200x3", resnet(R200, 3), 0),
+    )
+}
+
+
+def variant(name):
+    """The table's row of that name, or an UnknownNameError that names the nearest ones."""
+    if name in VARIANTS:
+        return VARIANTS[name]
+    raise UnknownNameError(unknown("model", name, VARIANTS))
+
+
+def unknown(kind, name, known):
+    """The sentence for a name that a table lacks: the nearest names, or all of them."""
+    folded = {key.casefold(): key for key in known}
+    near = [folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.4)]
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    return f"There is no {kind} {name!r}. {hint}"

@@ -1,0 +1,56 @@
+"""How a picture becomes a model's input, as data and as a callable. Imports Keras only when called."""
+
+from dataclasses import dataclass
+
+from keras_vit.models.config import pair, require
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What the weights were evaluated with.
+
+    Args:
+        image_size: (height, width) of the model's input.
+        crop: the central part of the resized picture that is kept, in (0, 1]; the picture is first resized so that
+            its short side is image_size / crop. None resizes straight to image_size, aspect ratio not kept, as the
+            authors' evaluation does.
+        interpolation: "bilinear", "bicubic" or "area" (the resize's name in Keras; "area" averages).
+        mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 give [-1, 1].
+
+    Called on uint8 pictures (n, h, w, c) of any one size, gives float32 (n, *image_size, c).
+
+    >>> Preprocessing((224, 224))(numpy.zeros((1, 300, 400, 3), "uint8")).shape
+    (1, 224, 224, 3)
+    """
+
+    image_size: tuple = (224, 224)
+    crop: float | None = None
+    interpolation: str = "bilinear"
+    mean: tuple = (0.5, 0.5, 0.5)
+    std: tuple = (0.5, 0.5, 0.5)
+
+    def __post_init__(self):
+        for name, value in (("image_size", pair(self.image_size)), ("mean", tuple(self.mean)), ("std", tuple(self.std))):
+            object.__setattr__(self, name, value)
+        require(
+            self.interpolation in ("bilinear", "bicubic"),
+            f"interpolation must be 'bilinear' or 'bicubic'. Received: {self.interpolation!r}.",
+        )
+        require(self.crop is None or 0 < self.crop <= 1, f"crop must be in (0, 1] or None. Received: {self.crop}.")
+
+    def __call__(self, images):
+        from keras import ops
+
+        x = ops.cast(images, "float32")
+        x = self.resize_and_crop(x, ops)
+        return (x / 255.0 - ops.convert_to_tensor(self.mean)) / ops.convert_to_tensor(self.std)
+
+    def resize_and_crop(self, x, ops):
+        if self.crop is None:
+            return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
+        height, width = x.shape[1:3]
+        scale = max(self.image_size[0] / self.crop / height, self.image_size[1] / self.crop / width)
+        size = tuple(max(round(length * scale), part) for length, part in zip((height, width), self.image_size, strict=True))
+        x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=True)
+        top, left = ((length - part) // 2 for length, part in zip(size, self.image_size, strict=True))
+        return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]

@@ -1,0 +1,95 @@
+"""ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head."""
+
+import keras
+
+from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.config import ResNetConfig
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResNet(Classifier):
+    """BiT's ResNet-v2 with group norm: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
+
+    A functional `keras.Model`: every unit is the layer "blockB_unitUU" (both from 1).
+
+    Args:
+        image_size: int or (height, width) in pixels; None for any size.
+        depths: units of each stage: (3, 4, 6, 3) is R50.
+        width_factor: multiplies every width; 1, 2, 3, 4 in the paper.
+        num_classes: width of the logits; 0 for features (n, 2048 * width_factor).
+        num_channels: of the images.
+        group_norm_epsilon: 1e-5 in the authors' code.
+        kernel_variance_epsilon: of the standardized kernels, 1e-10 in the authors' code.
+        preprocessing, labels, dtype, name: see `Classifier`.
+
+    Raises:
+        ConfigError: for arguments that no model can have.
+
+    >>> ResNet(image_size=None, depths=(1, 1), num_classes=10)(numpy.zeros((2, 65, 97, 3))).shape
+    (2, 10)
+    """
+
+    def __init__(
+        self,
+        image_size=(224, 224),
+        depths=(3, 4, 6, 3),
+        width_factor=1,
+        num_classes=1000,
+        num_channels=3,
+        group_norm_epsilon=1e-5,
+        kernel_variance_epsilon=1e-10,
+        preprocessing=None,
+        labels=None,
+        dtype=None,
+        name=None,
+    ):
+        config = ResNetConfig(
+            image_size, depths, width_factor, num_classes, num_channels, group_norm_epsilon, kernel_variance_epsilon
+        )
+        dtype = keras.dtype_policies.get(dtype)
+        images = keras.Input((*(config.image_size or (None, None)), config.num_channels), name="images")
+        x = stem(images, config, dtype)
+        x = stages(x, config, dtype)
+        x = head(x, config, dtype)
+        super().__init__(images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)
+
+
+def stem(x, config, dtype):
+    """Convolution 7x7 / 2, then max-pool 3x3 / 2 over zero padding, neither normed nor activated."""
+    x = StandardizedConv2D(
+        int(64 * config.width_factor),
+        kernel_size=7,
+        strides=2,
+        variance_epsilon=config.kernel_variance_epsilon,
+        dtype=dtype,
+        name="root_conv",
+    )(x)
+    x = keras.layers.ZeroPadding2D(1, dtype=dtype, name="root_pad")(x)
+    return keras.layers.MaxPooling2D(3, strides=2, dtype=dtype, name="root_pool")(x)
+
+
+def stages(x, config, dtype):
+    """A stage per depth; every stage after the first halves height and width and doubles the channels."""
+    filters = int(64 * config.width_factor)
+    for block, depth in enumerate(config.depths, start=1):
+        for unit in range(1, depth + 1):
+            x = PreActivationBottleneck(
+                filters * 2 ** (block - 1),
+                strides=2 if block > 1 and unit == 1 else 1,
+                group_norm_epsilon=config.group_norm_epsilon,
+                kernel_variance_epsilon=config.kernel_variance_epsilon,
+                dtype=dtype,
+                name=f"block{block}_unit{unit:02d}",
+            )(x)
+    return x
+
+
+def head(x, config, dtype):
+    """Norm, ReLU, mean over the picture, then a zero-initialized linear layer, in float32."""
+    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="group_norm")(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
+    x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
+    if config.num_classes:
+        x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
+    return x

@@ -1,0 +1,174 @@
+"""The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
+
+import keras
+
+from keras_vit.layers import (
+    ClassToken,
+    EncoderBlock,
+    GroupNormalization,
+    PatchEmbedding,
+    PositionEmbedding,
+    PostActivationBottleneck,
+    StandardizedConv2D,
+    TakeClassToken,
+)
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.config import ViTConfig
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class VisionTransformer(Classifier):
+    """ViT, or with `backbone` the hybrid: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
+
+    A functional `keras.Model`: every encoder block is the layer "encoderblock_i", its output one line away, as in
+    `keras.Model(model.input, model.get_layer("encoderblock_3").output)`.
+
+    Args:
+        image_size: int or (height, width) in pixels; a whole number of patches.
+        patch_size: int or (height, width), in pixels, or in cells of the backbone's feature map.
+        hidden_size: width D of the tokens.
+        num_layers: encoder blocks L.
+        num_heads: attention heads k; divides hidden_size.
+        mlp_dim: width of the MLPs' hidden layer.
+        num_classes: width of the logits; 0 for features (n, hidden_size).
+        representation_size: width of the tanh layer before the head (pre-training, section 3.1); None for none.
+        classifier: "token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3).
+        dropout_rate: after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1).
+        attention_dropout_rate: dropout of the attention weights, [0, 1); 0 in every official configuration.
+        num_channels: of the images.
+        gelu_approximate: GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'.
+        layer_norm_epsilon: 1e-6 in the official code.
+        backbone: a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.
+        preprocessing, labels, dtype, name: see `Classifier`.
+
+    Raises:
+        ConfigError: for arguments that no model can have.
+
+    >>> model = VisionTransformer(image_size=32, patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128)
+    >>> model(numpy.zeros((2, 32, 32, 3))).shape
+    (2, 1000)
+    """
+
+    def __init__(
+        self,
+        image_size=(224, 224),
+        patch_size=(16, 16),
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        mlp_dim=3072,
+        num_classes=1000,
+        representation_size=None,
+        classifier="token",
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        num_channels=3,
+        gelu_approximate=True,
+        layer_norm_epsilon=1e-6,
+        backbone=None,
+        preprocessing=None,
+        labels=None,
+        dtype=None,
+        name=None,
+    ):
+        config = ViTConfig(
+            image_size,
+            patch_size,
+            hidden_size,
+            num_layers,
+            num_heads,
+            mlp_dim,
+            num_classes,
+            representation_size,
+            classifier,
+            dropout_rate,
+            attention_dropout_rate,
+            num_channels,
+            gelu_approximate,
+            layer_norm_epsilon,
+            backbone,
+        )
+        dtype = keras.dtype_policies.get(dtype)
+        images = keras.Input((*config.image_size, config.num_channels), name="images")
+        x = hybrid_backbone(images, config.backbone, dtype) if config.backbone else images
+        x = tokens(x, config, dtype)
+        x = encoder(x, config, dtype)
+        x = pool(x, config, dtype)
+        super().__init__(
+            images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
+        )
+
+
+def hybrid_backbone(x, config, dtype):
+    """The hybrid's ResNet: a stem of stride 4, then a stage per depth: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+    norm = {"group_norm_epsilon": config.group_norm_epsilon}
+    kernel = {
+        "kernel_variance_epsilon": config.kernel_variance_epsilon,
+        "kernel_std_epsilon": config.kernel_std_epsilon,
+    }
+    filters = int(64 * config.width_factor)
+    x = StandardizedConv2D(
+        filters,
+        kernel_size=7,
+        strides=2,
+        padding="same",
+        variance_epsilon=config.kernel_variance_epsilon,
+        std_epsilon=config.kernel_std_epsilon,
+        dtype=dtype,
+        name="conv_root",
+    )(x)
+    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
+    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
+    for stage, depth in enumerate(config.depths, start=1):
+        for unit in range(1, depth + 1):
+            x = PostActivationBottleneck(
+                filters * 2 ** (stage - 1),
+                strides=2 if stage > 1 and unit == 1 else 1,
+                **norm,
+                **kernel,
+                dtype=dtype,
+                name=f"block{stage}_unit{unit}",
+            )(x)
+    return x
+
+
+def tokens(x, config, dtype):
+    """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size)."""
+    x = PatchEmbedding(config.hidden_size, config.patch_size, dtype=dtype, name="embedding")(x)
+    if config.classifier == "token":
+        x = ClassToken(dtype=dtype, name="cls")(x)
+    x = PositionEmbedding(dtype=dtype, name="posembed_input")(x)
+    return keras.layers.Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
+
+
+def encoder(x, config, dtype):
+    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
+    for i in range(config.num_layers):
+        x = EncoderBlock(
+            num_heads=config.num_heads,
+            mlp_dim=config.mlp_dim,
+            dropout_rate=config.dropout_rate,
+            attention_dropout_rate=config.attention_dropout_rate,
+            gelu_approximate=config.gelu_approximate,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            dtype=dtype,
+            name=f"encoderblock_{i}",
+        )(x)
+    return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
+
+
+def pool(x, config, dtype):
+    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, hidden_size)."""
+    if config.classifier == "token":
+        return TakeClassToken(dtype=dtype, name="pool")(x)
+    return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="pool")(x)
+
+
+def head(x, config, dtype):
+    """The classification head: tanh layer at pre-training time, then a zero-initialized linear layer, in float32."""
+    if config.representation_size:
+        x = keras.layers.Dense(config.representation_size, activation="tanh", dtype=dtype, name="pre_logits")(x)
+    if config.num_classes:
+        x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
+    return x

@@ -1,0 +1,10 @@
+"""Models by name: `load`, `list`, `info`. Importing it imports no Keras until a model is asked for."""
+
+from keras_vit import _lazy
+
+__all__ = ["info", "list", "load"]
+
+__getattr__, __dir__ = _lazy.attributes(
+    __name__,
+    {"load": "keras_vit.zoo.loading", "list": "keras_vit.zoo.registry", "info": "keras_vit.zoo.registry"},
+)

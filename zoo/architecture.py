@@ -1,0 +1,95 @@
+"""Reads a model's configuration off the names and shapes of its tensors."""
+
+import math
+import re
+
+from keras_vit.errors import CheckpointError
+from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+QUERY = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"
+HIDDEN = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+ROOT = "resnet/root_block/standardized_conv2d/kernel"
+BIT_HEAD = "resnet/head/conv2d/kernel"
+
+
+def read_config(path, tensors):
+    """The `ViTConfig` or `ResNetConfig` that canonical tensors were made with.
+
+    Raises:
+        CheckpointError: when a tensor that tells the architecture is missing or has no sensible shape.
+    """
+    try:
+        return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors)
+    except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path} describes no model this package can build. {error}") from error
+
+
+def shape_of(path, tensors, name, rank):
+    if name not in tensors:
+        raise CheckpointError(f"{path} lacks the tensor {name}.")
+    shape = tensors[name].shape
+    if len(shape) != rank or 0 in shape:
+        raise CheckpointError(f"{path}: {name} must have {rank} axes, none empty. Received: shape {shape}.")
+    return shape
+
+
+def count(tensors, pattern):
+    """The highest number that `pattern`'s group takes among the names, counted from the lowest; 0 for none."""
+    return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
+
+
+def read_vit(path, tensors):
+    ph, pw, channels, hidden_size = shape_of(path, tensors, "embedding/kernel", 4)
+    _, length, _ = shape_of(path, tensors, POSITIONS, 3)
+    _, num_heads, _ = shape_of(path, tensors, QUERY, 3)
+    _, mlp_dim = shape_of(path, tensors, HIDDEN, 2)
+    backbone = read_backbone(path, tensors) if "conv_root/kernel" in tensors else None
+    token = "cls" in tensors
+    stride = backbone.stride if backbone else 1
+    rows, columns = square_grid(path, length - token)
+    return ViTConfig(
+        image_size=(rows * ph * stride, columns * pw * stride),
+        patch_size=(ph, pw),
+        hidden_size=hidden_size,
+        num_layers=count(tensors, r"Transformer/encoderblock_(\d+)/"),
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        num_classes=shape_of(path, tensors, "head/kernel", 2)[1] if "head/kernel" in tensors else 0,
+        representation_size=shape_of(path, tensors, "pre_logits/kernel", 2)[1] if "pre_logits/kernel" in tensors else None,
+        classifier="token" if token else "gap",
+        num_channels=shape_of(path, tensors, "conv_root/kernel", 4)[2] if backbone else channels,
+        backbone=backbone,
+    )
+
+
+def square_grid(path, length):
+    side = math.isqrt(max(length, 0))
+    if side == 0 or side * side != length:
+        raise CheckpointError(f"{path} has {length} position embeddings for patches, which make no square grid.")
+    return side, side
+
+
+def read_backbone(path, tensors):
+    *_, filters = shape_of(path, tensors, "conv_root/kernel", 4)
+    blocks = count(tensors, r"block(\d+)/")
+    depths = tuple(count(tensors, rf"block{block}/unit(\d+)/") for block in range(1, blocks + 1))
+    return BackboneConfig(depths=depths, width_factor=whole(filters / 64))
+
+
+def read_resnet(path, tensors):
+    _, _, channels, filters = shape_of(path, tensors, ROOT, 4)
+    blocks = count(tensors, r"resnet/block(\d+)/")
+    return ResNetConfig(
+        image_size=None,
+        depths=tuple(count(tensors, rf"resnet/block{block}/unit(\d+)/") for block in range(1, blocks + 1)),
+        width_factor=whole(filters / 64),
+        num_classes=shape_of(path, tensors, BIT_HEAD, 4)[3] if BIT_HEAD in tensors else 0,
+        num_channels=channels,
+    )
+
+
+def whole(number):
+    return int(number) if number == int(number) else number

@@ -1,0 +1,79 @@
+"""A checkpoint as named tensors, described before any is read."""
+
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.lib import format as npy
+
+from keras_vit.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a file: its name there, its shape, and `read()`, which fetches its values."""
+
+    source: str
+    shape: tuple
+    read: Callable
+
+    def map(self, shape, function):
+        """The tensor that `function` makes of this one's values, of the given shape."""
+        return replace(self, shape=tuple(shape), read=lambda: function(self.read()))
+
+    def reshape(self, shape):
+        return self.map(shape, lambda values: values.reshape(shape))
+
+
+def open_npz(path):
+    """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read.
+
+    Raises:
+        CheckpointError: for a file that is no such archive, or holds anything but plain arrays of numbers.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} cannot be read as a numpy archive (.npz): {error}.") from error
+    with archive:
+        members = archive.infolist()
+        tensors = {member.filename.removesuffix(".npy"): describe(path, archive, member) for member in members}
+    if len(tensors) < len(members):
+        raise CheckpointError(f"{path} holds two tensors of one name. Fetch the file again from its source.")
+    return tensors
+
+
+def describe(path, archive, member):
+    """The Tensor of one member, from the header that numpy wrote."""
+    try:
+        with archive.open(member) as stream:
+            version = npy.read_magic(stream)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = header(stream)
+            start = stream.tell()
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: {member.filename} is not a numpy array: {error}.") from error
+    if dtype.kind not in "fiuV" or dtype.hasobject or (dtype.kind == "V" and dtype.itemsize != 2):
+        raise CheckpointError(f"{path}: {member.filename} has dtype {dtype}; expected an array of numbers.")
+    if start + math.prod(shape) * dtype.itemsize != member.file_size:
+        raise CheckpointError(f"{path}: {member.filename} declares shape {shape}, which its {member.file_size} bytes do not hold.")
+    return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(path, member.filename))
+
+
+def read_member(path, name):
+    """The values of one member as numbers: bfloat16, which numpy writes as two void bytes, becomes float32."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
+            values = npy.read_array(stream, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path}: {name} is damaged: {error}. Fetch the file again from its source.") from error
+    if values.dtype.kind == "V":
+        return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def shapes(tensors: Mapping):
+    """{name: shape}, for messages and for reading an architecture off a file."""
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -1,0 +1,116 @@
+"""Which variable of a model each official tensor is: the rows of both layouts, and strict assignment."""
+
+from keras_vit.errors import CheckpointError
+
+DENSE = {"kernel": "kernel", "bias": "bias"}
+CONV = {"kernel": "kernel"}
+NORM = {"scale": "gamma", "bias": "beta"}
+BIT_NORM = {"gamma": "gamma", "beta": "beta"}
+
+
+def variables(model):
+    """{official name: (variable, shape in the file)} of a VisionTransformer or ResNet."""
+    config = model.config
+    rows = vit_rows(model) if hasattr(config, "hidden_size") else resnet_rows(model)
+    table = {}
+    for prefix, layer, names, *shape in rows:
+        for name, attribute in names.items():
+            variable = getattr(layer, attribute)
+            table[f"{prefix}/{name}".lstrip("/")] = (variable, shape[0][name] if shape else tuple(variable.shape))
+    return table
+
+
+def vit_rows(model):
+    """(prefix, layer, {name in the file: attribute of the layer}[, {name: shape in the file}])."""
+    config = model.config
+    if config.backbone:
+        yield from backbone_rows(model)
+    yield "embedding", model.get_layer("embedding"), DENSE
+    if config.classifier == "token":
+        yield "", model.get_layer("cls"), {"cls": "token"}
+    yield "Transformer/posembed_input", model.get_layer("posembed_input"), {"pos_embedding": "embedding"}
+    for i in range(config.num_layers):
+        yield from block_rows(f"Transformer/encoderblock_{i}", model.get_layer(f"encoderblock_{i}"), config)
+    yield "Transformer/encoder_norm", model.get_layer("encoder_norm"), NORM
+    if config.representation_size:
+        yield "pre_logits", model.get_layer("pre_logits"), DENSE
+    if config.num_classes:
+        yield "head", model.get_layer("head"), DENSE
+
+
+def block_rows(prefix, block, config):
+    d, heads = config.hidden_size, config.num_heads
+    attention = f"{prefix}/MultiHeadDotProductAttention_1"
+    yield f"{prefix}/LayerNorm_0", block.attention_norm, NORM
+    for name in ("query", "key", "value"):
+        shape = {"kernel": (d, heads, d // heads), "bias": (heads, d // heads)}
+        yield f"{attention}/{name}", getattr(block.attention, name), DENSE, shape
+    yield f"{attention}/out", block.attention.out, DENSE, {"kernel": (heads, d // heads, d), "bias": (d,)}
+    yield f"{prefix}/LayerNorm_2", block.mlp_norm, NORM
+    yield f"{prefix}/MlpBlock_3/Dense_0", block.mlp.hidden, DENSE
+    yield f"{prefix}/MlpBlock_3/Dense_1", block.mlp.out, DENSE
+
+
+def backbone_rows(model):
+    yield "conv_root", model.get_layer("conv_root"), CONV
+    yield "gn_root", model.get_layer("norm_root"), NORM
+    for block, depth in enumerate(model.config.backbone.depths, start=1):
+        for u in range(1, depth + 1):
+            unit, prefix = model.get_layer(f"block{block}_unit{u}"), f"block{block}/unit{u}"
+            for i in "123":
+                yield f"{prefix}/conv{i}", getattr(unit, f"conv{i}"), CONV
+                yield f"{prefix}/gn{i}", getattr(unit, f"norm{i}"), NORM
+            if unit.shortcut is not None:
+                yield f"{prefix}/conv_proj", unit.shortcut, CONV
+                yield f"{prefix}/gn_proj", unit.shortcut_norm, NORM
+
+
+def resnet_rows(model):
+    yield "resnet/root_block/standardized_conv2d", model.get_layer("root_conv"), CONV
+    for block, depth in enumerate(model.config.depths, start=1):
+        for u in range(1, depth + 1):
+            unit, prefix = model.get_layer(f"block{block}_unit{u:02d}"), f"resnet/block{block}/unit{u:02d}"
+            for i, letter in enumerate("abc", start=1):
+                yield f"{prefix}/{letter}/group_norm", getattr(unit, f"norm{i}"), BIT_NORM
+                yield f"{prefix}/{letter}/standardized_conv2d", getattr(unit, f"conv{i}"), CONV
+            if unit.shortcut is not None:
+                yield f"{prefix}/a/proj/standardized_conv2d", unit.shortcut, CONV
+    yield "resnet/group_norm", model.get_layer("group_norm"), BIT_NORM
+    if model.config.num_classes:
+        head = model.get_layer("head")
+        yield "resnet/head/conv2d", head, DENSE, {"kernel": (1, 1, *head.kernel.shape), "bias": tuple(head.bias.shape)}
+
+
+def assign(model, tensors, path, fresh=()):
+    """Gives every variable of the model its tensor; names that start as one of `fresh` keep their initial values.
+
+    Raises:
+        CheckpointError: when a tensor is missing, left over or of another shape; nothing is assigned then.
+    """
+    table = variables(model)
+    wanted = [name for name in table if not name.startswith(tuple(fresh))]
+    problems = (
+        listed("missing", [name for name in wanted if name not in tensors]),
+        listed("left over", [name for name in tensors if name not in table]),
+        listed("of the wrong shape", [misfit(name, tensors[name], table) for name in wanted if misfits(name, tensors, table)]),
+    )
+    if any(problems):
+        raise CheckpointError(f"{path} does not fit the model {model.name}. Tensors {'; '.join(filter(None, problems))}.")
+    for name in wanted:
+        variable, _ = table[name]
+        variable.assign(tensors[name].read().reshape(variable.shape))
+
+
+def misfits(name, tensors, table):
+    return name in tensors and tensors[name].shape != table[name][1]
+
+
+def misfit(name, tensor, table):
+    return f"{name} (file {tensor.shape}, model {table[name][1]})"
+
+
+def listed(kind, names, most=5):
+    if not names:
+        return ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{kind}: {', '.join(names[:most])}{more}"
