@@ -10,10 +10,10 @@ Rooms are imported when they are first used: layers, models, zoo, export.
 from keras_vit import _lazy, _registration
 from keras_vit._version import __version__
 
-__all__ = ["__version__", "errors", "export", "layers", "models", "zoo"]
+__all__ = ["__version__", "errors", "export", "inspection", "layers", "models", "zoo"]
 
 __getattr__, __dir__ = _lazy.attributes(
-    __name__, {room: f"keras_vit.{room}" for room in ("errors", "export", "layers", "models", "zoo")}
+    __name__, {room: f"keras_vit.{room}" for room in ("errors", "export", "inspection", "layers", "models", "zoo")}
 )
 
 _registration.register()

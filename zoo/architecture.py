@@ -58,7 +58,9 @@ def read_vit(path, tensors):
         num_heads=num_heads,
         mlp_dim=mlp_dim,
         num_classes=shape_of(path, tensors, "head/kernel", 2)[1] if "head/kernel" in tensors else 0,
-        representation_size=shape_of(path, tensors, "pre_logits/kernel", 2)[1] if "pre_logits/kernel" in tensors else None,
+        representation_size=shape_of(path, tensors, "pre_logits/kernel", 2)[1]
+        if "pre_logits/kernel" in tensors
+        else None,
         classifier="token" if token else "gap",
         num_channels=shape_of(path, tensors, "conv_root/kernel", 4)[2] if backbone else channels,
         backbone=backbone,

@@ -103,6 +103,8 @@ def prepend_zero(embedding):
 def squeeze_norms(tensors):
     """Group norms of the hybrids are (1, 1, 1, c) in pre-Linen files, (c,) in Linen's."""
     return {
-        name: tensor.reshape(tensor.shape[3:]) if re.search(r"(^|/)gn\w+/", name) and tensor.shape[:3] == (1, 1, 1) else tensor
+        name: tensor.reshape(tensor.shape[3:])
+        if re.search(r"(^|/)gn\w+/", name) and tensor.shape[:3] == (1, 1, 1)
+        else tensor
         for name, tensor in tensors.items()
     }

@@ -71,7 +71,9 @@ def locate(name, weights):
     """The Source that a name and `weights` stand for, and what the model is called."""
     if is_path(name):
         if weights != "default":
-            raise ConfigError(f"Give one checkpoint, not two. Received: name={str(name)!r} and weights={str(weights)!r}.")
+            raise ConfigError(
+                f"Give one checkpoint, not two. Received: name={str(name)!r} and weights={str(weights)!r}."
+            )
         return open_source(Path(name)), Path(name).stem
     if weights != "default":
         row = variant(name.partition(":")[0])
@@ -92,7 +94,9 @@ def slug(title):
 
 def open_source(path):
     if not path.is_file():
-        raise CheckpointError(f"There is no file {path}. Give the path of a checkpoint ({', '.join(SUFFIXES)}) or a name of zoo.list().")
+        raise CheckpointError(
+            f"There is no file {path}. Give the path of a checkpoint ({', '.join(SUFFIXES)}) or a name of zoo.list()."
+        )
     if path.suffix == ".keras":
         return open_keras(path)
     if path.suffix == ".npz":

@@ -58,7 +58,9 @@ def describe(path, archive, member):
     if dtype.kind not in "fiuV" or dtype.hasobject or (dtype.kind == "V" and dtype.itemsize != 2):
         raise CheckpointError(f"{path}: {member.filename} has dtype {dtype}; expected an array of numbers.")
     if start + math.prod(shape) * dtype.itemsize != member.file_size:
-        raise CheckpointError(f"{path}: {member.filename} declares shape {shape}, which its {member.file_size} bytes do not hold.")
+        raise CheckpointError(
+            f"{path}: {member.filename} declares shape {shape}, which its {member.file_size} bytes do not hold."
+        )
     return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(path, member.filename))
 
 

@@ -92,10 +92,15 @@ def assign(model, tensors, path, fresh=()):
     problems = (
         listed("missing", [name for name in wanted if name not in tensors]),
         listed("left over", [name for name in tensors if name not in table]),
-        listed("of the wrong shape", [misfit(name, tensors[name], table) for name in wanted if misfits(name, tensors, table)]),
+        listed(
+            "of the wrong shape",
+            [misfit(name, tensors[name], table) for name in wanted if misfits(name, tensors, table)],
+        ),
     )
     if any(problems):
-        raise CheckpointError(f"{path} does not fit the model {model.name}. Tensors {'; '.join(filter(None, problems))}.")
+        raise CheckpointError(
+            f"{path} does not fit the model {model.name}. Tensors {'; '.join(filter(None, problems))}."
+        )
     for name in wanted:
         variable, _ = table[name]
         variable.assign(tensors[name].read().reshape(variable.shape))

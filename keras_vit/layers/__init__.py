@@ -4,13 +4,16 @@ from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 from keras_vit.layers.encoder import MLP, EncoderBlock
+from keras_vit.layers.normalization import GELU, LayerNormalization
 from keras_vit.layers.patches import ClassToken, PatchEmbedding, PositionEmbedding, TakeClassToken
 
 __all__ = [
+    "GELU",
     "MLP",
     "ClassToken",
     "EncoderBlock",
     "GroupNormalization",
+    "LayerNormalization",
     "MultiHeadSelfAttention",
     "PatchEmbedding",
     "PositionEmbedding",

@@ -33,22 +33,23 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             raise ValueError(f"{self.name}: num_heads must divide the width. Received: {self.num_heads} and {d}.")
         for name in ("query", "key", "value", "out"):
             dense = keras.layers.Dense(d, dtype=self.dtype_policy, name=name)
-            dense.build(input_shape)
+            dense.build((None, d))
             setattr(self, name, dense)
+        self.scale = (d // self.num_heads) ** -0.5
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]
-        scale = (d // self.num_heads) ** -0.5
-        q, k, v = (self.split_heads(y) for y in (self.query(x) * scale, self.key(x), self.value(x)))
+        x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
+        q, k, v = (self.split_heads(y, l) for y in (self.query(x) * self.scale, self.key(x), self.value(x)))
         a = ops.softmax(ops.matmul(q, ops.swapaxes(k, -1, -2)))  # (n, heads, l, l)
         y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
-        y = self.out(ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, l, d)))
+        y = self.out(ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, d)))
+        y = ops.reshape(y, (-1, l, d))
         return (y, a) if return_weights else y
 
-    def split_heads(self, x):
-        l, d = x.shape[1:]
-        x = ops.reshape(x, (-1, l, self.num_heads, d // self.num_heads))
+    def split_heads(self, x, l):
+        x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))  # (n, heads, l, d / heads)
 
     def compute_output_shape(self, input_shape):

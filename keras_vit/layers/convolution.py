@@ -38,11 +38,10 @@ class StandardizedConv2D(keras.layers.Layer):
 
     def build(self, input_shape):
         shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
-        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal")
+        self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal", autocast=False)
 
     def standardized_kernel(self):
-        w = ops.cast(self.kernel, "float32")
-        w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
+        w = self.kernel - ops.mean(self.kernel, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
         return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
 
@@ -108,8 +107,8 @@ class GroupNormalization(keras.layers.Layer):
         c = input_shape[-1]
         if c % self.groups:
             raise ValueError(f"{self.name}: groups must divide the channels. Received: {self.groups} and {c}.")
-        self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer)
-        self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros")
+        self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer, autocast=False)
+        self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros", autocast=False)
 
     def call(self, x):
         c = x.shape[-1]

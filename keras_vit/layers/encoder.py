@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.normalization import GELU, LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -25,21 +26,26 @@ class MLP(keras.layers.Layer):
         self.dropout_rate = dropout_rate
         self.gelu_approximate = gelu_approximate
 
-    def build(self, input_shape):
-        d = input_shape[-1]
+    def dense(self, units, name):
         # vit_jax's initial biases.
         normal = keras.initializers.RandomNormal(stddev=1e-6)
-        self.hidden = keras.layers.Dense(self.mlp_dim, bias_initializer=normal, dtype=self.dtype_policy, name="hidden")
-        self.hidden.build(input_shape)
-        normal = keras.initializers.RandomNormal(stddev=1e-6)
-        self.out = keras.layers.Dense(d, bias_initializer=normal, dtype=self.dtype_policy, name="out")
-        self.out.build((*input_shape[:-1], self.mlp_dim))
+        return keras.layers.Dense(units, bias_initializer=normal, dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape):
+        d = input_shape[-1]
+        self.hidden = self.dense(self.mlp_dim, "hidden")
+        self.hidden.build((None, d))
+        self.gelu = GELU(self.gelu_approximate, dtype=self.dtype_policy, name="gelu")
+        self.out = self.dense(d, "out")
+        self.out.build((None, self.mlp_dim))
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None):
-        x = ops.gelu(self.hidden(x), approximate=self.gelu_approximate)
+        l, d = x.shape[1:]
+        x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per dense layer
+        x = self.gelu(self.hidden(x))
         x = self.out(self.dropout(x, training=training))
-        return self.dropout(x, training=training)
+        return ops.reshape(self.dropout(x, training=training), (-1, l, d))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -92,14 +98,12 @@ class EncoderBlock(keras.layers.Layer):
 
     def build(self, input_shape):
         dtype = self.dtype_policy
-        self.attention_norm = keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm"
-        )
+        self.attention_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm")
         self.attention = MultiHeadSelfAttention(
             self.num_heads, self.attention_dropout_rate, dtype=dtype, name="attention"
         )
         self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=dtype, name="dropout")
-        self.mlp_norm = keras.layers.LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
+        self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
             layer.build(input_shape)

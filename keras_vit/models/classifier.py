@@ -56,5 +56,7 @@ def as_labels(labels, config):
     if labels is None:
         return None
     if len(labels) != config.num_classes:
-        raise ConfigError(f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes.")
+        raise ConfigError(
+            f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
+        )
     return tuple(labels)

@@ -120,7 +120,9 @@ class ViTConfig:
 def require_whole_patches(image_size, step):
     if min(*image_size, *step) > 0 and image_size[0] % step[0] == 0 and image_size[1] % step[1] == 0:
         return
-    nearest = tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
+    nearest = (
+        tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
+    )
     raise ConfigError(
         f"image_size must be a whole number of patches. Received: image_size={image_size} with patches of "
         f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}."
@@ -154,7 +156,7 @@ class ResNetConfig:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes at 224."""
+    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
 
     name: str
     config: ViTConfig | ResNetConfig
@@ -200,36 +202,36 @@ def resnet(depths, width_factor):
 
 R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
 
-# The number in a hybrid's name is its total stride; R+ViT-Ti/16's is 32 in truth (stem 4, patch 8), as in the authors' code.
+# A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
 VARIANTS = {
     name: Variant(name, config, parameters)
     for name, config, parameters in (
-        ("ViT-Test/4", vit("Test", 4, image_size=32), 0),
-        ("ViT-Ti/16", vit("Ti", 16), 0),
-        ("ViT-S/16", vit("S", 16), 0),
-        ("ViT-S/32", vit("S", 32), 0),
-        ("ViT-B/8", vit("B", 8), 0),
+        ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
+        ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
+        ("ViT-S/16", vit("S", 16), 22_050_664),
+        ("ViT-S/32", vit("S", 32), 22_878_952),
+        ("ViT-B/8", vit("B", 8), 86_576_872),
         ("ViT-B/16", vit("B", 16), 86_567_656),
         ("ViT-B/32", vit("B", 32), 88_224_232),
         ("ViT-L/16", vit("L", 16), 304_326_632),
-        ("ViT-L/32", vit("L", 32), 0),
+        ("ViT-L/32", vit("L", 32), 306_535_400),
         ("ViT-H/14", vit("H", 14), 632_045_800),
-        ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 0),
-        ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 0),
-        ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 0),
+        ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 6_337_704),
+        ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 36_431_912),
+        ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 101_383_976),
         ("R50+ViT-B/16", hybrid("B", (3, 4, 9)), 98_659_112),
-        ("R50+ViT-B/32", hybrid("B", R50), 0),
-        ("R50+ViT-L/16", hybrid("L", (3, 4, 9)), 0),
-        ("R50+ViT-L/32", hybrid("L", R50), 0),
+        ("R50+ViT-B/32", hybrid("B", R50), 110_945_832),
+        ("R50+ViT-L/16", hybrid("L", (3, 4, 9)), 316_483_624),
+        ("R50+ViT-L/32", hybrid("L", R50), 328_994_856),
         ("R50x1", resnet(R50, 1), 25_549_352),
-        ("R50x2", resnet(R50, 2), 0),
+        ("R50x2", resnet(R50, 2), 97_988_712),
         ("R50x3", resnet(R50, 3), 217_319_080),
         ("R101x1", resnet(R101, 1), 44_541_480),
-        ("R101x3", resnet(R101, 3), 0),
-        ("R152x1", resnet(R152, 1), 0),
-        ("R152x2", resnet(R152, 2), 0),
+        ("R101x3", resnet(R101, 3), 387_934_888),
+        ("R152x1", resnet(R152, 1), 60_185_128),
+        ("R152x2", resnet(R152, 2), 236_335_208),
         ("R152x4", resnet(R152, 4), 936_533_224),
-        ("R200x3", resnet(R200, 3), 0),
+        ("R200x3", resnet(R200, 3), 568_633_000),
     )
 }
 

@@ -30,7 +30,11 @@ class Preprocessing:
     std: tuple = (0.5, 0.5, 0.5)
 
     def __post_init__(self):
-        for name, value in (("image_size", pair(self.image_size)), ("mean", tuple(self.mean)), ("std", tuple(self.std))):
+        for name, value in (
+            ("image_size", pair(self.image_size)),
+            ("mean", tuple(self.mean)),
+            ("std", tuple(self.std)),
+        ):
             object.__setattr__(self, name, value)
         require(
             self.interpolation in ("bilinear", "bicubic"),
@@ -50,7 +54,9 @@ class Preprocessing:
             return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
         height, width = x.shape[1:3]
         scale = max(self.image_size[0] / self.crop / height, self.image_size[1] / self.crop / width)
-        size = tuple(max(round(length * scale), part) for length, part in zip((height, width), self.image_size, strict=True))
+        size = tuple(
+            max(round(length * scale), part) for length, part in zip((height, width), self.image_size, strict=True)
+        )
         x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=True)
         top, left = ((length - part) // 2 for length, part in zip(size, self.image_size, strict=True))
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]

@@ -6,6 +6,7 @@ from keras_vit.layers import (
     ClassToken,
     EncoderBlock,
     GroupNormalization,
+    LayerNormalization,
     PatchEmbedding,
     PositionEmbedding,
     PostActivationBottleneck,
@@ -100,7 +101,7 @@ class VisionTransformer(Classifier):
 
 
 def hybrid_backbone(x, config, dtype):
-    """The hybrid's ResNet: a stem of stride 4, then a stage per depth: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
     norm = {"group_norm_epsilon": config.group_norm_epsilon}
     kernel = {
         "kernel_variance_epsilon": config.kernel_variance_epsilon,
@@ -155,7 +156,7 @@ def encoder(x, config, dtype):
             dtype=dtype,
             name=f"encoderblock_{i}",
         )(x)
-    return keras.layers.LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
+    return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
 
 
 def pool(x, config, dtype):

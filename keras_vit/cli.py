@@ -1,0 +1,117 @@
+"""The command `keras-vit`. Rooms that need Keras are imported by the commands that use them."""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from keras_vit._version import __version__
+from keras_vit.errors import KerasVitError
+
+app = typer.Typer(
+    name="keras-vit",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="ViT, hybrid and ResNet (BiT) models of *An Image is Worth 16x16 Words* in Keras.\n\n"
+    "Exit codes: 0 done, 1 the input could not be used (one sentence on standard error), 2 the command line was wrong.",
+)
+console = Console()
+
+
+def show_version(value: bool):
+    if value:
+        print(f"keras-vit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")] = False,
+):
+    pass
+
+
+class Family(StrEnum):
+    vit = "ViT"
+    hybrid = "hybrid"
+    resnet = "ResNet"
+
+
+@app.command("list")
+def list_command(
+    pattern: Annotated[str, typer.Argument(help="Shell pattern over names, such as 'R50*' or '*:augreg*'.")] = "*",
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Only models with public weights.")] = False,
+    family: Annotated[Family | None, typer.Option(help="Only one family.")] = None,
+    max_params: Annotated[int | None, typer.Option(help="Only models with at most so many parameters.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+):
+    """The models and checkpoints of the zoo, as a table.
+
+    Example: keras-vit list 'ViT-*' --pretrained --max-params 90000000
+    """
+    from keras_vit.zoo import registry
+
+    rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
+
+
+@app.command()
+def info(
+    name: Annotated[str, typer.Argument(help="A name of `keras-vit list`, with or without a tag.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+):
+    """Everything known about one model: sizes, weights, accuracy and where the numbers come from."""
+    from keras_vit.zoo import registry
+
+    row = registry.info(name)
+    print(registry.as_json([row])) if as_json else console.print(registry.card(row))
+
+
+@app.command()
+def predict(
+    images: Annotated[list[Path], typer.Argument(help="Pictures, JPEG or PNG.")],
+    model: Annotated[str, typer.Option(help="A name of `keras-vit list`, or the path of a checkpoint.")] = "ViT-B/16",
+    top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
+):
+    """Classifies pictures: the likeliest classes of each, with probabilities.
+
+    A picture that cannot be read is named, the others are classified, and the exit code is 1.
+
+    Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
+    """
+    from keras_vit import prediction
+
+    failed = prediction.run(images, model, top, as_json, console)
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the model, its exports and the picture.")] = Path("keras-vit-demo"),
+):
+    """The main job in a minute or two, without a network: train, export three ways, prove equal.
+
+    Trains a small ViT on the handwritten digits of scikit-learn, exports it to SavedModel, TFLite and ONNX, compares
+    each with the model in its own runtime, and draws predictions and attention. Exit code 1 below 96 % accuracy.
+    """
+    from keras_vit import demo as job
+
+    accuracy = job.run(out, console=console)
+    if accuracy < job.TARGET_ACCURACY:
+        raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; at least {job.TARGET_ACCURACY:.0%} was expected.")
+
+
+def main():
+    """Runs the command; errors of the package become one sentence and exit code 1."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        app()
+    except KerasVitError as error:
+        print(f"keras-vit: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,46 @@
+"""Where a model looks: attention weights and Attention Rollout (section 4.5, Appendix D.8; arXiv 2005.00928)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def attention_weights(model, images):
+    """The attention weights A (Eq. 6) of every block: (num_layers, n, num_heads, l, l), rows summing to 1.
+
+    Args:
+        model: a VisionTransformer.
+        images: (n, h, w, channels), as the model takes them.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> attention_weights(model, numpy.zeros((2, 32, 32, 3))).shape
+    (4, 2, 4, 65, 65)
+    """
+    blocks = [model.get_layer(f"encoderblock_{i}") for i in range(model.config.num_layers)]
+    x = keras.Model(model.input, blocks[0].input)(ops.convert_to_tensor(images))
+    weights = []
+    for block in blocks:
+        x, a = block(x, return_weights=True)
+        weights.append(ops.convert_to_numpy(ops.cast(a, "float32")))
+    return np.stack(weights)
+
+
+def rollout(weights, grid, token=True):
+    """Attention from the output to the picture's patches: (n, rows, columns), each picture's summing to 1.
+
+    Averages the heads, adds the residual connection as an identity, and multiplies the blocks' matrices.
+
+    Args:
+        weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
+        grid: (rows, columns) of patches, `model.config.grid`.
+        token: whether the first token is the class token, whose attention is meant; else the mean of all tokens'.
+
+    >>> rollout(attention_weights(model, images), model.config.grid).shape
+    (2, 8, 8)
+    """
+    a = 0.5 * weights.mean(axis=2) + 0.5 * np.eye(weights.shape[-1])  # (num_layers, n, l, l)
+    joint = a[0]
+    for block in a[1:]:
+        joint = block @ joint
+    seen = joint[:, 0, 1:] if token else joint.mean(axis=1)
+    return (seen / seen.sum(axis=-1, keepdims=True)).reshape(-1, *grid)

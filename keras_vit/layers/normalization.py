@@ -1,0 +1,76 @@
+"""Layer norm and GELU, in the forms that run fastest (benchmarks/speed.py).
+
+`export_call` says the same in one standard operation of Keras: exporters follow it in place of `call`.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerNormalization(keras.layers.Layer):
+    """Normalizes each token, then scales and shifts its channels (arXiv 1607.06450): (..., d) -> (..., d).
+
+    Args:
+        epsilon: added to the variance; 1e-6 in the authors' code.
+
+    >>> LayerNormalization()(keras.ops.ones((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros", autocast=False)
+
+    def call(self, x):
+        y = ops.cast(x, "float32")
+        y = y - ops.mean(y, axis=-1, keepdims=True)
+        y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
+        return ops.cast(y * self.gamma + self.beta, x.dtype)
+
+    def export_call(self, x):
+        return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class GELU(keras.layers.Layer):
+    """x times the normal distribution function of x (arXiv 1606.08415), of any shape.
+
+    Spelled out, since TensorFlow fuses these forms with the dense layer before them.
+
+    Args:
+        approximate: by tanh, as the official weights expect; False for the exact one.
+
+    >>> GELU()(keras.ops.zeros((2, 17, 64))).shape
+    (2, 17, 64)
+    """
+
+    def __init__(self, approximate=True, **kwargs):
+        super().__init__(**kwargs)
+        self.approximate = approximate
+
+    def call(self, x):
+        if self.approximate:
+            return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+        return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+    def export_call(self, x):
+        return ops.gelu(x, approximate=self.approximate)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "approximate": self.approximate}
