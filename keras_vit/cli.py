@@ -1,5 +1,7 @@
 """The command `keras-vit`. Rooms that need Keras are imported by the commands that use them."""
 
+import contextlib
+import dataclasses
 import os
 import sys
 from enum import StrEnum
@@ -8,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from keras_vit._version import __version__
 from keras_vit.errors import KerasVitError
@@ -31,9 +34,25 @@ def show_version(value: bool):
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ):
     pass
+
+
+@contextlib.contextmanager
+def quiet():
+    """Keeps what TensorFlow's C++ prints while it is imported off the terminal."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class Family(StrEnum):
@@ -56,8 +75,17 @@ def list_command(
     """
     from keras_vit.zoo import registry
 
-    rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    rows = registry.list_models(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
     print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
+
+
+def card(row):
+    """What is known of one model, a line a fact."""
+    grid = Table.grid(padding=(0, 2))
+    for field, value in dataclasses.asdict(row).items():
+        if value not in (None, (), ""):
+            grid.add_row(f"[bold]{field}[/]", f"{value:,}" if isinstance(value, int | float) else str(value))
+    return grid
 
 
 @app.command()
@@ -69,7 +97,7 @@ def info(
     from keras_vit.zoo import registry
 
     row = registry.info(name)
-    print(registry.as_json([row])) if as_json else console.print(registry.card(row))
+    print(registry.as_json([row])) if as_json else console.print(card(row))
 
 
 @app.command()
@@ -85,7 +113,8 @@ def predict(
 
     Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
     """
-    from keras_vit import prediction
+    with quiet():
+        from keras_vit import prediction
 
     failed = prediction.run(images, model, top, as_json, console)
     raise typer.Exit(1 if failed else 0)
@@ -93,18 +122,19 @@ def predict(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model, its exports and the picture.")] = Path("keras-vit-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the model, exports and picture.")] = Path("keras-vit-demo"),
 ):
     """The main job in a minute or two, without a network: train, export three ways, prove equal.
 
     Trains a small ViT on the handwritten digits of scikit-learn, exports it to SavedModel, TFLite and ONNX, compares
     each with the model in its own runtime, and draws predictions and attention. Exit code 1 below 96 % accuracy.
     """
-    from keras_vit import demo as job
+    with quiet():
+        from keras_vit import demo as job
 
     accuracy = job.run(out, console=console)
     if accuracy < job.TARGET_ACCURACY:
-        raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; at least {job.TARGET_ACCURACY:.0%} was expected.")
+        raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; {job.TARGET_ACCURACY:.0%} was expected.")
 
 
 def main():

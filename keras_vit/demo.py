@@ -37,7 +37,9 @@ def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
     keras.utils.set_random_seed(0)
     train, test = digits()
     model = zoo.load(variant, weights=None, labels=LABELS, image_size=16, dropout_rate=0.1)
-    console.print(f"{variant}: {model.count_params():,} parameters, {len(train[0]):,} digits to train on, {len(test[0])} held out.")
+    console.print(
+        f"{variant}: {model.count_params():,} parameters, {len(train[0]):,} training digits, {len(test[0])} held out."
+    )
     accuracy = fit(model, train, test, epochs)
     console.print(f"Held-out accuracy: {accuracy:.1%}")
     model.save(out / "digits.keras")
@@ -53,7 +55,7 @@ def writable(folder):
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ExportError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder with --out.") from error
+        raise ExportError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
     return Path(folder)
 
 
@@ -86,7 +88,7 @@ def fit(model, train, test, epochs, batch_size=32):
         metrics=["accuracy"],
     )
     held_out = (test_images, test[1])
-    model.fit(batches, epochs=epochs, validation_data=held_out, verbose=0, callbacks=[FitProgress()])
+    model.fit(batches, epochs=epochs, validation_data=held_out, shuffle=False, verbose=0, callbacks=[FitProgress()])
     return model.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
 
 
@@ -99,11 +101,12 @@ def shifted(image, size, most=1):
 
 
 def parity_table(reports):
-    table = Table("format", "file", "size", "largest difference", "top-1 agreement", title="Exports, proved in their runtimes")
+    title = "Exports, each compared with the model in its own runtime"
+    table = Table("format", "file", "size", "largest difference", "top-1 agreement", title=title)
     for report in reports:
         table.add_row(
             report.format,
-            str(report.path),
+            Path(report.path).name,
             f"{report.bytes / 1e6:.2f} MB",
             f"{report.max_abs_diff:.1e}",
             f"{report.top1_agreement:.1%}",
@@ -124,9 +127,9 @@ def picture(model, images, labels, path):
         axes[0, i].imshow(image / 2 + 0.5)
         axes[0, i].set_title(f"{model.labels[predicted[i]]}", color="green" if right else "red")
         axes[1, i].imshow(image.mean(-1), cmap="gray")
-        axes[1, i].imshow(seen, cmap="inferno", alpha=0.6, extent=(-0.5, image.shape[1] - 0.5, image.shape[0] - 0.5, -0.5))
+        axes[1, i].imshow(seen, cmap="inferno", alpha=0.6, extent=axes[1, i].get_images()[0].get_extent())
     for axis in axes.flat:
         axis.set_axis_off()
-    figure.suptitle("Above: held-out digits and predictions (green is right). Below: attention rollout from the class token.")
+    figure.suptitle("Held-out digits and predictions (green is right); attention rollout from the class token")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -18,7 +18,9 @@ def read_image(path, num_channels=3):
     try:
         with Image.open(path) as picture:
             if picture.width * picture.height > MOST_PIXELS:
-                raise ImageError(f"{path} has {picture.width}x{picture.height} pixels; the most taken is {MOST_PIXELS:,}.")
+                raise ImageError(
+                    f"{path} has {picture.width:,} x {picture.height:,} pixels; at most {MOST_PIXELS:,} are read."
+                )
             upright = ImageOps.exif_transpose(picture).convert("L" if num_channels == 1 else "RGB")
             pixels = np.asarray(upright)
     except FileNotFoundError as error:

@@ -19,7 +19,7 @@ def classify(model, image, top=5):
     ('tabby, tabby cat', 0.71)
     """
     if not model.config.num_classes:
-        raise ConfigError(f"{model.name} has no head, so it names no classes. Load it with num_classes=, or another model.")
+        raise ConfigError(f"{model.name} gives features, not classes: it has no head. Choose a model that has one.")
     logits = model.predict(model.preprocessing(image[None]), verbose=0)
     probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits[0].astype("float32")))
     best = np.argsort(-probabilities)[:top]

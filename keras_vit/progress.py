@@ -12,7 +12,11 @@ class FitProgress(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         self.bar = Progress(
-            TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
         )
         self.task = self.bar.add_task("", total=self.params["epochs"])
         self.bar.start()

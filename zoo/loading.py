@@ -8,7 +8,7 @@ from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models.config import ResNetConfig, ViTConfig, unknown, variant
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo import registry
-from keras_vit.zoo.adapt import adapt
+from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.architecture import read_config
 from keras_vit.zoo.dialects import canonical
 from keras_vit.zoo.download import fetch
@@ -69,22 +69,16 @@ def load(name, *, weights="default", num_classes=None, image_size=None, labels=N
 
 def locate(name, weights):
     """The Source that a name and `weights` stand for, and what the model is called."""
-    if is_path(name):
-        if weights != "default":
-            raise ConfigError(
-                f"Give one checkpoint, not two. Received: name={str(name)!r} and weights={str(weights)!r}."
-            )
-        return open_source(Path(name)), Path(name).stem
     if weights != "default":
-        row = variant(name.partition(":")[0])
+        row = variant(str(name).partition(":")[0])
         return of_variant(open_source(Path(weights)), row), row.name
-    checkpoint = registry.resolve(name)
-    source = of_variant(open_source(fetch(checkpoint)), variant(checkpoint.variant))
-    return described(source, checkpoint), checkpoint.variant
-
-
-def is_path(name):
-    return isinstance(name, Path) or str(name).endswith(SUFFIXES) or Path(name).is_file()
+    found = registry.resolve(name)
+    if isinstance(found, Path):
+        return open_source(found), found.stem
+    source = open_source(fetch(found))
+    if found.variant is None:
+        return source, source.path.stem
+    return promised(of_variant(source, variant(found.variant)), found), found.variant
 
 
 def slug(title):
@@ -93,9 +87,10 @@ def slug(title):
 
 
 def open_source(path):
+    """Everything a checkpoint file knows, by its ending."""
     if not path.is_file():
         raise CheckpointError(
-            f"There is no file {path}. Give the path of a checkpoint ({', '.join(SUFFIXES)}) or a name of zoo.list()."
+            f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
         )
     if path.suffix == ".keras":
         return open_keras(path)
@@ -147,9 +142,22 @@ def trait(config, field):
     return getattr(config, field, getattr(backbone, field, None))
 
 
-def described(source, checkpoint):
-    """The source with what the registry knows of it."""
-    return dataclasses.replace(source, preprocessing=checkpoint.preprocessing)
+def promised(source, checkpoint):
+    """The source, if it is what the registry promises, with what the registry knows of it.
+
+    A head that is all zeros is dropped: it would name classes at random.
+    """
+    found, expected = source.config, checkpoint.config
+    if checkpoint.valid_head and found.num_classes != expected.num_classes or found.image_size != expected.image_size:
+        raise CheckpointError(
+            f"{source.path} is not {checkpoint.name}: it has {found.num_classes} classes and takes {found.image_size} "
+            f"pixels; {expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
+        )
+    tensors = source.tensors
+    if not checkpoint.valid_head:
+        found = dataclasses.replace(found, num_classes=0)
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEADS)}
+    return dataclasses.replace(source, config=found, tensors=tensors, preprocessing=checkpoint.preprocessing)
 
 
 def build(config, changes, preprocessing=None, labels=None, dtype=None, name=None):

@@ -1,0 +1,117 @@
+"""The table of variants: exact parameter counts, and sentences for configurations that no model can have."""
+
+import dataclasses
+
+import keras
+import pytest
+
+from keras_vit import models, zoo
+from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.models import VARIANTS, BackboneConfig, ResNetConfig, ViTConfig
+
+# With 1,000 classes at 224 pixels (ViT-Test/4: at 32). From the papers, the authors' files and timm's listing.
+PARAMETERS = {
+    "ViT-Test/4": 206_376,
+    "ViT-Ti/16": 5_717_416,
+    "ViT-S/16": 22_050_664,
+    "ViT-S/32": 22_878_952,
+    "ViT-B/8": 86_576_872,
+    "ViT-B/16": 86_567_656,
+    "ViT-B/32": 88_224_232,
+    "ViT-L/16": 304_326_632,
+    "ViT-L/32": 306_535_400,
+    "ViT-H/14": 632_045_800,
+    "R+ViT-Ti/16": 6_337_704,
+    "R26+ViT-S/32": 36_431_912,
+    "R26+ViT-B/32": 101_383_976,
+    "R50+ViT-B/16": 98_659_112,
+    "R50+ViT-B/32": 110_945_832,
+    "R50+ViT-L/16": 316_483_624,
+    "R50+ViT-L/32": 328_994_856,
+    "R50x1": 25_549_352,
+    "R50x2": 97_988_712,
+    "R50x3": 217_319_080,
+    "R101x1": 44_541_480,
+    "R101x3": 387_934_888,
+    "R152x1": 60_185_128,
+    "R152x2": 236_335_208,
+    "R152x4": 936_533_224,
+    "R200x3": 568_633_000,
+}
+
+
+def test_every_row_has_a_number():
+    assert set(VARIANTS) == set(PARAMETERS)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters(name):
+    config = VARIANTS[name].config
+    cls = models.ResNet if isinstance(config, ResNetConfig) else models.VisionTransformer
+    # Inside the scope variables get their shapes but no values: the largest row would need 4 GB.
+    with keras.StatelessScope(initialize_variables=False):
+        counted = cls(**dataclasses.asdict(config)).count_params()
+    assert counted == PARAMETERS[name] == VARIANTS[name].parameters
+
+
+@pytest.mark.parametrize("name", ["ViT-Test/4", "ViT-Ti/16", "R+ViT-Ti/16", "R50x1"])
+def test_a_variant_is_a_model(name):
+    model = zoo.load(name, weights=None)
+    assert model.count_params() == PARAMETERS[name]
+    size = model.config.image_size
+    logits = keras.ops.convert_to_numpy(model(keras.ops.ones((1, *size, 3))))
+    assert logits.shape == (1, 1000)
+    assert not logits.any(), "a new head is zero"
+
+
+def test_blocks_are_named_layers():
+    model = zoo.load("ViT-Test/4", weights=None)
+    features = keras.Model(model.input, model.get_layer("encoderblock_2").output)
+    assert features(keras.ops.ones((2, 32, 32, 3))).shape == (2, 65, 64)
+
+
+def test_unknown_names_get_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean ViT-B/16"):
+        zoo.load("vit-b16", weights=None)
+    with pytest.raises(ConfigError, match=r"'hiden_size'. Did you mean hidden_size"):
+        zoo.load("ViT-B/16", weights=None, hiden_size=5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"image_size": 225},
+            r"image_size=\(225, 225\) with patches of 16x16 pixels; the nearest size .* \(224, 224\)",
+        ),
+        ({"image_size": (224, 100)}, r"nearest size that fits is \(224, 96\)"),
+        ({"num_heads": 7}, "divisible by num_heads"),
+        ({"classifier": "map"}, "must be 'token' or 'gap'"),
+        ({"dropout_rate": 1.0}, r"in \[0, 1\)"),
+        ({"num_layers": 0}, "must be positive"),
+        ({"num_classes": -1}, "0 \\(features\\) or more"),
+        ({"backbone": BackboneConfig(depths=(3, 4, 6, 3))}, "patches of 512x512"),
+    ],
+)
+def test_impossible_vit(fields, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        ViTConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"depths": ()}, "at least one stage"),
+        ({"depths": (1, 0)}, "positive ints"),
+        ({"width_factor": 0.3}, "multiple of the 32 groups"),
+        ({"image_size": 0}, "None for any size"),
+    ],
+)
+def test_impossible_resnet(fields, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        ResNetConfig(**fields)
+
+
+def test_labels_name_each_class_once():
+    with pytest.raises(ConfigError, match="3 labels, 2 classes"):
+        models.ResNet(image_size=32, depths=(1,), num_classes=2, labels=("a", "b", "c"))
