@@ -46,7 +46,8 @@ def show(path, classes, as_json, console):
         rows = [{"class": name, "probability": round(p, 6)} for name, p in classes]
         print(json.dumps({"image": str(path), "classes": rows}))
         return
-    table = Table("class", "probability", title=str(path), title_justify="left")
+    console.print(str(path), style="bold", soft_wrap=True, highlight=False)
+    table = Table(box=None, show_header=False)
     for name, p in classes:
-        table.add_row(str(name), f"{p:.1%}")
+        table.add_row(f"{p:.1%}", str(name))
     console.print(table)

@@ -1,0 +1,109 @@
+"""The shape of the project: what a wheel ships, who imports whom, what an import costs."""
+
+import ast
+import configparser
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDERS = {"keras_vit.zoo": ROOT / "zoo", "keras_vit.export": ROOT / "export"}
+
+# Which rooms a room may import (beside the modules at the root: errors, _lazy, images, ...).
+MAY_IMPORT = {
+    "layers": set(),
+    "models": {"layers"},
+    "inspection": {"layers", "models"},
+    "zoo": {"layers", "models"},
+    "export": set(),
+}
+
+
+def packages():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config["options"]["packages"].split()
+
+
+def folder(package):
+    return FOLDERS.get(package, ROOT / package.replace(".", "/"))
+
+
+def imports(path):
+    """The modules that a file imports, relative ones as '.'."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." if node.level else node.module
+            if not node.level:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_wheel_ships_one_top_level_package(tmp_path):
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith("keras_vit_zoo-")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"keras_vit"}
+    for package in packages():
+        sources = {path.name for path in folder(package).glob("*.py")}
+        shipped = {name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == package.replace(".", "/")}
+        assert sources <= shipped, package
+    assert {"keras_vit/zoo/registry.json", "keras_vit/py.typed"} <= set(names)
+
+
+def test_every_package_is_listed():
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("keras_vit/**/__init__.py")}
+    assert set(packages()) == found | set(FOLDERS)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_who_imports_whom(room):
+    for path in folder(f"keras_vit.{room}").glob("**/*.py"):
+        for module in imports(path):
+            assert module != ".", f"{path} has a relative import"
+            other = module.split(".")[1] if module.startswith("keras_vit.") else room
+            if other in MAY_IMPORT and other != room:
+                assert other in MAY_IMPORT[room], f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("room", ["layers", "models", "inspection"])
+def test_layers_and_models_know_only_keras(room):
+    for path in folder(f"keras_vit.{room}").glob("**/*.py"):
+        assert not [m for m in imports(path) if m.split(".")[0] in ("tensorflow", "jax", "torch")], path
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set(sys.modules)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import keras_vit",
+        "import keras_vit; keras_vit.zoo.list('R50*'); keras_vit.zoo.info('ViT-B/16'); keras_vit.export",
+        "import keras_vit.models as m; m.VARIANTS",
+        "from typer.testing import CliRunner; from keras_vit.cli import app; r = CliRunner().invoke(app, ['list']); "
+        "assert r.exit_code == 0, r.output",
+    ],
+)
+def test_looking_around_imports_nothing_heavy(code):
+    assert run(f"import sys; {code}; print({HEAVY})").strip() == "set()"
+
+
+@pytest.mark.parametrize("order", ["import keras, keras_vit", "import keras_vit, keras", "import keras_vit.zoo, keras"])
+def test_classes_are_registered_whatever_is_imported_first(order):
+    code = f"{order}; print(keras.saving.get_registered_object('keras_vit>VisionTransformer').__name__)"
+    assert run(code).strip() == "VisionTransformer"

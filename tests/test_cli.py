@@ -1,0 +1,126 @@
+"""The command as a user meets it: what it prints, and its exit codes for input that cannot be used."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import zoo
+
+
+def keras_vit(*arguments, **environment):
+    import os
+
+    command = [sys.executable, "-m", "keras_vit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A small model that knows its classes by name."""
+    path = tmp_path_factory.mktemp("model") / "colours.keras"
+    colours = zoo.load("ViT-Test/4", weights=None, labels=[f"colour {i}" for i in range(6)])
+    for variable in colours.get_layer("head").trainable_variables:
+        variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+    colours.save(path)
+    return path
+
+
+@pytest.fixture
+def picture(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 50, 3), dtype="uint8")
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"
+
+
+def test_help_teaches():
+    assert "Exit codes" in keras_vit("--help").stdout
+    for command in ("list", "info", "predict", "demo"):
+        done = keras_vit(command, "--help")
+        assert done.returncode == 0
+        assert len(done.stdout) > 300
+
+
+def test_list():
+    done = keras_vit("list", "R50*")
+    assert done.returncode == 0
+    assert "R50+ViT-B/16" in done.stdout and "R50x1" in done.stdout and "ViT-H/14" not in done.stdout
+    rows = json.loads(keras_vit("list", "*", "--json", "--max-params", "10000000", "--family", "ViT").stdout)
+    assert {row["variant"] for row in rows} == {"ViT-Test/4", "ViT-Ti/16"}
+
+
+def test_info():
+    done = keras_vit("info", "ViT-B/16", "--json")
+    assert json.loads(done.stdout)[0]["parameters"] == 86_567_656
+    assert "86,567,656" in keras_vit("info", "ViT-B/16").stdout
+
+
+def test_predict(model, picture):
+    done = keras_vit("predict", picture, picture, "--model", model, "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["classes"] == second["classes"]
+    assert len(first["classes"]) == 5
+    assert first["classes"][0]["class"].startswith("colour ")
+    probabilities = [c["probability"] for c in first["classes"]]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert "picture.png" in keras_vit("predict", picture, "--model", model, "--top", "2").stdout
+
+
+def test_a_corrupt_picture_does_not_stop_the_others(model, picture, tmp_path):
+    torn = tmp_path / "torn.png"
+    torn.write_bytes(picture.read_bytes()[:200])
+    done = keras_vit("predict", torn, tmp_path / "absent.jpg", picture, "--model", model, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["image"] == str(picture)
+    assert "torn.png cannot be read as a picture" in done.stderr
+    assert "There is no picture" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("info", "ViT-B16"), 1, "Did you mean ViT-B/16"),
+        (("predict", "x.png", "--model", "VT-B/16"), 1, "Did you mean"),
+        (("predict", "x.png", "--model", "absent.npz"), 1, "There is no file absent.npz"),
+        (("predict",), 2, "Missing argument"),
+        (("nonsense",), 2, "No such command"),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments, code, sentence):
+    done = keras_vit(*arguments)
+    assert done.returncode == code
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_weights_that_cannot_be_fetched(tmp_path, picture):
+    environment = {"KERAS_VIT_OFFLINE": "1", "KERAS_VIT_CACHE": str(tmp_path / "cache")}
+    done = keras_vit("predict", picture, "--model", "ViT-B/16", **environment)
+    assert done.returncode == 1
+    assert "not in the cache" in done.stderr
+
+
+def test_demo_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = keras_vit("demo", "--out", tmp_path / "file" / "demo")
+    assert done.returncode == 1
+    assert "Nothing can be written in" in done.stderr
+
+
+def test_demo(tmp_path):
+    """The README's first command, whole: it trains, exports three ways, proves them equal and draws the picture."""
+    done = keras_vit("demo", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("saved_model", "tflite", "onnx"):
+        assert name in done.stdout
+    for name in ("digits.keras", "digits.onnx", "digits.tflite", "digits/saved_model.pb"):
+        assert (tmp_path / name).stat().st_size > 10_000
+    with Image.open(tmp_path / "digits.png") as picture:
+        assert picture.width > 800
+    digit = zoo.load(tmp_path / "digits.keras")
+    assert digit.labels == tuple("0123456789")
