@@ -11,7 +11,7 @@ from scipy import ndimage
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.zoo.adapt import resize
+from keras_vit.zoo.resizing import resize_positions
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -95,7 +95,7 @@ def test_positions_are_resized_as_the_authors_do(new):
     values = rng.normal(size=(1, 1 + 25, 6)).astype("float32")
     grid = values[0, 1:].reshape(5, 5, 6)
     expected = ndimage.zoom(grid, (new[0] / 5, new[1] / 5, 1), order=1).reshape(1, -1, 6)
-    resized = resize(values, 1, (5, 5), new)
+    resized = resize_positions(values, 1, (5, 5), new)
     np.testing.assert_allclose(resized[:, 1:], expected, atol=1e-6)
     np.testing.assert_array_equal(resized[:, :1], values[:, :1])
 

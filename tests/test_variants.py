@@ -51,6 +51,7 @@ def test_parameters(name):
     # Inside the scope variables get their shapes but no values: the largest row would need 4 GB.
     with keras.StatelessScope(initialize_variables=False):
         counted = cls(**dataclasses.asdict(config)).count_params()
+    keras.utils.clear_session()  # else the next scope gives them their values
     assert counted == PARAMETERS[name] == VARIANTS[name].parameters
 
 

@@ -1,52 +1,83 @@
-"""Fits a checkpoint's tensors to a model that differs from it: another image size, another head."""
+"""Fits a checkpoint's tensors to a model that differs from it in image size, patches, channels, classifier or head."""
 
 import numpy as np
 
-from keras_vit.zoo.architecture import POSITIONS
+from keras_vit.zoo.architecture import POSITIONS, ROOT
+from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")
+PATCHES = "embedding/kernel"
 
 
-def adapt(tensors, source, target):
-    """Tensors of a model of configuration `source` for one of `target`, and the names that start afresh."""
+def adapt(tensors, source, target, interpolation="linear"):
+    """Tensors of a model of configuration `source` for one of `target`, and prefixes of names that start afresh."""
     tensors = dict(tensors)
-    if POSITIONS in tensors and source.grid != target.grid:
-        tensors[POSITIONS] = resize_positions(tensors[POSITIONS], source, target)
-    dropped = [name for name in tensors if name.startswith(dropped_prefixes(source, target))]
-    fresh = () if not target.num_classes or source.num_classes == target.num_classes else HEADS
-    return {name: tensor for name, tensor in tensors.items() if name not in dropped}, fresh
+    fresh = set_head(tensors, source, target)
+    set_channels(tensors, source, target)
+    if POSITIONS in tensors:
+        fresh += set_classifier(tensors, source, target)
+        set_patches(tensors, source, target)
+        set_grid(tensors, source, target, interpolation)
+    return tensors, fresh
 
 
-def dropped_prefixes(source, target):
+def set_head(tensors, source, target):
     """The head goes where the classes change (section 3.2), the tanh layer with it unless the target keeps it."""
     prefixes = HEADS if source.num_classes != target.num_classes else ()
     if getattr(source, "representation_size", None) and not target.representation_size:
         prefixes += ("pre_logits/",)
-    return prefixes
+    drop(tensors, prefixes)
+    return HEADS if prefixes and target.num_classes else ()
 
 
-def resize_positions(tensor, source, target):
-    prefix = int(source.classifier == "token")
-    n, _, d = tensor.shape
-    rows, columns = target.grid
-    return tensor.map((n, prefix + rows * columns, d), lambda values: resize(values, prefix, source.grid, target.grid))
+def drop(tensors, prefixes):
+    for name in [name for name in tensors if name.startswith(prefixes)]:
+        del tensors[name]
 
 
-def resize(values, prefix, old_grid, new_grid):
-    """Position embeddings (1, prefix + rows * columns, d) on another grid, the authors' way (section 3.2).
+def set_channels(tensors, source, target):
+    """One channel takes the sum over the old ones; more repeat them, scaled so that a grey picture's response stays."""
+    old, new = source.num_channels, target.num_channels
+    name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
+    if old == new:
+        return
+    tensor = tensors[name]
+    h, w, _, filters = tensor.shape
+    index = np.arange(new) % old
+    tensors[name] = tensor.map(
+        (h, w, new, filters),
+        lambda k: k.sum(axis=2, keepdims=True) if new == 1 else k[:, :, index] * np.float32(old / new),
+    )
 
-    Linear in each direction with the corners kept in place, as scipy.ndimage.zoom of order 1.
-    """
-    head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
-    for axis, length in enumerate(new_grid):
-        grid = resize_axis(grid, axis, length)
-    return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
+
+def set_classifier(tensors, source, target):
+    """The class token leaves with its position embedding, or comes with a zero one."""
+    if source.classifier == target.classifier:
+        return ()
+    n, l, d = tensors[POSITIONS].shape
+    if target.classifier == "gap":
+        del tensors["cls"]
+        tensors[POSITIONS] = tensors[POSITIONS].map((n, l - 1, d), lambda values: values[:, 1:])
+        return ()
+    tensors[POSITIONS] = tensors[POSITIONS].map(
+        (n, l + 1, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1)
+    )
+    return ("cls",)
 
 
-def resize_axis(grid, axis, length):
-    old = grid.shape[axis]
-    place = np.arange(length) * (old - 1) / max(length - 1, 1)
-    low = np.floor(place).astype(int)
-    high = np.minimum(low + 1, old - 1)
-    weight = (place - low).reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
-    return np.take(grid, low, axis) * (1 - weight) + np.take(grid, high, axis) * weight
+def set_patches(tensors, source, target):
+    if source.patch_size != target.patch_size:
+        _, _, channels, d = tensors[PATCHES].shape
+        size = target.patch_size
+        tensors[PATCHES] = tensors[PATCHES].map((*size, channels, d), lambda kernel: resize_patches(kernel, size))
+
+
+def set_grid(tensors, source, target, interpolation):
+    if source.grid != target.grid:
+        prefix = int(target.classifier == "token")
+        n, _, d = tensors[POSITIONS].shape
+        rows, columns = target.grid
+        tensors[POSITIONS] = tensors[POSITIONS].map(
+            (n, prefix + rows * columns, d),
+            lambda values: resize_positions(values, prefix, source.grid, target.grid, interpolation),
+        )

@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,24 @@ import numpy as np
 from numpy.lib import format as npy
 
 from keras_vit.errors import CheckpointError
+
+# What zipfile, zlib and numpy raise on damaged archives.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    NotImplementedError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    UnicodeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+# Bytes that any archive may promise, however small: a head of zeros compresses to nothing.
+SLACK = 2**28
 
 
 @dataclass(frozen=True)
@@ -35,14 +54,31 @@ def open_npz(path):
     """
     try:
         archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CheckpointError(f"{path} cannot be read as a numpy archive (.npz): {error}.") from error
     with archive:
         members = archive.infolist()
-        tensors = {member.filename.removesuffix(".npy"): describe(path, archive, member) for member in members}
+        require_honest_sizes(path, members)
+        tensors = {name_of(path, member): describe(path, archive, member) for member in members}
     if len(tensors) < len(members):
         raise CheckpointError(f"{path} holds two tensors of one name. Fetch the file again from its source.")
     return tensors
+
+
+def require_honest_sizes(path, members):
+    """Trained weights hardly compress: an archive that promises many times its size is a trap."""
+    promised, held = sum(member.file_size for member in members), path.stat().st_size
+    if promised > 8 * held + SLACK:
+        raise CheckpointError(
+            f"{path} of {held:,} bytes promises {promised:,} bytes of tensors, which are not weights."
+        )
+
+
+def name_of(path, member):
+    name = member.filename.removesuffix(".npy")
+    if not name or name.startswith(("/", "\\")) or ".." in name or "\\" in name or ":" in name:
+        raise CheckpointError(f"{path} holds a tensor named like a path outside: {member.filename!r}.")
+    return name
 
 
 def describe(path, archive, member):
@@ -53,7 +89,7 @@ def describe(path, archive, member):
             header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, _, dtype = header(stream)
             start = stream.tell()
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(f"{path}: {member.filename} is not a numpy array: {error}.") from error
     if dtype.kind not in "fiuV" or dtype.hasobject or (dtype.kind == "V" and dtype.itemsize != 2):
         raise CheckpointError(f"{path}: {member.filename} has dtype {dtype}; expected an array of numbers.")
@@ -69,11 +105,38 @@ def read_member(path, name):
     try:
         with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
             values = npy.read_array(stream, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CheckpointError(f"{path}: {name} is damaged: {error}. Fetch the file again from its source.") from error
     if values.dtype.kind == "V":
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return values
+
+
+def open_safetensors(path):
+    """The tensors of a .safetensors file: {name: Tensor}.
+
+    Raises:
+        CheckpointError: for a file that is none, or holds anything but numbers.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, a handle without iteration
+            facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read as .safetensors: {error}.") from error
+    for name, (_, dtype) in facts.items():
+        if not dtype.startswith(("F16", "F32", "F64", "BF16", "I", "U")):
+            raise CheckpointError(f"{path}: {name} has dtype {dtype}; expected an array of numbers.")
+    return {name: Tensor(name, shape, lambda name=name: read_slice(path, name)) for name, (shape, _) in facts.items()}
+
+
+def read_slice(path, name):
+    from safetensors import safe_open
+
+    with safe_open(path, "np") as file:
+        return np.asarray(file.get_tensor(name), "float32")
 
 
 def shapes(tensors: Mapping):

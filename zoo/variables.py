@@ -1,5 +1,7 @@
 """Which variable of a model each official tensor is: the rows of both layouts, and strict assignment."""
 
+import numpy as np
+
 from keras_vit.errors import CheckpointError
 
 DENSE = {"kernel": "kernel", "bias": "bias"}
@@ -103,7 +105,13 @@ def assign(model, tensors, path, fresh=()):
         )
     for name in wanted:
         variable, _ = table[name]
-        variable.assign(tensors[name].read().reshape(variable.shape))
+        variable.assign(finite(path, name, tensors[name].read()).reshape(variable.shape))
+
+
+def finite(path, name, values):
+    if not np.isfinite(values).all():
+        raise CheckpointError(f"{path}: {name} holds values that are no numbers (NaN or infinite).")
+    return values
 
 
 def misfits(name, tensors, table):

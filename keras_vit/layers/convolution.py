@@ -113,14 +113,18 @@ class GroupNormalization(keras.layers.Layer):
     def call(self, x):
         c = x.shape[-1]
         grouped = (-1, self.groups, c // self.groups)
-        mean, variance = (ops.reshape(m, grouped) for m in ops.moments(ops.cast(x, "float32"), axes=(1, 2)))
+        y = ops.cast(x, "float32")
+        mean = ops.mean(y, axis=(1, 2), keepdims=True)
+        # Two passes: E[y^2] - E[y]^2 loses everything where the mean is large.
+        variance = ops.reshape(ops.mean(ops.square(y - mean), axis=(1, 2)), grouped)
+        mean = ops.reshape(mean, grouped)
         group_mean = ops.mean(mean, axis=2, keepdims=True)  # (n, groups, 1)
         # Law of total variance: mean of the channels' variances plus variance of their means.
         group_variance = ops.mean(variance + ops.square(mean - group_mean), axis=2, keepdims=True)
         scale = ops.rsqrt(group_variance + self.epsilon) * ops.reshape(self.gamma, grouped)
         shift = ops.reshape(self.beta, grouped) - group_mean * scale
-        scale, shift = (ops.cast(ops.reshape(y, (-1, 1, 1, c)), x.dtype) for y in (scale, shift))
-        return x * scale + shift
+        scale, shift = (ops.reshape(z, (-1, 1, 1, c)) for z in (scale, shift))
+        return ops.cast(y * scale + shift, x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape

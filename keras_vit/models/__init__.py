@@ -13,9 +13,15 @@ __all__ = [
     "Variant",
     "ViTConfig",
     "VisionTransformer",
+    "build",
     "variant",
 ]
 
 __getattr__, __dir__ = _lazy.attributes(
-    __name__, {"VisionTransformer": "keras_vit.models.vit", "ResNet": "keras_vit.models.resnet"}
+    __name__,
+    {
+        "VisionTransformer": "keras_vit.models.vit",
+        "ResNet": "keras_vit.models.resnet",
+        "build": "keras_vit.models.building",
+    },
 )

@@ -1,0 +1,37 @@
+"""Models out: SavedModel, TFLite and ONNX, each proved equal to its model before it appears.
+
+>>> report = keras_vit.export.convert(model, "vit.onnx")
+>>> report.max_abs_diff
+1.2e-06
+
+What a model may bring. Any keras.Model is accepted; of these attributes each is used where it is there:
+
+- `model.preprocessing`: None, or a callable from uint8 pictures (n, h, w, c) of any one size to the model's float
+  inputs, written with keras.ops, with the fields `image_size` (height, width), `mean`, `std` (of pixels in [0, 1]),
+  `interpolation` and `crop`.
+- `model.labels`: None, or a tuple with the names of the classes in the order of the logits.
+- `model.config`: a dataclass, written into the artefact's description.
+
+What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for export
+as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes through an
+operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer whose `call`
+spells out what a single operation of Keras says may have `export_call`, which is followed in its place.
+"""
+
+import importlib
+
+PUBLIC = {
+    "Report": "keras_vit.export.report",
+    "convert": "keras_vit.export.conversion",
+}
+__all__ = ["Report", "convert"]
+
+
+def __getattr__(name):
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(PUBLIC[name]), name)
+
+
+def __dir__():
+    return __all__

@@ -1,0 +1,68 @@
+"""Smaller ONNX files: weights in float16 or int8, products in int8 by onnxruntime's quantizer.
+
+Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime loads
+the file, which folds operations on constants.
+"""
+
+import numpy as np
+
+from keras_vit.export.apart import run_apart
+from keras_vit.export.graph import Node
+
+SMALL = 2048  # elements; smaller tensors gain nothing
+PRODUCTS = ("MatMul", "Gemm")
+
+
+def in_float16(graph):
+    """Stores every large float32 constant as float16 with a Cast before its use."""
+    for name in large(graph):
+        limit = np.finfo("float16").max
+        half = np.clip(graph.constants.pop(name), -limit, limit).astype("float16")
+        graph.constants[f"{name}_float16"] = half
+        graph.nodes.insert(0, Node("Cast", [f"{name}_float16"], [name], {"to": "float32"}))
+
+
+def convolutions_in_int8(graph):
+    """Stores kernels (out, in, h, w) as int8, 127 steps on each side of 0 per output channel, widened before their use."""
+    kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
+    for name in large(graph):
+        if name not in kernels:
+            continue
+        kernel = graph.constants.pop(name)
+        scale = np.abs(kernel).max(axis=(1, 2, 3), keepdims=True) / 127
+        scale = np.where(scale == 0, 1, scale).astype("float32")
+        graph.constants[f"{name}_int8"] = np.round(kernel / scale).astype("int8")
+        graph.constants[f"{name}_scale"] = scale
+        graph.nodes[:0] = [
+            Node("Cast", [f"{name}_int8"], [f"{name}_wide"], {"to": "float32"}),
+            Node("Mul", [f"{name}_wide", f"{name}_scale"], [name]),
+        ]
+
+
+def large(graph):
+    return [name for name, x in graph.constants.items() if x.dtype == "float32" and x.size >= SMALL]
+
+
+def products_with_weights(proto):
+    """Names of the matrix products of an activation with a weight."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    return [node.name for node in proto.graph.node if node.op_type in PRODUCTS and node.input[1] in weights]
+
+
+def quantize_products(source, output, kind, nodes, calibration=None):
+    """Writes `output`, the file `source` with the products in int8.
+
+    Args:
+        calibration: inputs by name, arrays (n, ...), for the kind "int8".
+    """
+    pictures = source.with_name("calibration.npz")
+    if calibration is not None:
+        np.savez(pictures, **calibration)
+    job = {
+        "source": str(source),
+        "output": str(output),
+        "kind": kind,
+        "nodes": nodes,
+        "calibration": str(pictures),
+    }
+    run_apart("onnx_quantize_worker.py", job)

@@ -1,0 +1,53 @@
+"""Quantizes one ONNX file; run by `onnx_quantization` as a script in its own process, with a job as JSON on stdin.
+
+Keys of the job: source, output (files), kind ("dynamic" or "int8"), calibration (a .npz of inputs by name, for "int8"),
+nodes (names of the products with weights).
+"""
+
+import json
+import logging
+import sys
+
+import numpy as np
+
+
+class Pictures:
+    """The calibration inputs one at a time, as onnxruntime's calibrators read them."""
+
+    def __init__(self, path):
+        self.arrays = dict(np.load(path, allow_pickle=False))
+        self.place = 0
+
+    def get_next(self):
+        self.place += 1
+        batch = {name: array[self.place - 1 : self.place] for name, array in self.arrays.items()}
+        return batch if all(len(array) for array in batch.values()) else None
+
+
+def main():
+    job = json.load(sys.stdin)
+    from onnxruntime import quantization as q
+
+    logging.disable(logging.WARNING)
+    common = {
+        "nodes_to_quantize": job["nodes"],
+        "op_types_to_quantize": ["MatMul", "Gemm"],
+        "per_channel": True,
+        "weight_type": q.QuantType.QInt8,
+    }
+    if job["kind"] == "dynamic":
+        q.quantize_dynamic(job["source"], job["output"], **common)
+        return
+    q.quantize_static(
+        job["source"],
+        job["output"],
+        Pictures(job["calibration"]),
+        quant_format=q.QuantFormat.QDQ,
+        activation_type=q.QuantType.QUInt8,
+        calibrate_method=q.CalibrationMethod.MinMax,
+        **common,
+    )
+
+
+if __name__ == "__main__":
+    main()

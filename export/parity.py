@@ -1,0 +1,76 @@
+"""Comparing an artefact with its model: numbers over several pictures and batch sizes."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+BATCHES = (1, 3)
+
+# Largest difference over the largest absolute output. Floats differ by the order of summation alone.
+TOLERANCES = {None: 2e-4, "float16": 2e-2}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """See the fields of the same names in `Report`. `varies`: whether the outputs of the pictures differ at all."""
+
+    max_abs_diff: float
+    max_rel_diff: float
+    cosine: float
+    top1_agreement: float | None
+    top5_agreement: float | None
+    varies: bool
+
+    def numbers(self):
+        """The fields that a `Report` has."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "varies"}
+
+
+def in_batches(run, inputs, sizes=BATCHES):
+    """Runs `run` over all pictures in batches of these sizes in turn; a list of whole outputs.
+
+    `run` takes and gives a list of arrays.
+    """
+    count, start, turn, results = len(inputs[0]), 0, 0, []
+    while start < count:
+        size = sizes[turn % len(sizes)]
+        results.append(run([x[start : start + size] for x in inputs]))
+        start, turn = start + size, turn + 1
+    return [np.concatenate(column) for column in zip(*results, strict=True)]
+
+
+def difference(expected, received):
+    """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts."""
+    pairs = list(zip(expected, received, strict=True))
+    absolute = [float(np.abs(a.astype("float64") - b).max(initial=0)) for a, b in pairs]
+    # A zero-initialized head gives zeros only; its differences count as they are.
+    scales = [float(np.abs(a).max(initial=0)) or 1.0 for a, _ in pairs]
+    classes = next(((a, b) for a, b in pairs if a.ndim == 2 and a.shape[1] > 1), None)
+    return Difference(
+        max_abs_diff=worst(absolute),
+        max_rel_diff=worst([d / scale for d, scale in zip(absolute, scales, strict=True)]),
+        cosine=min(cosine(a, b) for a, b in pairs),
+        top1_agreement=None if classes is None else agreement(*classes, 1),
+        top5_agreement=None if classes is None else agreement(*classes, min(5, classes[0].shape[1])),
+        varies=any(np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)),
+    )
+
+
+def worst(values):
+    """The largest; NaN where any is, which `max` would hide."""
+    return float(np.max(values))
+
+
+def cosine(a, b):
+    """Smallest cosine between corresponding pictures; two zero vectors agree."""
+    a, b = (x.reshape(len(x), -1).astype("float64") for x in (a, b))
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    same = (norms == 0) & (a == b).all(axis=1)
+    return float(np.min(np.where(same, 1.0, (a * b).sum(axis=1) / np.where(norms == 0, 1.0, norms))))
+
+
+def agreement(a, b, k):
+    """Mean part of the k best classes that both have."""
+    best = [np.argsort(-x, axis=1, kind="stable")[:, :k] for x in (a, b)]
+    return float(np.mean([len(set(x) & set(y)) / k for x, y in zip(*best, strict=True)]))

@@ -1,0 +1,61 @@
+"""What an export proved: numbers, no models."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Report:
+    """One artefact, compared with its model in the artefact's own runtime.
+
+    Args:
+        format: "onnx", "tflite" or "saved_model".
+        path: of the artefact.
+        quantize: None, "float16", "dynamic" or "int8".
+        bytes: size on disk, external data and folders included.
+        max_abs_diff: largest absolute difference of any output value.
+        max_rel_diff: the same over the largest absolute value of that output, in [0, 1] for anything usable.
+        cosine: smallest cosine between the model's and the artefact's outputs of one picture, in [-1, 1].
+        top1_agreement: part of the pictures for which both give the same class, in [0, 1]; None without classes.
+        top5_agreement: part of the five best classes that both have in common, in [0, 1]; None without classes.
+        images: number of pictures compared.
+        batches: the batch sizes at which they were compared.
+        tolerance: what max_rel_diff had to stay under; None where only agreement counts.
+        latency_ms: milliseconds by batch size in the artefact's runtime; empty unless asked for.
+        model_latency_ms: the same for the float original.
+    """
+
+    format: str
+    path: str
+    quantize: str | None
+    bytes: int
+    max_abs_diff: float
+    max_rel_diff: float
+    cosine: float
+    top1_agreement: float | None
+    top5_agreement: float | None
+    images: int
+    batches: tuple
+    tolerance: float | None
+    latency_ms: dict = dataclasses.field(default_factory=dict)
+    model_latency_ms: dict = dataclasses.field(default_factory=dict)
+
+    def as_json(self):
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def __str__(self):
+        agreement = "" if self.top1_agreement is None else f", top-1 agreement {self.top1_agreement:.1%}"
+        kind = f" ({self.quantize})" if self.quantize else ""
+        return (
+            f"{self.path}: {self.format}{kind}, {self.bytes / 1e6:.1f} MB, max difference {self.max_abs_diff:.1e}"
+            f"{agreement} on {self.images} pictures"
+        )
+
+
+def size_of(path):
+    """Bytes of a file, or of every file in a folder."""
+    path = Path(path)
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)

@@ -1,0 +1,135 @@
+"""A Keras model as a flat list of primitive steps: what each computes, on which tensors, under which layer.
+
+Calling a layer's own `call` on symbolic tensors records the operations inside it, so any layer written with keras.ops
+can be entered, whoever wrote it. Nothing is computed but what depends on weights alone.
+"""
+
+import contextlib
+import inspect
+from dataclasses import dataclass
+
+import keras
+
+
+class Untraceable(Exception):
+    """A layer whose `call` does not work on symbolic tensors."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One primitive: `operation` called with `args` and `kwargs` gives `outputs`, KerasTensors; `path` names its layer."""
+
+    operation: object
+    args: tuple
+    kwargs: dict
+    outputs: tuple
+    path: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`steps` in order of execution; `same` maps the id of a layer's output to the tensor or array computed inside it."""
+
+    steps: list
+    same: dict
+    outputs: list
+    alive: list
+
+
+def trace(model, inputs, is_leaf):
+    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole."""
+    tracer = Tracer(is_leaf)
+    with unrecorded(model):
+        arguments = inputs[0] if len(inputs) == 1 and not isinstance(model.input, (list, tuple, dict)) else inputs
+        if isinstance(model.input, dict):
+            arguments = dict(zip(model.input, inputs, strict=True))
+        known = {id(x) for x in inputs}
+        outputs = tracer.enter(model, (arguments,), {}, known, path="")
+    return Trace(tracer.steps, tracer.same, outputs, tracer.alive)
+
+
+@contextlib.contextmanager
+def unrecorded(model):
+    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous."""
+    operations = {id(x): x for x in [model, *model._flatten_layers()]}
+    for layer in list(operations.values()):
+        operations.update((id(x), x) for x in getattr(layer, "_operations", []))
+    lengths = [(x, len(x._inbound_nodes), len(x._outbound_nodes)) for x in operations.values()]
+    try:
+        yield
+    finally:
+        for operation, inbound, outbound in lengths:
+            del operation._inbound_nodes[inbound:]
+            del operation._outbound_nodes[outbound:]
+
+
+class Tracer:
+    def __init__(self, is_leaf):
+        self.is_leaf = is_leaf
+        self.steps = []
+        self.same = {}
+        self.alive = []  # every KerasTensor, so that no id is used twice
+
+    def enter(self, layer, args, kwargs, known, path):
+        """Records the steps of one call of `layer`; gives its outputs as a flat list."""
+        call = getattr(layer, "export_call", layer.call)
+        try:
+            outputs = keras.tree.flatten(call(*args, **inference(call, kwargs)))
+        # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
+        except Exception as error:
+            raise Untraceable(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
+        for node in ordered(outputs, known):
+            self.visit(node, path)
+        return outputs
+
+    def visit(self, node, path):
+        operation, arguments = node.operation, node.arguments
+        outputs = tuple(node.outputs)
+        self.alive += node.outputs
+        inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
+        if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
+            self.steps.append(Step(operation, arguments.args, arguments.kwargs, outputs, inside))
+            return
+        known = {id(x) for x in node.input_tensors}
+        results = self.enter(operation, arguments.args, arguments.kwargs, known, inside)
+        for outer, inner in zip(outputs, results, strict=True):
+            if outer is not inner:
+                self.same[id(outer)] = inner
+        self.alive += results
+
+
+def forget(step):
+    """Gives back what a step's operation remembers: arrays computed from weights among them."""
+    if not isinstance(step.operation, keras.Layer):
+        step.operation._inbound_nodes.clear()
+
+
+def inference(call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere."""
+    names = inspect.signature(call).parameters
+    kwargs = {name: value for name, value in kwargs.items() if name != "training" or name in names}
+    return {**kwargs, "training": False} if "training" in names else kwargs
+
+
+def ordered(outputs, known):
+    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
+    nodes, seen = [], set(known)
+    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
+    while stack:
+        x, ready = stack.pop()
+        if ready:
+            nodes.append(producer(x))
+        elif id(x) not in seen and producer(x) is not None:
+            node = producer(x)
+            seen.update(id(y) for y in node.outputs)
+            stack.append((x, True))
+            stack.extend((y, False) for y in reversed(node.input_tensors))
+    return nodes
+
+
+def producer(x):
+    """The node that computes a KerasTensor; None for an input."""
+    history = getattr(x, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]

@@ -1,0 +1,691 @@
+"""Fetching against real servers on this machine that cut, stall, lie and change: the right file, or a clear error."""
+
+import base64
+import contextlib
+import errno
+import hashlib
+import http.server
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from keras_vit.errors import DownloadError
+from keras_vit.zoo import addresses, download, integrity, transfer
+from keras_vit.zoo.rows import Checkpoint
+
+SIZE = 400_000
+DATA = random.Random(0).randbytes(SIZE)
+OTHER = random.Random(1).randbytes(SIZE)
+GOOGLE = "https://storage.googleapis.com/vit_models/imagenet21k%2Bimagenet2012/file.npz"
+FETCH = "import sys; from keras_vit.zoo.download import fetch; print(fetch(sys.argv[1]))"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `server.data` by `server.faults`: one for each request in turn, the last for all that follow."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        server = self.server
+        with server.counting:
+            server.requests.append((self.path, dict(self.headers)))
+            fault = server.faults[min(len(server.requests), len(server.faults)) - 1]
+        fault(self)
+
+    def log_message(self, *args):
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.counting = threading.Lock()
+        self.requests, self.faults, self.data = [], [whole()], DATA
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        """Clients here hang up in the middle; that is no news."""
+
+    @property
+    def origin(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def url(self):
+        return f"{self.origin}/weights/file.npz"
+
+    def ranges(self):
+        return [headers.get("Range") for _, headers in self.requests]
+
+
+def whole(
+    *,
+    send=None,
+    data=None,
+    sums=("md5",),
+    etag='"v1"',
+    ranges=True,
+    length=0,
+    stall=0.0,
+    pause=0.0,
+    headers=(),
+):
+    """An answer with the file, or with `data`.
+
+    Args:
+        send: bytes sent before the connection is closed (all).
+        sums: checksums in x-goog-hash, of the server's true file.
+        etag, ranges: whether versions and Range are known to it.
+        length: what Content-Length is too large by.
+        stall: seconds to wait after `send` bytes, before the rest.
+        pause: seconds between pieces of a hundredth.
+        headers: further ones.
+    """
+
+    def answer(handler):
+        true = handler.server.data
+        body = true if data is None else data
+        asked = handler.headers.get("Range") if ranges and handler.headers.get("If-Range") in (None, etag) else None
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        if asked and start >= len(body):
+            return refuse(416)(handler)
+        handler.send_response(206 if asked else 200)
+        if asked:
+            handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        handler.send_header("Content-Length", str(len(body) - start + length))
+        if sums:
+            handler.send_header("x-goog-hash", ",".join(f"{name}={sum_of(name, true)}" for name in sums))
+        for name, value in (("ETag", etag), *headers):
+            if value:
+                handler.send_header(name, value)
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            deliver(handler, body[start:], send, stall, pause)
+        handler.close_connection = True
+
+    return answer
+
+
+def deliver(handler, body, send, stall, pause):
+    stop = len(body) if send is None else send
+    step = len(body) // 100 + 1 if pause else stop or 1
+    for place in range(0, stop, step):
+        handler.wfile.write(body[place : min(place + step, stop)])
+        handler.wfile.flush()
+        time.sleep(pause)
+    if stall:
+        time.sleep(stall)
+        handler.wfile.write(body[stop:])
+
+
+def sum_of(name, data):
+    digest = integrity.Crc32c() if name == "crc32c" else hashlib.new(name)
+    digest.update(data)
+    return base64.b64encode(digest.digest()).decode()
+
+
+def refuse(status, body=b"no", headers=()):
+    def answer(handler):
+        handler.send_response(status)
+        for name, value in (*headers, ("Content-Length", str(len(body)))):
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def flipped(place=SIZE // 2, data=DATA):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.fixture
+def server():
+    with Server() as running:
+        yield running
+        running.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    for name in ("MIRROR", "OFFLINE", "TIMEOUT", "MAX_BYTES"):
+        monkeypatch.delenv(f"KERAS_VIT_{name}", raising=False)
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(transfer, "BACKOFF", 0.01)
+    return tmp_path / "cache"
+
+
+def nothing_under(url):
+    return not addresses.cached_path(url).exists()
+
+
+def fetches(url, data=DATA):
+    path = download.fetch(url)
+    return path.read_bytes() == data and path == addresses.cached_path(url)
+
+
+def refuses(url, says):
+    with pytest.raises(DownloadError, match=says) as caught:
+        download.fetch(url)
+    assert nothing_under(caught.value and getattr(url, "url", url))
+    return True
+
+
+def test_fetch_once(server, cache):
+    assert fetches(server.url) and fetches(server.url)
+    assert len(server.requests) == 1
+    files = {path.name for path in addresses.cached_path(server.url).parent.iterdir()}
+    assert files == {"file.npz", "file.npz.sha256.json", "file.npz.lock"}
+    record = json.loads(addresses.cached_path(server.url).with_name("file.npz.sha256.json").read_text())
+    assert record["sha256"] == hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.mark.parametrize("tenth", range(10))
+def test_cut_once_at_every_tenth(server, tenth):
+    cut = tenth * SIZE // 10
+    server.faults = [whole(send=cut), whole()]
+    assert fetches(server.url)
+    assert server.ranges() == [None, f"bytes={cut}-" if cut else None]
+
+
+@pytest.mark.parametrize("sums", [(), ("md5",)])
+@pytest.mark.parametrize("etag", [None, '"v1"', 'W/"v1"'])
+def test_cut_at_each_connection(server, sums, etag):
+    server.faults = [whole(send=SIZE // 10, sums=sums, etag=etag)]
+    assert fetches(server.url)
+    assert len(server.requests) == 10
+
+
+def test_cut_always_at_the_same_byte_without_ranges(server):
+    server.faults = [whole(send=SIZE // 2, ranges=False)]
+    assert refuses(server.url, r"200,000 of 400,000 bytes came")
+    server.faults = [whole(ranges=False)]
+    assert fetches(server.url)
+
+
+@pytest.mark.parametrize("tenth", range(0, 10, 3))
+def test_cut_for_good_then_resumed_by_a_later_call(server, tenth):
+    cut = tenth * SIZE // 10
+    server.faults = [whole(send=cut), *[refuse(503)] * 10, whole()]
+    assert refuses(server.url, "503")
+    server.faults = [whole()]
+    assert fetches(server.url)
+    assert server.ranges()[-1] == (f"bytes={cut}-" if cut else None)
+
+
+@pytest.mark.parametrize("sums", [("md5",), ("crc32c",), ("crc32c", "md5")])
+@pytest.mark.parametrize("place", [0, 1, SIZE // 2, SIZE - 1])
+def test_flipped_byte(server, sums, place):
+    server.faults = [whole(data=flipped(place), sums=sums)]
+    assert refuses(server.url, rf"have the ({'|'.join(sums)}) \S+; the server promised")
+    assert len(server.requests) == 2
+    server.faults = [whole(sums=sums)]
+    assert fetches(server.url)
+
+
+def test_flipped_byte_once(server):
+    server.faults = [whole(data=flipped()), whole()]
+    assert fetches(server.url)
+
+
+def test_flipped_byte_in_the_first_piece(server):
+    server.faults = [whole(data=flipped(7), send=SIZE // 3), whole()]
+    assert fetches(server.url)
+    assert server.ranges() == [None, f"bytes={SIZE // 3}-", None]
+
+
+def test_md5_of_an_object_store_in_the_etag(server):
+    quoted = f'"{hashlib.md5(DATA).hexdigest()}"'
+    server.faults = [whole(data=flipped(), sums=(), etag=quoted, headers=[("x-amz-request-id", "1")])]
+    assert refuses(server.url, "have the md5")
+    server.faults = [whole(data=OTHER, sums=(), etag=quoted)]  # elsewhere, such an ETag may be anything
+    assert fetches(server.url, OTHER)
+
+
+def test_length_too_large(server):
+    server.faults = [whole(length=1000)]
+    assert refuses(server.url, "has no byte 400,000 of 401,000 bytes")
+    assert len(server.requests) < 10
+
+
+def test_length_too_small(server):
+    server.faults = [whole(length=-1000)]
+    assert refuses(server.url, "have the md5")
+    server.faults = [whole(data=b"")]
+    assert refuses(server.url, "has 0 bytes; expected at least 1")
+
+
+def test_expected_bytes(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_MIRROR", server.origin)
+    for source, expected, says in (
+        ("exact", SIZE + 1, "expected at least 400,001"),
+        ("exact", SIZE - 1, "expected at most 399,999"),
+        ("listed", 1.1 * SIZE, "at least"),
+        ("listed", 0.9 * SIZE, "at most"),
+        ("computed", 1.1 * SIZE, "at least"),
+    ):
+        assert refuses(Checkpoint(url=GOOGLE, bytes=int(expected), bytes_source=source), says)
+    for source, expected in (("exact", SIZE), ("listed", 1.01 * SIZE), ("computed", 0.5 * SIZE)):
+        download.forget(GOOGLE)
+        assert download.fetch(Checkpoint(url=GOOGLE, bytes=int(expected), bytes_source=source)).read_bytes() == DATA
+
+
+def test_published_sha256(server):
+    right, wrong = (hashlib.sha256(data).hexdigest() for data in (DATA, OTHER))
+    assert refuses(Checkpoint(url=server.url, sha256=wrong), "the published one is")
+    assert download.fetch(Checkpoint(url=server.url, sha256=right)).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("length", [None, "many", "1000, 1000"])
+def test_neither_length_nor_checksum(server, length):
+    def endless(handler):
+        handler.send_response(200)
+        if length:
+            handler.send_header("Content-Length", length)
+        handler.end_headers()
+        handler.wfile.write(DATA[:1000])
+        handler.close_connection = True
+
+    server.faults = [endless]
+    assert refuses(server.url, "without a length or a checksum")
+
+
+@pytest.mark.parametrize("send", [SIZE, SIZE // 2])
+def test_chunked(server, send):
+    def chunked(handler):
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b"%x\r\n%s\r\n" % (send, DATA[:send]) + (b"0\r\n\r\n" if send == SIZE else b""))
+        handler.close_connection = True
+
+    server.faults = [chunked]
+    assert fetches(server.url) if send == SIZE else refuses(server.url, "unknown number of bytes")
+
+
+def test_not_found(server):
+    server.faults = [refuse(404)]
+    assert refuses(server.url, "answered 404 Not Found; expected the file. Check the name")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_trouble_then_the_file(server, status):
+    server.faults = [refuse(status, headers=[("Retry-After", "3600")]), refuse(status), whole()]
+    assert fetches(server.url)
+
+
+def test_trouble_without_end(server):
+    server.faults = [refuse(500)]
+    assert refuses(server.url, "answered 500")
+    assert len(server.requests) == transfer.FAILURES
+
+
+def test_nobody_answers(server):
+    url = server.url
+    server.shutdown()
+    server.server_close()
+    assert refuses(url, "could not be fetched: 0 of an unknown number of bytes")
+
+
+def test_stall_in_the_body(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_TIMEOUT", "0.5")
+    server.faults = [whole(send=1000, stall=3), whole()]
+    assert fetches(server.url)
+    assert server.ranges() == [None, "bytes=1000-"]
+
+
+def test_stall_before_the_answer(server, monkeypatch):
+    def silent(handler):
+        time.sleep(1)
+
+    monkeypatch.setenv("KERAS_VIT_TIMEOUT", "0.1")
+    server.faults = [silent, whole()]
+    assert fetches(server.url)
+    server.faults = [silent]
+    assert refuses(f"{server.url}2", "could not be fetched")
+
+
+def test_file_changes_between_pieces(server):
+    def change(handler):
+        handler.server.data = OTHER
+        whole(etag='"v2"')(handler)
+
+    server.faults = [whole(send=SIZE // 2), change]
+    assert fetches(server.url, OTHER)
+
+
+def test_file_changes_under_a_server_that_ignores_if_range(server):
+    def careless(handler):
+        handler.server.data = OTHER
+        del handler.headers["If-Range"]
+        whole(etag='"v2"')(handler)
+
+    server.faults = [whole(send=SIZE // 2), careless]
+    assert fetches(server.url, OTHER)
+    assert server.ranges() == [None, f"bytes={SIZE // 2}-", None]
+
+
+@pytest.mark.parametrize("span", ["bytes 0-399999/400000", "bytes 300000-399999/400000", "nonsense", None])
+def test_wrong_piece(server, span):
+    def piece(handler):
+        handler.send_response(206)
+        for name, value in (("Content-Range", span), ("ETag", '"v1"'), ("Content-Length", "200000")):
+            if value:
+                handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(OTHER[:200_000])
+
+    server.faults = [whole(send=SIZE // 2, sums=()), piece, whole(sums=())]
+    assert fetches(server.url)
+    server.faults = [piece]
+    assert refuses(f"{server.url}2", "answered 206")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_faults_in_any_order(server, seed):
+    """Whatever happens, the file is right or absent; once the trouble is over, it is right."""
+    chance = random.Random(seed)
+    menu = (
+        lambda: whole(send=chance.randrange(SIZE)),
+        lambda: whole(send=chance.randrange(SIZE), ranges=False),
+        lambda: whole(data=flipped(chance.randrange(SIZE)), send=chance.randrange(SIZE)),
+        lambda: whole(data=flipped(chance.randrange(SIZE))),
+        lambda: whole(data=DATA[: chance.randrange(SIZE)]),
+        lambda: whole(length=chance.randrange(-5000, 5000)),
+        lambda: whole(etag=chance.choice([None, '"v1"', '"v2"', 'W/"v1"'])),
+        lambda: whole(sums=chance.choice([("md5",), ("crc32c",)]), send=chance.randrange(SIZE)),
+        lambda: refuse(chance.choice([404, 403, 416, 500, 503])),
+    )
+    server.faults = [chance.choice(menu)() for _ in range(chance.randint(1, 8))]
+    for _ in range(3):
+        try:
+            assert fetches(server.url)
+        except DownloadError:
+            assert nothing_under(server.url)
+    server.faults = [whole()]
+    assert fetches(server.url)
+
+
+def test_web_page_instead_of_the_file(server):
+    server.faults = [refuse(200, b"<html>sign in</html>", headers=[("Content-Type", "text/html; charset=utf-8")])]
+    assert refuses(server.url, "gave a web page")
+
+
+def test_encoded_body(server):
+    server.faults = [whole(headers=[("Content-Encoding", "gzip")])]
+    assert refuses(server.url, "came encoded as gzip")
+
+
+def test_size_cap(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_MAX_BYTES", "1000")
+    assert refuses(server.url, "expected at most 1,000")
+    monkeypatch.setenv("KERAS_VIT_MAX_BYTES", "many")
+    assert refuses(server.url, "must be a positive number. Received: 'many'")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://example.org/x.npz", "ftp://example.org/x.npz", "file:///etc/passwd", "x.npz", "https://example.org/"],
+)
+def test_unsafe_addresses(url):
+    with pytest.raises(DownloadError, match="expected https|names no file"):
+        download.fetch(url)
+
+
+def test_redirects(server):
+    server.faults = [refuse(302, headers=[("Location", "/elsewhere")]), whole()]
+    assert fetches(server.url)
+    server.faults = [refuse(302, headers=[("Location", "http://192.0.2.1/file.npz")])]
+    assert refuses(f"{server.url}2", "192.0.2.1/file.npz is not fetched: expected https")
+
+
+@pytest.mark.parametrize("path", ["/a/../b.npz", "/%2e%2e/b.npz", "/a%2f..%2fb.npz", "/a%00b", "/"])
+def test_addresses_that_lead_out_of_the_cache(server, path):
+    with pytest.raises(DownloadError, match="names no file"):
+        download.fetch(server.origin + path)
+
+
+def test_queries_are_told_apart(server):
+    one, two = (download.fetch(f"{server.url}?version={number}") for number in (1, 2))
+    assert one != two and len(server.requests) == 2
+
+
+def test_mirror(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_MIRROR", f"{server.origin}/copy/")
+    path = download.fetch(GOOGLE.replace("%2B", "+"))
+    assert path.read_bytes() == DATA
+    assert server.requests[0][0] == "/copy/vit_models/imagenet21k%2Bimagenet2012/file.npz"
+    monkeypatch.delenv("KERAS_VIT_MIRROR")
+    assert download.fetch(GOOGLE) == path and path.parts[-4:-1] == (
+        "storage.googleapis.com",
+        "vit_models",
+        "imagenet21k+imagenet2012",
+    )
+
+
+def test_proxy_and_plain_mirror(server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", server.origin)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("KERAS_VIT_MIRROR", "http://mirror.invalid")
+    assert download.fetch(GOOGLE).read_bytes() == DATA
+    assert server.requests[0][0].startswith("http://mirror.invalid/vit_models/")
+
+
+def test_hub(server, monkeypatch):
+    linked = hashlib.sha256(DATA).hexdigest()
+    away = refuse(302, headers=[("Location", "/blob"), ("X-Linked-Etag", f'"{linked}"')])
+    monkeypatch.setenv("HF_ENDPOINT", server.origin)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    server.faults = [away, whole(data=OTHER, sums=()), away, whole(data=OTHER, sums=()), away, whole(sums=())]
+    with pytest.raises(DownloadError, match="sha256"):
+        download.fetch("hf://owner/repo")
+    assert download.fetch("hf://owner/repo").read_bytes() == DATA
+    assert server.requests[0][0] == "/owner/repo/resolve/main/model.safetensors"
+    assert server.requests[0][1]["Authorization"] == "Bearer secret"
+    server.faults = [whole()]
+    monkeypatch.setenv("HF_ENDPOINT", "https://huggingface.co")
+    download.fetch(server.url)
+    assert "Authorization" not in server.requests[-1][1]
+
+
+def test_offline(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    place = addresses.cached_path(server.url)
+    with pytest.raises(DownloadError, match="is not in the cache, and KERAS_VIT_OFFLINE") as caught:
+        download.fetch(server.url)
+    assert str(place) in str(caught.value) and server.url in str(caught.value)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(DATA)  # as the sentence says
+    assert fetches(server.url) and not server.requests
+    place.write_bytes(flipped())
+    with pytest.raises(DownloadError, match="is damaged in the cache"):
+        download.fetch(server.url)
+
+
+def test_damage_in_the_cache_is_mended(server):
+    path = download.fetch(server.url)
+    with open(path, "r+b") as file:
+        file.seek(SIZE // 2)
+        file.write(bytes([DATA[SIZE // 2] ^ 1]))
+    times = path.stat()
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert fetches(server.url) and len(server.requests) == 2
+    path.write_bytes(DATA[:1000])
+    assert fetches(server.url) and len(server.requests) == 3
+
+
+def test_touched_and_moved_files_are_read_again(server, cache, tmp_path, monkeypatch):
+    path = download.fetch(server.url)
+    os.utime(path)
+    assert fetches(server.url)
+    cache.rename(tmp_path / "moved")
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "moved"))
+    assert fetches(server.url) and len(server.requests) == 1
+
+
+def test_other_file_under_a_known_name(server):
+    download.fetch(server.url).unlink()
+    server.data = OTHER
+    assert refuses(server.url, "the recorded one is .* changed on purpose, delete")
+    download.forget(server.url)
+    assert fetches(server.url, OTHER)
+
+
+def test_broken_notes_in_the_cache(server):
+    path = download.fetch(server.url)
+    for note in ("", "{", "[]", '{"stamp": 1}'):
+        path.with_name("file.npz.sha256.json").write_text(note)
+        assert fetches(server.url)
+    download.forget(server.url)
+    path.with_name("file.npz.part").write_bytes(OTHER * 2)
+    for note in ("", "{}", '{"url": 1}'):
+        path.with_name("file.npz.part.json").write_text(note)
+        assert fetches(server.url)
+        path.unlink()
+
+
+def test_cache_that_cannot_be_written(server, cache):
+    cache.write_text("a file in its place")
+    with pytest.raises(DownloadError, match="cannot be read or written: .* Set KERAS_VIT_CACHE"):
+        download.fetch(server.url)
+
+
+def test_full_disk(server, monkeypatch):
+    def full(file, chunk, path, write=transfer.write):
+        if file.tell() + len(chunk) > SIZE // 2:
+            raise transfer.no_space(path, os.strerror(errno.ENOSPC))
+        write(file, chunk, path)
+
+    server.faults = [whole(pause=0.001)]
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "write", full)
+        assert refuses(server.url, "No space left on device. Free some space")
+    assert fetches(server.url)
+    assert server.ranges()[1].startswith("bytes=")
+
+
+def test_too_little_space_is_known_beforehand(server, monkeypatch):
+    monkeypatch.setattr(transfer.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    assert refuses(server.url, "400,000 bytes are to come, 1,000 are free")
+
+
+def started(url, **options):
+    return subprocess.Popen(
+        [sys.executable, "-c", FETCH, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_file_size_limit_of_a_process(server):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, SIZE // 2))
+
+    _, errors = started(server.url, preexec_fn=limit).communicate(timeout=20)
+    assert "DownloadError" in errors and "File too large" in errors
+    assert nothing_under(server.url)
+    assert fetches(server.url)
+
+
+def test_killed_in_mid_fetch_then_resumed(server):
+    server.faults = [whole(pause=0.02), whole()]
+    part = addresses.cached_path(server.url).with_name("file.npz.part")
+    process = started(server.url)
+    while not (part.exists() and part.stat().st_size > SIZE // 4):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert nothing_under(server.url)
+    assert fetches(server.url)
+    assert int(server.ranges()[1].removeprefix("bytes=").removesuffix("-")) > SIZE // 4
+
+
+def test_killed_without_a_way_to_tell_the_pieces(server):
+    server.faults = [whole(pause=0.02, sums=(), etag=None), whole(sums=(), etag=None)]
+    part = addresses.cached_path(server.url).with_name("file.npz.part")
+    process = started(server.url)
+    while not (part.exists() and part.stat().st_size > SIZE // 4):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    server.data = OTHER
+    assert fetches(server.url, OTHER)
+    assert server.ranges() == [None, None]
+
+
+def test_two_processes_fetch_once(server):
+    server.faults = [whole(pause=0.01)]
+    processes = [started(server.url) for _ in range(2)]
+    outputs = [process.communicate(timeout=30) for process in processes]
+    assert [output for output, _ in outputs] == [f"{addresses.cached_path(server.url)}\n"] * 2, outputs
+    assert len(server.requests) == 1 and fetches(server.url)
+
+
+def test_eight_threads_fetch_once(server):
+    server.faults = [whole(pause=0.001)]
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(fetches(server.url))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 8 and len(server.requests) == 1
+
+
+def test_progress_on_a_terminal(server, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert fetches(server.url)
+    assert "file.npz" in capsys.readouterr().err
+    download.forget(server.url)
+    download.fetch(server.url, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_secrets_stay_out_of_sentences_and_files(server, cache):
+    url = server.url.replace("http://", "http://me:hunter2@")
+    server.faults = [whole(send=1000), refuse(404)]
+    with pytest.raises(DownloadError) as caught:
+        download.fetch(url)
+    assert "hunter2" not in str(caught.value)
+    for path in cache.rglob("*"):
+        assert "hunter2" not in str(path) and (path.is_dir() or b"hunter2" not in path.read_bytes())
+
+
+def crc32c_by_bits(data):
+    state = 0xFFFFFFFF
+    for byte in data:
+        state ^= byte
+        for _ in range(8):
+            state = (state >> 1) ^ (integrity.POLYNOMIAL if state & 1 else 0)
+    return (state ^ 0xFFFFFFFF).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 1023, 1024, 1025, 3000, 20_000])
+def test_crc32c(length):
+    data, digest, place = DATA[:length], integrity.Crc32c(), 0
+    while place < length:
+        step = random.Random(place).randint(1, 5000)
+        digest.update(data[place : place + step])
+        place += step
+    assert digest.digest() == crc32c_by_bits(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "sum_"),
+    [(b"123456789", "e3069283"), (bytes(32), "8a9136aa"), (b"\xff" * 32, "62a8ab43"), (bytes(range(32)), "46dd794e")],
+)
+def test_crc32c_of_the_rfc(data, sum_):
+    digest = integrity.Crc32c()
+    digest.update(data)
+    assert digest.digest().hex() == sum_

@@ -1,0 +1,279 @@
+"""Checkpoints of other libraries in, every format out and in again, and models adapted to other inputs."""
+
+import json
+import pathlib
+import re
+import shutil
+import zipfile
+
+import keras
+import layouts
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from keras_vit import models, zoo
+from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.zoo.resizing import resize_patches, resize_positions
+from keras_vit.zoo.variables import variables
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+TORCH = {"timm_vit": 4, "hf_vit": 4, "timm_hybrid": 2, "timm_bit": None, "hf_bit": None}
+OFFICIAL = ("vit_token", "vit_prelogits", "vit_gap_linen", "hybrid_1_1_2", "bit_1_2_1_1")
+
+
+def reference(name):
+    with np.load(GOLDEN / f"{name}.io.npz") as io:
+        return io["images"], io["logits"]
+
+
+def logits(model, images):
+    return keras.ops.convert_to_numpy(model(images))
+
+
+def weights(model):
+    return {name: keras.ops.convert_to_numpy(v) for name, (v, _) in variables(model).items()}
+
+
+def assert_same(a, b):
+    a, b = weights(a), weights(b)
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        np.testing.assert_array_equal(value, b[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_torch_checkpoints(name):
+    images, expected = reference(name)
+    model = zoo.load(GOLDEN / f"{name}.safetensors", num_heads=TORCH[name])
+    np.testing.assert_allclose(logits(model, images), expected, atol=1e-4)
+
+
+def test_older_transformers_names(tmp_path):
+    """Before its version 5, transformers called a block's parts otherwise."""
+    older = [
+        (r"vit\.layers\.(\d+)\.", r"vit.encoder.layer.\1."),
+        (r"attention\.q_proj", "attention.attention.query"),
+        (r"attention\.k_proj", "attention.attention.key"),
+        (r"attention\.v_proj", "attention.attention.value"),
+        (r"attention\.o_proj", "attention.output.dense"),
+        (r"mlp\.fc1", "intermediate.dense"),
+        (r"mlp\.fc2", "output.dense"),
+    ]
+    state = {}
+    for name, value in load_file(GOLDEN / "hf_vit.safetensors").items():
+        for now, then in older:
+            name = re.sub(now, then, name)
+        state[name] = value
+    save_file(state, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4, "layer_norm_eps": 1e-12}))
+    images, expected = reference("hf_vit")
+    np.testing.assert_allclose(logits(zoo.load(tmp_path / "model.safetensors"), images), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda s: None, "Pass num_heads="),
+        (lambda s: s.update({"fc_norm.weight": s["norm.weight"]}), "normalizes after pooling"),
+        (lambda s: s.update(extra=s["norm.weight"]), "left over: extra"),
+        (lambda s: s.pop("norm.bias"), "missing: Transformer/encoder_norm/bias"),
+        (lambda s: s.update({"norm.bias": s["norm.bias"][:3]}), "wrong shape"),
+        (lambda s: s.pop("patch_embed.proj.weight"), "no state dict of a ViT"),
+        (lambda s: s.update({"head.weight": s["head.weight"][0]}), "must have 2 axes"),
+        (lambda s: s.update({"norm.bias": s["norm.bias"] * np.nan}), "no numbers"),
+    ],
+)
+def test_torch_checkpoints_are_read_strictly(change, sentence, tmp_path):
+    state = load_file(GOLDEN / "timm_vit.safetensors")
+    change(state)
+    save_file({name: np.ascontiguousarray(v) for name, v in state.items()}, tmp_path / "changed.safetensors")
+    heads = None if "Pass" in sentence else 4
+    with pytest.raises(CheckpointError, match=sentence):
+        zoo.load(tmp_path / "changed.safetensors", num_heads=heads)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_layout_out(name, tmp_path):
+    """Keys, shapes and bits as in the file that was read (Linen files become pre-Linen)."""
+    model = zoo.load(GOLDEN / f"{name}.npz")
+    zoo.save(model, tmp_path / "out.npz")
+    there, here = layouts.read(GOLDEN / f"{name}.npz"), layouts.read(tmp_path / "out.npz")
+    there = there if name != "vit_gap_linen" else {pre_linen(key): value for key, value in there.items()}
+    assert there.keys() == here.keys()
+    for key, value in there.items():
+        assert value.shape == here[key].shape
+        np.testing.assert_array_equal(value, here[key])
+    again = zoo.load(tmp_path / "out.npz")
+    assert_same(model, again)
+    assert again.config == model.config
+
+
+def pre_linen(name):
+    name = name.replace("LayerNorm_1", "LayerNorm_2").replace("Attention_0", "Attention_1")
+    return name.replace("MlpBlock_0", "MlpBlock_3")
+
+
+@pytest.mark.parametrize("name", ["timm_vit", "timm_hybrid", "timm_bit"])
+def test_timm_layout_out(name, tmp_path):
+    model = zoo.load(GOLDEN / f"{name}.safetensors", num_heads=TORCH[name])
+    zoo.save(model, tmp_path / "out.safetensors")
+    there, here = load_file(GOLDEN / f"{name}.safetensors"), load_file(tmp_path / "out.safetensors")
+    assert there.keys() == here.keys()
+    for key, value in there.items():
+        np.testing.assert_array_equal(value, here[key], err_msg=key)
+
+
+def test_bare_stem_in_timms_names(tmp_path):
+    config = {"image_size": 64, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 64}
+    model = models.VisionTransformer(**config, num_classes=3, backbone={"depths": ()})
+    zoo.save(model, tmp_path / "stem.safetensors")
+    assert "patch_embed.backbone.conv.weight" in load_file(tmp_path / "stem.safetensors")
+    assert_same(model, zoo.load(tmp_path / "stem.safetensors", num_heads=2))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".keras", ".weights.h5"])
+def test_own_formats_keep_everything(ending, tmp_path):
+    """What arrays cannot tell too: a grid that is no square, numerics, preprocessing, labels."""
+    preprocessing = models.Preprocessing((16, 40), 0.9, "bicubic", (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    model = models.VisionTransformer(
+        (16, 40), 8, 12, 2, 3, 20, 3, gelu_approximate=False, layer_norm_epsilon=1e-5, preprocessing=preprocessing,
+        labels=("a", "b", "ü"),
+    )  # fmt: skip
+    zoo.save(model, tmp_path / f"mine{ending}")
+    again = zoo.load(tmp_path / f"mine{ending}")
+    assert_same(model, again)
+    assert (again.config, again.preprocessing, again.labels) == (model.config, preprocessing, ("a", "b", "ü"))
+    assert [path.name for path in tmp_path.iterdir()] == [f"mine{ending}"]
+
+
+def test_saving_where_or_what_cannot_be(tmp_path):
+    model = zoo.load(GOLDEN / "vit_token.npz")
+    with pytest.raises(CheckpointError, match="Nothing can be written"):
+        zoo.save(model, tmp_path / "absent" / "x.npz")
+    with pytest.raises(CheckpointError, match="ending that names no format"):
+        zoo.save(model, tmp_path / "x.pth")
+    with pytest.raises(CheckpointError, match="Received: a Sequential"):
+        zoo.save(keras.Sequential(), tmp_path / "x.npz")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    model = zoo.load(GOLDEN / "vit_token.npz")
+    zoo.save(model, tmp_path / "x.npz")
+    before = (tmp_path / "x.npz").read_bytes()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        zoo.save(model, tmp_path / "x.npz")
+    assert (tmp_path / "x.npz").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_weights_that_do_not_say_their_model(tmp_path):
+    zoo.load(GOLDEN / "vit_token.npz").save_weights(tmp_path / "bare.weights.h5")
+    with pytest.raises(CheckpointError, match="does not say what model"):
+        zoo.load(tmp_path / "bare.weights.h5")
+
+
+@pytest.mark.parametrize(("old", "new"), [((5, 5), (8, 8)), ((8, 8), (3, 5)), ((4, 6), (6, 4))])
+def test_bicubic_positions_are_pillows(old, new):
+    values = np.random.default_rng(0).normal(size=(1, 1 + old[0] * old[1], 3)).astype("float32")
+    resized = resize_positions(values, 1, old, new, "bicubic")[0, 1:].reshape(*new, 3)
+    for channel in range(3):
+        plane = Image.fromarray(values[0, 1:, channel].reshape(old))
+        expected = np.asarray(plane.resize((new[1], new[0]), Image.Resampling.BICUBIC))
+        np.testing.assert_allclose(resized[..., channel], expected, atol=1e-5)
+
+
+def test_grown_patches_have_the_old_embeddings():
+    """FlexiViT's property: a patch resized up, with the resized kernel, embeds as it did before."""
+    rng = np.random.default_rng(0)
+    kernel, patch = rng.normal(size=(4, 4, 3, 5)), rng.normal(size=(4, 4, 3)).astype("float32")
+    grown = np.stack(
+        [np.asarray(Image.fromarray(patch[..., c]).resize((8, 8), Image.Resampling.BILINEAR)) for c in range(3)], -1
+    )
+    before = np.tensordot(patch, kernel, 3)
+    np.testing.assert_allclose(np.tensordot(grown, resize_patches(kernel, (8, 8)), 3), before, atol=1e-4)
+
+
+def test_patch_size_keeps_what_grown_pictures_show():
+    """At twice the patch and twice the picture, a model answers nearly as before."""
+    images, expected = reference("vit_token")
+    rough = zoo.load(GOLDEN / "vit_token.npz", patch_size=16, image_size=64)
+    grown = keras.ops.image.resize(images, (64, 64), interpolation="nearest")
+    assert rough.config.grid == (4, 4)
+    assert np.corrcoef(logits(rough, grown).ravel(), expected.ravel())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("name", ["vit_token", "hybrid_1_1_2", "bit_1_2_1_1"])
+def test_one_channel_answers_as_three_equal_ones(name):
+    images, _ = reference(name)
+    grey = images.mean(-1, keepdims=True)
+    three = zoo.load(GOLDEN / f"{name}.npz")
+    one = zoo.load(GOLDEN / f"{name}.npz", num_channels=1)
+    if name == "vit_token":
+        np.testing.assert_allclose(logits(one, grey), logits(three, np.repeat(grey, 3, -1)), atol=1e-4)
+    assert logits(one, grey).shape == logits(three, images).shape
+    six = zoo.load(GOLDEN / f"{name}.npz", num_channels=6)
+    np.testing.assert_allclose(logits(six, np.concatenate([images, images], -1)), logits(three, images), atol=2e-4)
+
+
+def test_classifier_can_change():
+    images, _ = reference("vit_token")
+    tensors = layouts.read(GOLDEN / "vit_token.npz")
+    gap = zoo.load(GOLDEN / "vit_token.npz", classifier="gap")
+    positions = weights(gap)["Transformer/posembed_input/pos_embedding"]
+    np.testing.assert_array_equal(positions, tensors["Transformer/posembed_input/pos_embedding"][:, 1:])
+    token = zoo.load(GOLDEN / "vit_gap_linen.npz", classifier="token")
+    assert not weights(token)["cls"].any()
+    assert logits(gap, images).shape == (2, 7)
+
+
+def test_unknown_interpolation():
+    with pytest.raises(ConfigError, match="linear"):
+        zoo.load(GOLDEN / "vit_token.npz", position_interpolation="lanczos")
+
+
+def test_rates_and_precision_are_settings():
+    model = zoo.load(GOLDEN / "vit_token.npz", dropout_rate=0.3, dtype="mixed_bfloat16")
+    assert model.config.dropout_rate == 0.3
+    assert model.get_layer("encoderblock_0").dtype_policy.name == "mixed_bfloat16"
+
+
+def test_imagenet_names():
+    from keras_vit.zoo.labels import labels
+
+    assert (len(labels("imagenet1k")), len(labels("imagenet21k")), labels("cifar10")) == (1000, 21_843, None)
+    assert labels("imagenet1k")[281] == "tabby, tabby cat"
+    assert "tabby, tabby cat" in labels("imagenet21k")
+
+
+def test_a_keras_file_that_promises_a_huge_model(tmp_path):
+    zoo.save(zoo.load(GOLDEN / "vit_token.npz"), tmp_path / "small.keras")
+    with zipfile.ZipFile(tmp_path / "small.keras") as old, zipfile.ZipFile(tmp_path / "huge.keras", "w") as new:
+        for member in old.infolist():
+            data = old.read(member)
+            if member.filename == "config.json":
+                data = data.replace(b'"hidden_size": 64', b'"hidden_size": 65536')
+            new.writestr(member, data)
+    with pytest.raises(CheckpointError, match="describes a model of"):
+        zoo.load(tmp_path / "huge.keras")
+
+
+def test_a_compressed_trap(tmp_path):
+    np.savez_compressed(tmp_path / "zeros.npz", **{"embedding/kernel": np.zeros((2**14, 2**14), "float32")})
+    with pytest.raises(CheckpointError, match="are not weights"):
+        zoo.load(tmp_path / "zeros.npz")
+
+
+@pytest.mark.parametrize("name", ["../cls", "/cls", "a\\..\\cls"])
+def test_names_like_paths(name, tmp_path):
+    shutil.copy(GOLDEN / "vit_token.npz", tmp_path / "x.npz")
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive, archive.open(f"{name}.npy", "w") as stream:
+        np.lib.format.write_array(stream, np.zeros(3, "float32"))
+    with pytest.raises(CheckpointError, match="named like a path"):
+        zoo.load(tmp_path / "x.npz")

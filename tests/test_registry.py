@@ -1,0 +1,307 @@
+"""The registry: its rows against published numbers, names, the list, and that none of it needs Keras."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from keras_vit.errors import CheckpointError, UnknownNameError
+from keras_vit.models.config import VARIANTS
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.zoo import catalogue, cost, registry, stems
+from keras_vit.zoo.rows import LABEL_SETS, checkpoints, default_tag
+
+# Parameters with 1,000 classes at 224 pixels: vit_jax/models_test.py; of BiT: timm's results-imagenet.csv.
+PARAMETERS = {
+    "ViT-Ti/16": 5_717_416,
+    "ViT-S/16": 22_050_664,
+    "ViT-S/32": 22_878_952,
+    "ViT-B/8": 86_576_872,
+    "ViT-B/16": 86_567_656,
+    "ViT-B/32": 88_224_232,
+    "ViT-L/16": 304_326_632,
+    "ViT-L/32": 306_535_400,
+    "ViT-H/14": 632_045_800,
+    "R+ViT-Ti/16": 6_337_704,
+    "R26+ViT-S/32": 36_431_912,
+    "R26+ViT-B/32": 101_383_976,
+    "R50+ViT-B/16": 98_659_112,
+    "R50+ViT-L/32": 328_994_856,
+    "R50x1": 25_549_352,
+    "R50x3": 217_319_080,
+    "R101x1": 44_541_480,
+    "R101x3": 387_934_888,
+    "R152x2": 236_335_208,
+    "R152x4": 936_533_224,
+}
+# Billions of multiply-adds: timm's benchmark-infer-amp-nchw-pt110-cu113-rtx3090.csv, which counts norms as well.
+MULTIPLY_ADDS = {
+    ("ViT-Ti/16", 224): 1.26,
+    ("ViT-Ti/16", 384): 4.70,
+    ("ViT-S/32", 384): 3.45,
+    ("ViT-S/16", 384): 15.52,
+    ("ViT-B/8", 224): 78.22,
+    ("ViT-B/16", 224): 17.58,
+    ("ViT-B/16", 384): 55.54,
+    ("ViT-B/32", 384): 13.06,
+    ("ViT-L/16", 384): 191.21,
+    ("ViT-L/32", 384): 45.31,
+    ("ViT-H/14", 224): 167.4,
+    ("R+ViT-Ti/16", 384): 1.34,
+    ("R26+ViT-S/32", 384): 10.43,
+    ("R26+ViT-B/32", 224): 6.81,
+    ("R50+ViT-B/16", 384): 67.43,
+    ("R50+ViT-L/32", 384): 57.43,
+    ("R50x1", 448): 16.62,
+    ("R50x3", 448): 145.7,
+    ("R101x1", 448): 31.65,
+    ("R101x3", 448): 280.33,
+    ("R152x2", 448): 184.99,
+    ("R152x4", 480): 844.84,
+}
+# arXiv 2010.11929, Table 6: epochs of JFT's 303 million pictures, and exaFLOPs of the pre-training.
+EXAFLOPS = {
+    "ViT-B/32": (7, 55),
+    "ViT-B/16": (7, 224),
+    "ViT-L/32": (7, 196),
+    "ViT-L/16": (14, 1567),
+    "ViT-H/14": (14, 4262),
+    "R50+ViT-B/32": (7, 106),
+    "R50+ViT-B/16": (7, 274),
+    "R50+ViT-L/32": (7, 246),
+    "R50+ViT-L/16": (14, 1668),
+}
+# Parameters of the files of imagenet21k/, pre-logits and head of zeros included: the authors' listing over four bytes.
+WITH_ZERO_HEAD = {
+    "ViT-B/16": 103_186_515,
+    "ViT-B/32": 104_843_091,
+    "ViT-B/8": 103_195_731,
+    "ViT-L/16": 326_740_307,
+    "ViT-L/32": 328_949_075,
+    "ViT-H/14": 660_385_363,
+    "R26+ViT-B/32": 118_002_835,
+    "R50+ViT-B/16": 115_277_971,
+    "R50+ViT-L/32": 351_408_531,
+}
+ROWS = {row.name: row for row in checkpoints()}
+
+
+def with_head(row):
+    """The configuration of all that the row's file holds."""
+    return dataclasses.replace(row.config, num_classes=row.num_classes)
+
+
+@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+def test_parameters(name, count):
+    assert cost.parameters(VARIANTS[name].config) == count
+
+
+def test_every_variant_with_weights_has_published_parameters():
+    assert {row.variant for row in checkpoints()} == set(PARAMETERS)
+
+
+@pytest.mark.parametrize(("name", "count"), WITH_ZERO_HEAD.items())
+def test_parameters_of_files_with_a_zero_head(name, count):
+    assert cost.parameters(with_head(ROWS[f"{name}:i21k"])) == count
+
+
+@pytest.mark.parametrize(("case", "count"), MULTIPLY_ADDS.items())
+def test_gflops_against_timm(case, count):
+    name, size = case
+    assert cost.gflops(VARIANTS[name].config, (size, size)) == pytest.approx(2 * count, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "run"), EXAFLOPS.items())
+def test_gflops_against_the_paper(name, run):
+    epochs, exaflops = run
+    forward_and_backward = 3 * cost.gflops(VARIANTS[name].config)
+    assert forward_and_backward * epochs * 303e6 / 1e9 == pytest.approx(exaflops, rel=0.025)
+
+
+@pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
+def test_parameters_against_keras(name):
+    from keras_vit import zoo
+
+    assert zoo.load(name, weights=None).count_params() == cost.parameters(VARIANTS[name].config)
+
+
+@pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
+def test_row(row):
+    assert row.url.startswith("https://storage.googleapis.com/") and row.url.endswith(".npz") and "+" not in row.url
+    assert row.parameters == cost.parameters(row.config)
+    assert row.labels in (LABEL_SETS if row.valid_head else (None,))
+    assert row.num_classes == {"imagenet1k": 1000, "imagenet21k": 21843}[row.dataset]
+    assert row.preprocessing == Preprocessing((row.resolution,) * 2, row.crop, row.interpolation)
+    assert (row.accuracy is None) == (row.accuracy_source is None)
+    assert row.source.startswith("arXiv") and row.licence == "Apache-2.0"
+    assert registry.resolve(row.name) is row is registry.resolve(row.url)
+
+
+@pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
+def test_bytes_of_row(row):
+    ratio = row.bytes / (4 * cost.parameters(with_head(row)))
+    if row.name == "ViT-S/16:sam":
+        ratio /= 3  # weights and two slots of the optimizer
+    assert ratio == 1 if row.bytes_source == "computed" else 1 < ratio < 1.001
+
+
+def test_rows_are_unique():
+    assert len(ROWS) == len({row.url for row in checkpoints()}) == len(checkpoints())
+
+
+def test_heads_of_zeros_are_no_classifiers():
+    zeros = [row for row in checkpoints() if "/imagenet21k/" in row.url]
+    assert len(zeros) == 9
+    for row in zeros:
+        assert not row.valid_head and row.labels is None and row.config.num_classes == 0
+        assert row.config.representation_size == row.config.hidden_size
+        assert registry.info(row.name).num_classes == 0 and registry.info(row.name).dataset is None
+
+
+def test_defaults():
+    for name in PARAMETERS:
+        rows = [row for row in checkpoints() if row.variant == name]
+        default = registry.resolve(name)
+        assert default in rows
+        if any(row.labels == "imagenet1k" for row in rows):
+            assert default.labels == "imagenet1k"
+        assert registry.info(name).default and registry.info(name).tag == default.tag
+    assert not any(default_tag(name) for name in set(VARIANTS) - set(PARAMETERS))
+
+
+def test_names_of_the_design():
+    assert registry.resolve("ViT-L/16:augreg-i21k").num_classes == 21843
+    assert registry.resolve("ViT-B/16:augreg-i21k").url.endswith(
+        "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0.npz"
+    )
+    assert registry.resolve("R50x1").url == "https://storage.googleapis.com/bit_models/BiT-M-R50x1-ILSVRC2012.npz"
+
+
+@pytest.mark.parametrize("row", [row for row in checkpoints() if "/augreg/" in row.url], ids=lambda row: row.name)
+def test_augreg_rows_agree_with_their_stems(row):
+    stem = row.url.rpartition("/")[2].removesuffix(".npz")
+    parsed = registry.resolve(f"augreg/{stem}")
+    assert parsed.name == f"augreg/{stem}"
+    for field in ("url", "variant", "parameters", "num_classes", "resolution", "pretraining", "dataset"):
+        assert getattr(parsed, field) == getattr(row, field), field
+    assert parsed.config == row.config
+
+
+def test_every_augreg_name_of_the_grid():
+    fields = {**stems.AUGREG_FIELDS, "model": ("Ti_16", "R_Ti_16", "R26_S_32", "R50_L_32", "B_8")}
+    names = [name for name in fields if not name.startswith("adapt")]
+    for values in itertools.product(*(fields[name][:2] for name in names)):
+        before = "{}-{}-{}ep-lr_{}-aug_{}-wd_{}-do_{}-sd_{}".format(*values)
+        assert registry.resolve(f"augreg/{before}").resolution == 224
+        for dataset, resolution in itertools.product(fields["adapt_ds"], fields["adapt_resolution"]):
+            found = registry.resolve(f"augreg/{before}--{dataset}-steps_2k-lr_0.003-res_{resolution}.npz")
+            assert found.resolution == int(resolution)
+            assert found.num_classes == stems.AUGREG_DATASETS[dataset][1]
+
+
+def test_every_vtab_name():
+    grid = itertools.product(stems.VTAB_FIELDS["model"], range(3), stems.VTAB_TASKS)
+    found = [registry.resolve(f"vtab/BiT-M-{model}-run{run}-{task}") for model, run, task in grid]
+    assert len({row.url for row in found}) == 285
+    assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
+    assert registry.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ViT-B16", "Did you mean ViT-B/16"),
+        ("vit-b/16", "Did you mean ViT-B/16"),
+        ("ViT-B/16:augreg-21k", "Did you mean augreg-i21k"),
+        ("R152x1", "no public weights"),
+        ("nothing at all", "Known: "),
+        ("hf://alone", "hf://owner/repo"),
+        ("augreg/Ti_16", "of the form"),
+        ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_light3-wd_0.1-do_0.0-sd_0.0", "its aug is light3"),
+        ("augreg/Ti_17-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0", "its model is Ti_17"),
+        ("vtab/BiT-M-R50x1-run3-svhn", "its run is 3"),
+        ("vtab/BiT-M-R50x1-run0-cats", "its task is cats"),
+    ],
+)
+def test_unknown_names(name, says):
+    with pytest.raises(UnknownNameError, match=says):
+        registry.resolve(name)
+
+
+def test_addresses():
+    assert registry.resolve("hf://timm/vit").url == "https://huggingface.co/timm/vit/resolve/main/model.safetensors"
+    assert registry.resolve("hf://a/b@v1/c/d.npz").url == "https://huggingface.co/a/b/resolve/v1/c/d.npz"
+    assert registry.resolve("https://example.org/x.npz").variant is None
+    row = registry.resolve("gs://vit_models/imagenet21k+imagenet2012/R50+ViT-B_16.npz")
+    assert row.name == "R50+ViT-B/16:i21k-in1k-384"
+    stem = "Ti_16-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0--kitti-steps_0k-lr_0.001-res_224"
+    assert registry.resolve(f"gs://vit_models/augreg/{stem}.npz").name == f"augreg/{stem}"
+    with pytest.raises(UnknownNameError, match="once it is loaded"):
+        registry.info("https://example.org/x.npz")
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine.npz").touch()
+    pathlib.Path("weights").touch()
+    assert registry.resolve("mine.npz") == pathlib.Path("mine.npz")
+    assert registry.resolve("weights") == pathlib.Path("weights")
+    assert registry.resolve(tmp_path / "mine.npz") == tmp_path / "mine.npz"
+    for missing in ("other.npz", "./other", tmp_path / "other"):
+        with pytest.raises(CheckpointError, match="There is no file"):
+            registry.resolve(missing)
+
+
+def test_list():
+    everything = registry.list_models()
+    assert {row.variant for row in everything if row.tag is None} == set(VARIANTS)
+    assert [row.name for row in everything if row.tag] == [row.name for row in checkpoints()]
+    assert registry.list is registry.list_models
+    bit = registry.list_models("R50*", pretrained=True)
+    assert {row.variant for row in bit} == {"R50+ViT-B/16", "R50+ViT-L/32", "R50x1", "R50x3"}
+    assert all(row.tag is None for row in registry.list_models(pretrained=False))
+    assert registry.list_models("vit-b/16", pretrained=True) == registry.list_models("ViT-B/16:*")
+    assert all(row.parameters <= 3e7 for row in registry.list_models(max_params=30_000_000))
+    assert {row.tag for row in registry.list_models(dataset="imagenet21k")} == {"augreg-i21k", "bit-m"}
+    assert {row.family for row in registry.list_models(family="hybrid")} == {"hybrid"}
+    assert registry.list_models("nothing") == ()
+
+
+def test_info():
+    row = registry.info("ViT-B/16:augreg-i21k")
+    assert (row.parameters, row.gflops, row.resolution, row.licence) == (102_595_923, 35.16, 224, "Apache-2.0")
+    assert row.bytes == 4 * row.parameters and "sam" in row.tags and not row.default
+    assert registry.info("R152x1").tag is None
+
+
+def test_json_and_table():
+    rows = registry.list_models()
+    read = json.loads(registry.as_json(rows))
+    assert [row["name"] for row in read] == [row.name for row in rows]
+    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.Row)}
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(registry.table(rows))
+    assert all(row.name in capture.get() for row in rows)
+    assert "…" not in capture.get()
+
+
+def test_page_is_current():
+    page = (pathlib.Path(__file__).parents[1] / "docs" / "models.md").read_text("utf-8")
+    assert catalogue.MARK in page
+    assert catalogue.rewritten(page) == page, "run: python -m keras_vit.zoo.catalogue docs/models.md"
+
+
+def test_listing_and_fetching_import_no_keras():
+    code = (
+        "import sys, keras_vit.zoo.registry as r, keras_vit.zoo.download\n"
+        "r.table(r.list_models()), r.as_json(r.list_models()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
+        "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

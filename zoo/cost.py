@@ -1,0 +1,120 @@
+"""What a configuration costs: parameters and floating-point operations, counted from the numbers alone."""
+
+from keras_vit.models.config import ResNetConfig
+
+
+def parameters(config):
+    """Number of weights of the model that `config` describes.
+
+    >>> parameters(keras_vit.models.variant("ViT-B/16").config)
+    86567656
+    """
+    if isinstance(config, ResNetConfig):
+        channels = 2048 * config.width_factor
+        trunk = 49 * config.num_channels * 64 * config.width_factor + 2 * channels
+        weights = trunk + sum(unit.parameters(norm_first=True) for unit in units(config.depths, config.width_factor))
+        return int(weights + channels * config.num_classes + config.num_classes)
+    return int(vit_parameters(config))
+
+
+def gflops(config, image_size=None):
+    """Billions of floating-point operations of one picture's forward pass; a multiply-add is two, as in the paper.
+
+    Counted are convolutions and matrix products (99 % of the whole); not normalization, softmax, activations.
+    `image_size` is (height, width); None takes the configuration's.
+    """
+    size = image_size or config.image_size
+    count = resnet_multiply_adds if isinstance(config, ResNetConfig) else vit_multiply_adds
+    return 2e-9 * count(config, size)
+
+
+class Unit:
+    """A bottleneck unit: 1x1, 3x3 (with the stride), 1x1 to four times `width`; the first of a stage projects too."""
+
+    def __init__(self, inputs, width, stride, projects):
+        self.inputs, self.width, self.stride, self.projects = inputs, width, stride, projects
+
+    def parameters(self, norm_first):
+        n = self.width
+        kernels = self.inputs * n + 9 * n * n + 4 * n * n + self.projects * 4 * n * self.inputs
+        if norm_first:  # BiT: a norm before each convolution, none on the projection
+            return kernels + 2 * (self.inputs + n + n)
+        return kernels + 2 * (n + n + 4 * n) + self.projects * 8 * n
+
+    def multiply_adds(self, cells, strided):
+        n = self.width
+        return cells * self.inputs * n + strided * (13 * n * n + self.projects * 4 * n * self.inputs)
+
+
+def units(depths, width_factor):
+    inputs, found = 64 * width_factor, []
+    for stage, depth in enumerate(depths):
+        width = 64 * width_factor * 2**stage
+        for index in range(depth):
+            found.append(Unit(inputs, width, stride=2 if stage and not index else 1, projects=index == 0))
+            inputs = 4 * width
+    return found
+
+
+def halved(size):
+    return tuple(-(-length // 2) for length in size)
+
+
+def trunk_multiply_adds(config, depths, width_factor, size):
+    """Multiply-adds of stem and stages, and the size (height, width) of the last feature map."""
+    size = halved(size)
+    total = size[0] * size[1] * 49 * config.num_channels * 64 * width_factor
+    size = halved(size)  # the pool
+    for unit in units(depths, width_factor):
+        cells, size = size[0] * size[1], halved(size) if unit.stride == 2 else size
+        total += unit.multiply_adds(cells, size[0] * size[1])
+    return total, size
+
+
+def resnet_multiply_adds(config, size):
+    total, _ = trunk_multiply_adds(config, config.depths, config.width_factor, size)
+    return total + 2048 * config.width_factor * config.num_classes
+
+
+def feature_channels(config):
+    """Channels that the patches of a ViT or a hybrid are cut from."""
+    if config.backbone is None:
+        return config.num_channels
+    stages = len(config.backbone.depths)
+    return 64 * config.backbone.width_factor * (4 * 2 ** (stages - 1) if stages else 1)
+
+
+def patch_weights(config):
+    return config.patch_size[0] * config.patch_size[1] * feature_channels(config) * config.hidden_size
+
+
+def head_weights(config):
+    """Kernels and biases of pre-logits and head."""
+    features = config.representation_size or config.hidden_size
+    before = (config.hidden_size + 1) * config.representation_size if config.representation_size else 0
+    return before + (features + 1) * config.num_classes
+
+
+def vit_parameters(config):
+    d, m = config.hidden_size, config.mlp_dim
+    tokens = config.grid[0] * config.grid[1] + (config.classifier == "token")
+    block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
+    total = patch_weights(config) + d + tokens * d + (config.classifier == "token") * d
+    total += config.num_layers * block + 2 * d + head_weights(config)
+    if config.backbone is None:
+        return total
+    depths, width = config.backbone.depths, config.backbone.width_factor
+    stem = 49 * config.num_channels * 64 * width + 2 * 64 * width
+    return total + stem + sum(unit.parameters(norm_first=False) for unit in units(depths, width))
+
+
+def vit_multiply_adds(config, size):
+    d, m = config.hidden_size, config.mlp_dim
+    step = config.pixels_per_token
+    patches = (size[0] // step[0]) * (size[1] // step[1])
+    tokens = patches + (config.classifier == "token")
+    block = tokens * (4 * d * d + 2 * d * m) + 2 * tokens * tokens * d
+    total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
+    if config.backbone is not None:
+        total += trunk_multiply_adds(config, config.backbone.depths, config.backbone.width_factor, size)[0]
+    return total

@@ -1,0 +1,62 @@
+"""Matrices that resize one axis, and what is resized with them: position embeddings and patch kernels."""
+
+import numpy as np
+
+
+def corners(old, new):
+    """Linear interpolation with the corners kept in place, (new, old): scipy.ndimage.zoom of order 1."""
+    place = np.arange(new) * (old - 1) / max(new - 1, 1)
+    low = np.minimum(place.astype(int), max(old - 2, 0))
+    matrix = np.zeros((new, old))
+    matrix[np.arange(new), low] += 1 - (place - low)
+    matrix[np.arange(new), np.minimum(low + 1, old - 1)] += place - low
+    return matrix
+
+
+def triangle(x):
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def cubic(x, a=-0.5):
+    """Keys' cubic convolution kernel."""
+    x = np.abs(x)
+    near, far = (a + 2) * x**3 - (a + 3) * x**2 + 1, a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
+
+
+def antialiased(old, new, kernel):
+    """Interpolation between pixel centres, (new, old), the kernel widened where the axis shrinks: Pillow's way."""
+    widen = max(old / new, 1)
+    centres = (np.arange(new) + 0.5) * old / new - 0.5
+    matrix = kernel((np.arange(old) - centres[:, None]) / widen)
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def along(values, axis, matrix):
+    return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
+
+
+POSITION_MATRICES = {"linear": corners, "bicubic": lambda old, new: antialiased(old, new, cubic)}
+
+
+def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear"):
+    """Position embeddings (1, prefix + rows * columns, d) on another grid (section 3.2).
+
+    "linear" is the authors' way, "bicubic" timm's.
+    """
+    head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
+    for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
+        grid = along(grid, axis, POSITION_MATRICES[interpolation](old, new))
+    return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
+
+
+def resize_patches(kernel, new_size):
+    """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
+
+    Resized patches then get the embeddings that the old ones had, exactly where patches grow.
+    """
+    result = kernel
+    for axis, new in enumerate(new_size):
+        resize = antialiased(kernel.shape[axis], new, triangle)  # (new, old)
+        result = along(result, axis, np.linalg.pinv(resize.T))
+    return result.astype(kernel.dtype)

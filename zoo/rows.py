@@ -1,0 +1,112 @@
+"""The rows of registry.json: what is known of every public checkpoint. Imports neither TensorFlow nor Keras."""
+
+import dataclasses
+import functools
+import importlib.resources
+import json
+
+from keras_vit.models.config import VARIANTS, ViTConfig
+from keras_vit.models.preprocessing import Preprocessing
+
+LABEL_SETS = ("imagenet1k", "imagenet21k")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A file of weights and what is known of it; None where nothing is.
+
+    Args:
+        url: where the file is.
+        variant: name in the table of variants, such as "ViT-B/16".
+        tag: the weights' name among the variant's.
+        collection: the family of files it belongs to.
+        parameters: weights of the model that loading gives: without the head where that is all zeros.
+        num_classes: outputs of the file's head.
+        valid_head: False where the head is all zeros, so that the model can only give features.
+        representation_size: of the pre-logits layer, where the file has one.
+        classifier: "token" or "gap" (None for a ResNet).
+        resolution: of the pictures that the weights were last trained on.
+        crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
+        pretraining, dataset: the pictures the weights were trained on first and last; the head knows the classes of
+            the last.
+        accuracy, accuracy_source: top-1 in percent on the ImageNet validation set, and who reports it.
+        bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
+            bytes a parameter; the file is slightly larger).
+        sha256: of the file, where somebody recorded it.
+        source: where the weights are described.
+        licence: of the weights.
+        note: what a user should know beyond that.
+    """
+
+    url: str
+    variant: str | None = None
+    tag: str | None = None
+    collection: str | None = None
+    parameters: int | None = None
+    num_classes: int | None = None
+    valid_head: bool = True
+    representation_size: int | None = None
+    classifier: str | None = None
+    resolution: int | None = None
+    crop: float | None = None
+    interpolation: str = "bilinear"
+    mean: tuple = (0.5, 0.5, 0.5)
+    std: tuple = (0.5, 0.5, 0.5)
+    pretraining: str | None = None
+    dataset: str | None = None
+    accuracy: float | None = None
+    accuracy_source: str | None = None
+    bytes: int | None = None
+    bytes_source: str | None = None
+    sha256: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    note: str | None = None
+
+    @property
+    def name(self):
+        """What `resolve` takes: VARIANT:tag of a row, COLLECTION/stem of a file named by a grammar, else the URL."""
+        if self.tag:
+            return f"{self.variant}:{self.tag}"
+        return f"{self.collection}/{self.url.rpartition('/')[2].removesuffix('.npz')}" if self.variant else self.url
+
+    @property
+    def labels(self):
+        """Name of the set of classes that the head's outputs stand for, or None."""
+        return self.dataset if self.valid_head and self.dataset in LABEL_SETS else None
+
+    @property
+    def preprocessing(self):
+        """How the authors fed the weights (a `Preprocessing`), or None where that is unknown."""
+        if self.resolution is None:
+            return None
+        return Preprocessing((self.resolution,) * 2, self.crop, self.interpolation, tuple(self.mean), tuple(self.std))
+
+    @property
+    def config(self):
+        """The configuration of the model that loading gives, or None for a file of unknown variant."""
+        if self.variant is None:
+            return None
+        config = VARIANTS[self.variant].config
+        fields = {"image_size": self.resolution, "num_classes": self.num_classes if self.valid_head else 0}
+        if isinstance(config, ViTConfig):
+            fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
+        return dataclasses.replace(config, **fields)
+
+
+@functools.cache
+def registry():
+    """registry.json as it is: "collections" hold what their rows share, "defaults" the tag behind a bare variant."""
+    return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
+
+
+@functools.cache
+def checkpoints():
+    """Every row of the registry as a `Checkpoint`, in the order of the variants."""
+    collections = registry()["collections"]
+    return tuple(Checkpoint(**{**collections[row["collection"]], **row}) for row in registry()["checkpoints"])
+
+
+def default_tag(variant):
+    """The tag that a bare variant stands for, or None where it has no public weights."""
+    return registry()["defaults"].get(variant)

@@ -1,0 +1,122 @@
+"""From a model to a file: `keras_vit.zoo.save`."""
+
+import functools
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.errors import CheckpointError
+from keras_vit.models.classifier import Classifier
+from keras_vit.zoo import torch_layouts
+from keras_vit.zoo.variables import variables
+
+# A zip archive's comment holds no more.
+MOST_COMMENT = 2**16 - 1
+
+
+def save(model, path):
+    """Writes a model's weights, whole or not at all, in the format that the ending names.
+
+    Args:
+        model: a `VisionTransformer` or `ResNet`.
+        path: *.npz for the official layout (pre-Linen names and shapes; what arrays can't tell, such as the
+            preprocessing, goes into the archive's comment), *.safetensors for timm's state dict, *.keras or
+            *.weights.h5 for Keras'.
+
+    Raises:
+        CheckpointError: for an ending that names no format, a foreign model, or a place that cannot be written.
+
+    >>> save(model, "mine.npz")
+    >>> keras_vit.zoo.load("mine.npz")
+    """
+    path = Path(path)
+    if not isinstance(model, Classifier):
+        raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
+    for ending, writer in WRITERS.items():
+        if path.name.endswith(ending):
+            return written(path, ending, functools.partial(writer, model))
+    raise CheckpointError(f"{path} has an ending that names no format. Known: {', '.join(WRITERS)}.")
+
+
+def written(path, ending, write):
+    """Writes beside `path` and renames, so that a file of that name is always whole."""
+    try:
+        handle, temporary = tempfile.mkstemp(suffix=ending, prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise CheckpointError(f"Nothing can be written at {path}: {error.strerror}.") from error
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o666 & ~umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def official(model):
+    """{official name: array}, in the order and the shapes of the authors' files."""
+    from keras import ops
+
+    tensors = {}
+    for name, (variable, shape) in variables(model).items():
+        values = np.asarray(ops.convert_to_numpy(variable), "float32").reshape(shape)
+        four = (1, 1, 1, -1) if is_hybrid_norm(name) else shape
+        tensors[name] = values.reshape(four)
+    return tensors
+
+
+def is_hybrid_norm(name):
+    """Group norms under the hybrids are (1, 1, 1, c) in the authors' files."""
+    return name.split("/")[-2].startswith("gn") if "/" in name else False
+
+
+def description(model):
+    """A model as its class and arguments, the part that Keras writes into `.keras` files."""
+    config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype")}
+    return {"class_name": type(model).__name__, "config": config}
+
+
+def write_official(model, path):
+    np.savez(path, **official(model))
+    about = description(model)
+    comment = json.dumps(about).encode()
+    if len(comment) > MOST_COMMENT:
+        comment = json.dumps({**about, "config": {**about["config"], "labels": None}}).encode()
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = comment
+
+
+def write_timm(model, path):
+    from safetensors.numpy import save_file
+
+    squeezed = {
+        name: values.reshape(-1) if is_hybrid_norm(name) else values for name, values in official(model).items()
+    }
+    save_file(torch_layouts.timm_state(model.config, squeezed), path, {"format": "pt"})
+
+
+def write_keras(model, path):
+    model.save(path)
+
+
+def write_weights(model, path):
+    import h5py
+
+    model.save_weights(path, overwrite=True)
+    with h5py.File(path, "a") as file:
+        file.attrs["keras_vit"] = json.dumps(description(model))
+
+
+WRITERS = {".npz": write_official, ".safetensors": write_timm, ".keras": write_keras, ".weights.h5": write_weights}

@@ -1,0 +1,175 @@
+"""Checkpoint files of every format, each as a Source: its tensors under official names, and the model they came from.
+
+No format runs code: arrays are read without pickle, and a model's configuration goes through our own constructors only.
+"""
+
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.zoo import cost, dialects, torch_layouts
+from keras_vit.zoo.architecture import read_config
+from keras_vit.zoo.tensors import Tensor, open_npz, open_safetensors, shapes
+from keras_vit.zoo.variables import variables
+
+CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
+MOST_JSON = 2**24
+
+
+@dataclass(frozen=True)
+class Source:
+    """Everything a checkpoint knows: tensors under official names, and the model they came from."""
+
+    path: Path
+    config: ViTConfig | ResNetConfig
+    tensors: Mapping
+    preprocessing: Preprocessing | None = None
+    labels: tuple | None = None
+
+
+def described(path, description):
+    """(config, preprocessing, labels) of a model's description: {"class_name": ..., "config": {...}}, checked."""
+    try:
+        values = dict(description["config"])
+        kind = CONFIGS[description["class_name"]]
+        config = kind(**{field.name: values[field.name] for field in fields(kind)})
+        stated = values.get("preprocessing")
+        preprocessing = Preprocessing(**stated) if stated else None
+        labels = None if values.get("labels") is None else tuple(map(str, values["labels"]))
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise CheckpointError(f"{path} does not describe a model of this package: {error!r}.") from error
+    return config, preprocessing, labels
+
+
+def parsed(path, text):
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} holds a description that is no JSON: {error}.") from error
+
+
+def require_plausible(path, config, numbers):
+    """Refuses a configuration that needs far more numbers than the file holds, before anything is built for it."""
+    needed = cost.parameters(config)
+    if needed > 2 * numbers + 1000:
+        raise CheckpointError(f"{path} describes a model of {needed:,} parameters and holds {numbers:,} numbers.")
+
+
+def count(tensors):
+    return sum(math.prod(shape) for shape in shapes(tensors).values())
+
+
+def read_official(path, num_heads):
+    """An official .npz file. One that `zoo.save` wrote describes its model in the archive's comment."""
+    tensors = dialects.canonical(path, open_npz(path))
+    with zipfile.ZipFile(path) as archive:
+        comment = archive.comment
+    if comment.startswith(b"{"):
+        config, preprocessing, labels = described(path, parsed(path, comment))
+    else:
+        config, preprocessing, labels = read_config(path, tensors), None, None
+    require_plausible(path, config, count(tensors))
+    return Source(path, config, tensors, preprocessing, labels)
+
+
+def read_torch(path, num_heads):
+    """A .safetensors state dict of timm or transformers; transformers' config.json beside it tells the heads."""
+    stated = beside(path)
+    tensors, numerics = torch_layouts.canonical(
+        path, open_safetensors(path), num_heads or stated.get("num_attention_heads")
+    )
+    if "layer_norm_epsilon" in numerics and "layer_norm_eps" in stated:
+        numerics = {**numerics, "layer_norm_epsilon": float(stated["layer_norm_eps"])}
+    config = torch_layouts.with_numerics(read_config(path, tensors), numerics)
+    require_plausible(path, config, count(tensors))
+    return Source(path, config, tensors)
+
+
+def beside(path):
+    """What transformers' config.json in the same folder says, or nothing."""
+    try:
+        stated = json.loads(path.with_name("config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stated if isinstance(stated, dict) else {}
+
+
+def read_keras(path, num_heads):
+    """A `.keras` file of one of our models."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo("model.weights.h5").file_size
+            if archive.getinfo("config.json").file_size > MOST_JSON:
+                raise CheckpointError(f"{path} has a description of over {MOST_JSON >> 20} MiB.")
+            text = archive.read("config.json")
+    except (OSError, KeyError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} cannot be read as a Keras model: {error}.") from error
+    description = parsed(path, text)
+    if not isinstance(description, dict) or description.get("registered_name") not in (
+        f"keras_vit>{name}" for name in CONFIGS
+    ):
+        kind = description.get("class_name") if isinstance(description, dict) else type(description).__name__
+        raise CheckpointError(
+            f"{path} holds a {kind}, not a model of this package. Read it with keras.saving.load_model."
+        )
+    return from_weights(path, *described(path, description), size)
+
+
+def read_weights(path, num_heads):
+    """A `.weights.h5` file that `zoo.save` wrote: it describes its model in an attribute."""
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            text = file.attrs.get("keras_vit")
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} cannot be read as Keras weights: {error}.") from error
+    if not isinstance(text, str):
+        raise CheckpointError(
+            f"{path} does not say what model its weights are of. Make that model with weights=None and call its "
+            "load_weights, or save with keras_vit.zoo.save."
+        )
+    return from_weights(path, *described(path, parsed(path, text)), path.stat().st_size)
+
+
+def from_weights(path, config, preprocessing, labels, size):
+    """The Source of a file of Keras weights of `size` bytes, which may keep numbers in half precision."""
+    from keras_vit.models import build
+
+    require_plausible(path, config, size // 2)
+    model = build(config)
+    try:
+        model.load_weights(path)
+    except Exception as error:  # h5py and Keras raise whatever a damaged file makes them meet
+        raise CheckpointError(f"{path} does not hold the weights of the model it describes: {error}") from error
+    tensors = {name: held(name, variable, shape) for name, (variable, shape) in variables(model).items()}
+    return Source(path, config, tensors, preprocessing, labels)
+
+
+def held(name, variable, shape):
+    return Tensor(name, shape, lambda: variable.numpy().reshape(shape))
+
+
+READERS = {".npz": read_official, ".safetensors": read_torch, ".keras": read_keras, ".weights.h5": read_weights}
+
+
+def open_source(path, num_heads=None):
+    """The Source of a file, by its ending; `num_heads` tells what a state dict of torch cannot.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged or foreign.
+    """
+    if not path.is_file():
+        raise CheckpointError(
+            f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
+        )
+    for ending, reader in READERS.items():
+        if path.name.endswith(ending):
+            return reader(path, num_heads)
+    raise CheckpointError(f"{path} has an ending this package does not read. Known: {', '.join(READERS)}.")
