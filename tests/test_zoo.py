@@ -1,0 +1,99 @@
+"""`zoo.load` by name, from a server to the model: official files behind a loopback mirror."""
+
+import functools
+import http.server
+import threading
+import urllib.parse
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import models, zoo
+from keras_vit.errors import CheckpointError, UnknownNameError
+from keras_vit.zoo import registry
+from keras_vit.zoo.labels import labels
+
+AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    """A folder that a loopback server shows as https://storage.googleapis.com, and an empty cache."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("KERAS_VIT_MIRROR", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    yield folder
+    server.shutdown()
+
+
+def offered(mirror, name, **changes):
+    """Puts a random model's official file where `name`'s is; gives the model."""
+    checkpoint = registry.resolve(name)
+    path = mirror / urllib.parse.unquote(urllib.parse.urlsplit(checkpoint.url).path.lstrip("/"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    keras.utils.set_random_seed(1)
+    config = checkpoint.config if not changes else type(checkpoint.config)(**{**vars(checkpoint.config), **changes})
+    model = models.build(config)
+    for variable in model.get_layer("head").trainable_variables:
+        variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+    zoo.save(model, path)
+    return model
+
+
+def logits(model, size):
+    images = np.random.default_rng(0).uniform(-1, 1, (1, *size, 3))
+    return keras.ops.convert_to_numpy(model(images))
+
+
+def test_a_vit_by_name(mirror):
+    published = offered(mirror, "ViT-Ti/16")
+    model = zoo.load("ViT-Ti/16")
+    np.testing.assert_array_equal(logits(model, (224, 224)), logits(published, (224, 224)))
+    assert model.labels == labels("imagenet1k")
+    assert model.preprocessing.image_size == (224, 224)
+    for path in mirror.glob("**/*.npz"):
+        path.unlink()
+    larger = zoo.load("ViT-Ti/16", num_classes=10, image_size=(256, 320))
+    assert (larger.config.grid, larger.preprocessing.image_size, larger.labels) == ((16, 20), (256, 320), None)
+    assert not logits(larger, (256, 320)).any()
+
+
+def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
+    published = offered(mirror, "R50x1:distill-160")
+    model = zoo.load("R50x1:distill-160")
+    assert model.config.image_size == (160, 160)
+    np.testing.assert_array_equal(logits(model, (160, 160)), logits(published, (160, 160)))
+
+
+def test_an_augreg_file_by_its_stem(mirror):
+    offered(mirror, AUGREG)
+    model = zoo.load(AUGREG)
+    assert (model.config.num_classes, model.labels) == (4, None)
+
+
+def test_a_file_that_is_not_what_its_name_says(mirror):
+    offered(mirror, AUGREG, num_classes=5)
+    with pytest.raises(CheckpointError, match="it has 5 classes .* 4 and .* were expected"):
+        zoo.load(AUGREG)
+
+
+def test_a_zero_head_is_no_classifier(mirror):
+    """The original ImageNet-21k files: features through the tanh layer, or a new head in place of both."""
+    row = registry.resolve("R26+ViT-B/32:i21k")
+    assert not row.valid_head and row.config.num_classes == 0 and row.config.representation_size == 768
+
+
+def test_variants_without_public_weights():
+    with pytest.raises(UnknownNameError, match="no public weights"):
+        zoo.load("R200x3")
+    with pytest.raises(UnknownNameError, match="Did you mean augreg-i21k"):
+        zoo.load("ViT-B/16:augreg-21k")
