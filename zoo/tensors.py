@@ -56,10 +56,10 @@ def open_npz(path):
         archive = zipfile.ZipFile(path)
     except UNREADABLE as error:
         raise CheckpointError(f"{path} cannot be read as a numpy archive (.npz): {error}.") from error
-    with archive:
-        members = archive.infolist()
-        require_honest_sizes(path, members)
-        tensors = {name_of(path, member): describe(path, archive, member) for member in members}
+    members = archive.infolist()
+    require_honest_sizes(path, members)
+    # The tensors keep the archive open, which closes with the last of them.
+    tensors = {name_of(path, member): describe(path, archive, member) for member in members}
     if len(tensors) < len(members):
         raise CheckpointError(f"{path} holds two tensors of one name. Fetch the file again from its source.")
     return tensors
@@ -97,16 +97,18 @@ def describe(path, archive, member):
         raise CheckpointError(
             f"{path}: {member.filename} declares shape {shape}, which its {member.file_size} bytes do not hold."
         )
-    return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(path, member.filename))
+    return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(path, archive, member))
 
 
-def read_member(path, name):
+def read_member(path, archive, member):
     """The values of one member as numbers: bfloat16, which numpy writes as two void bytes, becomes float32."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
+        with archive.open(member) as stream:
             values = npy.read_array(stream, allow_pickle=False)
     except UNREADABLE as error:
-        raise CheckpointError(f"{path}: {name} is damaged: {error}. Fetch the file again from its source.") from error
+        raise CheckpointError(
+            f"{path}: {member.filename} is damaged: {error}. Fetch the file again from its source."
+        ) from error
     if values.dtype.kind == "V":
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return values
@@ -121,22 +123,19 @@ def open_safetensors(path):
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, a handle without iteration
-            facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+        file = safe_open(path, "np")
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, a handle without iteration
+        facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"{path} cannot be read as .safetensors: {error}.") from error
     for name, (_, dtype) in facts.items():
         if not dtype.startswith(("F16", "F32", "F64", "BF16", "I", "U")):
             raise CheckpointError(f"{path}: {name} has dtype {dtype}; expected an array of numbers.")
-    return {name: Tensor(name, shape, lambda name=name: read_slice(path, name)) for name, (shape, _) in facts.items()}
+    return {name: Tensor(name, shape, lambda name=name: read_slice(file, name)) for name, (shape, _) in facts.items()}
 
 
-def read_slice(path, name):
-    from safetensors import safe_open
-
-    with safe_open(path, "np") as file:
-        return np.asarray(file.get_tensor(name), "float32")
+def read_slice(file, name):
+    return np.asarray(file.get_tensor(name), "float32")
 
 
 def shapes(tensors: Mapping):

@@ -1,0 +1,21 @@
+"""The golden tests of the models on Keras' other backends, where those are installed."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).parent
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_golden_files(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "test_golden.py")]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
+    assert done.returncode == 0, done.stdout[-3000:]
