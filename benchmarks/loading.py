@@ -63,10 +63,14 @@ def report(name, folder, rounds):
             duration, peak = in_a_process(step, name, path)
             times.append(duration)
     build, read, load = (float(np.median(times)) for times in taken.values())
-    print(
-        f"{name:12} read {read:6.2f} s  build {build:6.2f} s  load {load:6.2f} s  "
-        f"load / (2 read + build) {load / (2 * read + build):5.2f}  peak / file {peak * 2**20 / path.stat().st_size:5.2f}"
-    )
+    figures = {
+        "read s": read,
+        "build s": build,
+        "load s": load,
+        "load / (2 read + build)": load / (2 * read + build),
+        "peak / file": peak * 2**20 / path.stat().st_size,
+    }
+    print(f"{name:14}" + "  ".join(f"{title} {value:.2f}" for title, value in figures.items()))
 
 
 def main():

@@ -14,7 +14,7 @@ class Preprocessing:
         crop: the central part of the resized picture that is kept, in (0, 1]; the picture is first resized so that
             its short side is image_size / crop. None resizes straight to image_size, aspect ratio not kept, as the
             authors' evaluation does.
-        interpolation: "bilinear", "bicubic" or "area" (the resize's name in Keras; "area" averages).
+        interpolation: "bilinear" or "bicubic".
         mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 give [-1, 1].
 
     Called on uint8 pictures (n, h, w, c) of any one size, gives float32 (n, *image_size, c).

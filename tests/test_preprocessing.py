@@ -1,0 +1,70 @@
+"""What pictures become before a model sees them, against Pillow and TensorFlow's own resize."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit.errors import ConfigError, ImageError
+from keras_vit.images import read_image
+from keras_vit.models import Preprocessing
+
+RNG = np.random.default_rng(0)
+PICTURE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
+
+
+def test_as_the_authors_evaluate():
+    """Straight to the size, bilinear without antialiasing, to [-1, 1]."""
+    expected = tf.image.resize(PICTURE[None], (48, 64)).numpy() / 127.5 - 1
+    np.testing.assert_allclose(Preprocessing((48, 64))(PICTURE[None]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("interpolation", "filter"), [("bicubic", "BICUBIC"), ("bilinear", "BILINEAR")])
+def test_as_timm_evaluates(interpolation, filter):
+    """The short side to size / crop, antialiased, then the middle; within what Pillow rounds to whole pixels."""
+    resized = Image.fromarray(PICTURE).resize((85, 64), getattr(Image.Resampling, filter))
+    expected = np.asarray(resized)[4:60, 14:70] / 255
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    result = Preprocessing((56, 56), 0.875, interpolation, mean, std)(PICTURE[None])[0]
+    scaled = keras.ops.convert_to_numpy(result) * np.array(std) + np.array(mean)
+    assert scaled.shape == expected.shape
+    assert np.abs(np.clip(scaled, 0, 1) - expected).max() < 2 / 255
+
+
+def test_one_channel():
+    grey = Preprocessing((8, 8), mean=(0.5,), std=(0.5,))(np.full((2, 20, 30, 1), 255, "uint8"))
+    np.testing.assert_array_equal(grey, np.ones((2, 8, 8, 1)))
+
+
+@pytest.mark.parametrize("fields", [{"crop": 0.0}, {"crop": 1.5}, {"interpolation": "lanczos"}])
+def test_impossible_preprocessing(fields):
+    with pytest.raises(ConfigError, match="Received"):
+        Preprocessing(**fields)
+
+
+def test_pictures_are_turned_upright_and_coloured(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by a quarter
+    Image.fromarray(PICTURE).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    assert read_image(tmp_path / "turned.jpg").shape == (160, 120, 3)
+    Image.fromarray(PICTURE).convert("P").save(tmp_path / "palette.png")
+    assert read_image(tmp_path / "palette.png").shape == (120, 160, 3)
+    assert read_image(tmp_path / "palette.png", num_channels=1).shape == (120, 160, 1)
+
+
+def test_pictures_that_are_none(tmp_path):
+    (tmp_path / "text.jpg").write_text("hello")
+    with pytest.raises(ImageError, match=r"text.jpg cannot be read as a picture"):
+        read_image(tmp_path / "text.jpg")
+    with pytest.raises(ImageError, match="There is no picture"):
+        read_image(tmp_path / "absent.jpg")
+    with pytest.raises(ImageError, match="cannot be read as a picture"):
+        read_image(tmp_path)
+
+
+def test_a_picture_too_large(tmp_path):
+    """A bomb of a few kilobytes is refused from its header."""
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    with pytest.raises(ImageError, match="pixels"):
+        read_image(tmp_path / "bomb.png")
