@@ -30,21 +30,23 @@ def main():
 
     logging.disable(logging.WARNING)
     common = {
-        "nodes_to_quantize": job["nodes"],
         "op_types_to_quantize": ["MatMul", "Gemm"],
         "per_channel": True,
         "weight_type": q.QuantType.QInt8,
     }
     if job["kind"] == "dynamic":
+        # Renames the products it rewrites, so they cannot be chosen by name; it leaves those without weights alone.
         q.quantize_dynamic(job["source"], job["output"], **common)
         return
     q.quantize_static(
         job["source"],
         job["output"],
         Pictures(job["calibration"]),
+        nodes_to_quantize=job["nodes"],
         quant_format=q.QuantFormat.QDQ,
         activation_type=q.QuantType.QUInt8,
         calibrate_method=q.CalibrationMethod.MinMax,
+        extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
         **common,
     )
 
