@@ -13,6 +13,8 @@ import numpy as np
 
 from keras_vit import models, zoo
 from keras_vit.errors import KerasVitError
+from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.variables import finite
 
 
 def tiny():
@@ -42,9 +44,18 @@ def mutated(data, rng):
     return bytes(data)
 
 
-def outcome(path):
+def load(path, whole):
+    """Loads the file; `whole` makes a model of it too, which is slower and sees no more of the file."""
+    if whole:
+        zoo.load(path, num_heads=2)
+        return
+    for name, tensor in open_source(path, num_heads=2).tensors.items():
+        finite(path, name, tensor.read())
+
+
+def outcome(path, whole):
     try:
-        zoo.load(path, num_heads=2 if path.suffix == ".safetensors" else None)
+        load(path, whole)
     except KerasVitError:
         return "refused"
     except BaseException as error:
@@ -74,7 +85,7 @@ def main(folder, seed, count, endings):
         ending = endings[i % len(endings)]
         path = folder / f"bad{ending}"
         path.write_bytes(mutated(originals[ending], rng))
-        outcomes[outcome(path)] += 1
+        outcomes[outcome(path, whole=i % 20 < len(endings))] += 1
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(json.dumps({"outcomes": outcomes, "grown_mib": grown}))
 
