@@ -74,9 +74,14 @@ def test_who_imports_whom(room):
                 assert other in MAY_IMPORT[room], f"{path} imports {module}"
 
 
+# What only TensorFlow has: which replica runs, and the step of a model on many of them.
+KNOW_TENSORFLOW = {"dropout.py", "distribution.py"}
+
+
 @pytest.mark.parametrize("room", ["layers", "models", "inspection"])
 def test_layers_and_models_know_only_keras(room):
-    for path in folder(f"keras_vit.{room}").glob("**/*.py"):
+    paths = [path for path in folder(f"keras_vit.{room}").glob("**/*.py") if path.name not in KNOW_TENSORFLOW]
+    for path in paths:
         assert not [m for m in imports(path) if m.split(".")[0] in ("tensorflow", "jax", "torch")], path
 
 

@@ -13,6 +13,7 @@ CASES = {
     "PatchEmbedding": (layers.PatchEmbedding, {"hidden_size": 24, "patch_size": (8, 16)}, (32, 48, 3)),
     "ClassToken": (layers.ClassToken, {}, (6, 16)),
     "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
+    "Dropout": (layers.Dropout, {"rate": 0.0, "seed": 1}, (6, 16)),
     "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),
     "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-6}, (6, 16)),
     "GELU": (layers.GELU, {"approximate": False}, (6, 16)),

@@ -155,13 +155,13 @@ def test_standardized_convolution(padding, k, strides, before, after):
 def test_dropout_is_where_appendix_b1_puts_it(monkeypatch):
     """After the position embeddings, the attention's output and both dense layers of each MLP."""
     seen = []
-    call = keras.layers.Dropout.call
+    call = layers.Dropout.call
 
     def record(self, x, training=False):
         seen.append((self.rate, tuple(x.shape)))
         return call(self, x, training=training)
 
-    monkeypatch.setattr(keras.layers.Dropout, "call", record)
+    monkeypatch.setattr(layers.Dropout, "call", record)
     model = models.VisionTransformer(
         16, 4, 8, 2, 2, 12, num_classes=3, representation_size=5, dropout_rate=0.1, attention_dropout_rate=0.2
     )

@@ -3,6 +3,7 @@
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder import MLP, EncoderBlock
 from keras_vit.layers.normalization import GELU, LayerNormalization
 from keras_vit.layers.patches import ClassToken, PatchEmbedding, PositionEmbedding, TakeClassToken
@@ -11,6 +12,7 @@ __all__ = [
     "GELU",
     "MLP",
     "ClassToken",
+    "Dropout",
     "EncoderBlock",
     "GroupNormalization",
     "LayerNormalization",

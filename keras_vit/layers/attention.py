@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.dropout import Dropout
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(keras.layers.Layer):
@@ -36,7 +38,7 @@ class MultiHeadSelfAttention(keras.layers.Layer):
             dense.build((None, d))
             setattr(self, name, dense)
         self.scale = (d // self.num_heads) ** -0.5
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]

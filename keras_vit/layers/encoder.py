@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization
 
 
@@ -38,7 +39,7 @@ class MLP(keras.layers.Layer):
         self.gelu = GELU(self.gelu_approximate, dtype=self.dtype_policy, name="gelu")
         self.out = self.dense(d, "out")
         self.out.build((None, self.mlp_dim))
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None):
         l, d = x.shape[1:]
@@ -102,7 +103,7 @@ class EncoderBlock(keras.layers.Layer):
         self.attention = MultiHeadSelfAttention(
             self.num_heads, self.attention_dropout_rate, dtype=dtype, name="attention"
         )
-        self.dropout = keras.layers.Dropout(self.dropout_rate, dtype=dtype, name="dropout")
+        self.dropout = Dropout(self.dropout_rate, dtype=dtype, name="dropout")
         self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):

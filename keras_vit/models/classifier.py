@@ -5,10 +5,11 @@ import dataclasses
 import keras
 
 from keras_vit.errors import ConfigError
+from keras_vit.models.distribution import DistributedModel
 from keras_vit.models.preprocessing import Preprocessing
 
 
-class Classifier(keras.Model):
+class Classifier(DistributedModel):
     """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
 
     Args:

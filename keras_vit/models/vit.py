@@ -4,6 +4,7 @@ import keras
 
 from keras_vit.layers import (
     ClassToken,
+    Dropout,
     EncoderBlock,
     GroupNormalization,
     LayerNormalization,
@@ -140,7 +141,7 @@ def tokens(x, config, dtype):
     if config.classifier == "token":
         x = ClassToken(dtype=dtype, name="cls")(x)
     x = PositionEmbedding(dtype=dtype, name="posembed_input")(x)
-    return keras.layers.Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
+    return Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
 
 
 def encoder(x, config, dtype):

@@ -1,0 +1,310 @@
+"""Where private hooks of Keras are overridden, so that `model.fit` means the same on one device and on many.
+
+Keras 3.15 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
+integer leaves on a TPU and for any leaf on several workers; (2) weighs the replicas' mean losses alike, though the last
+batch need not divide evenly; (3) averages the step's logs in a way that fails on several workers, and on a TPU shows
+replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
+condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
+replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy.
+tests/test_training_hooks.py fails when a hook is gone.
+"""
+
+import keras
+
+from keras_vit.errors import ConfigError
+
+TENSORFLOW = keras.backend.backend() == "tensorflow"
+if TENSORFLOW:
+    import tensorflow as tf
+
+
+def replicas():
+    """How many replicas train in step, of the strategy in scope."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def all_reduce(values, op="SUM"):
+    """Each of a list of tensors summed ("SUM") or averaged ("MEAN") over the replicas; unchanged with one replica."""
+    context = tf.distribute.get_replica_context()
+    if context is None or replicas() == 1 or not values:
+        return list(values)
+    return context.all_reduce(tf.distribute.ReduceOp[op], [tf.convert_to_tensor(value) for value in values])
+
+
+def several_workers(strategy):
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
+def shared_logs(logs):
+    """The step's logs (scalars) averaged over the replicas, in the shape that Keras can reduce once more."""
+    if replicas() == 1:
+        return logs
+    flat = all_reduce([tf.cast(value, "float32") for value in tf.nest.flatten(logs)], "MEAN")
+    if several_workers(tf.distribute.get_strategy()):
+        # Keras calls strategy.reduce("MEAN", value, axis=0), which needs that axis.
+        flat = [tf.reshape(value, (1,)) for value in flat]
+    return tf.nest.pack_sequence_as(logs, flat)
+
+
+def symbolic(spec):
+    """A KerasTensor in place of one leaf of a dataset's element_spec, for one replica."""
+    spec = getattr(spec, "_value_specs", (spec,))[0]  # PerReplicaSpec holds a spec for each local replica
+    return keras.KerasTensor(tuple(spec.shape), dtype=keras.backend.standardize_dtype(spec.dtype))
+
+
+def piece(tensor, i, count):
+    """The i-th of `count` consecutive pieces of a batch, as equal as can be; i may be a tensor."""
+    if tensor is None:
+        return None
+    tensor = tf.convert_to_tensor(tensor)
+    n = tensor.shape[0]
+    if n is None:
+        n = tf.shape(tensor)[0]
+        return tensor[i * n // count : (i + 1) * n // count]
+    if n % count:
+        raise ConfigError(f"microbatches must divide the batch of each replica. Received: {count} and {n}.")
+    return tf.gather(tf.reshape(tensor, (count, n // count, *tensor.shape[1:])), i)
+
+
+def examples(x):
+    """How many examples a batch holds, as a float32 scalar."""
+    return tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], "float32")
+
+
+def never_empty(data):
+    """The batch, or where it is empty (a replica's part of a last batch) one example of zeros.
+
+    TensorFlow's convolutions give empty batches a wrong shape.
+    """
+
+    def fill(leaf):
+        if leaf is None or leaf.shape[0] is not None:
+            return leaf
+        missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")
+        filled = tf.concat([leaf, tf.zeros((missing, *leaf.shape[1:]), leaf.dtype)], axis=0)
+        return tf.ensure_shape(filled, leaf.shape)
+
+    return tf.nest.map_structure(fill, data)
+
+
+def first(outputs, data):
+    """As many of the outputs for `never_empty(data)` as data has examples."""
+    x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
+    if x.shape[0] is not None:
+        return outputs
+    return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
+
+
+class TensorFlowModel(keras.Model):
+    """A `keras.Model` that trains alike on one replica and on many: construct it in the strategy's scope.
+
+    The gradient of a step is that of the global batch, however it is spread over replicas and microbatches: each
+    part's mean loss counts by its share of the examples (of the sample weights for losses with the reduction
+    "mean_with_sample_weight"). Losses must give one value per example, as Keras' own do.
+
+    Attributes:
+        microbatches: parts into which each replica's batch is cut, one after the other, before the one update: less
+            memory, same result (the official code's accum_steps). Set it before `fit`.
+
+    uint8 images are normalized on the device by `model.preprocessing` where the model has one.
+    """
+
+    microbatches = 1
+
+    def train_step(self, data):
+        data = self.normalized(data)
+        if self.microbatches == 1 and replicas() == 1:
+            return super().train_step(data)
+        gradients = self.gradients(data, self.global_counts(data))
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        return shared_logs(self.get_metrics_result())
+
+    def test_step(self, data):
+        data = self.normalized(data)
+        if replicas() == 1 and self.loss_reduction() != "mean_with_sample_weight":
+            return super().test_step(data)
+        self.part_loss(data, self.global_counts(data), training=False)
+        return shared_logs(self.get_metrics_result())
+
+    def predict_step(self, data):
+        data = self.normalized(data)
+        return first(super().predict_step(never_empty(data)), data)
+
+    def normalized(self, data):
+        preprocessing = getattr(self, "preprocessing", None)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if preprocessing is None or getattr(x, "dtype", None) != tf.uint8:
+            return data
+        x = (tf.cast(x, "float32") / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+    def counts(self, data):
+        """[examples, what the loss divides by] of a batch, float32."""
+        x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        n = examples(x)
+        if sample_weight is None or self.loss_reduction() != "mean_with_sample_weight":
+            return [n, n]
+        return [n, tf.reduce_sum(tf.cast(sample_weight, "float32"))]
+
+    def global_counts(self, data):
+        counts = self.counts(data)
+        static = all(leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None)
+        if static and self.loss_reduction() != "mean_with_sample_weight":
+            return [count * replicas() for count in counts]
+        return all_reduce(counts)
+
+    def loss_reduction(self):
+        """The reduction that all losses of `compile` share."""
+        losses = [loss for loss in tf.nest.flatten(self.loss) if isinstance(loss, keras.losses.Loss)]
+        kinds = {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
+        if len(kinds) > 1:
+            raise ConfigError(f"On several replicas all losses must share one reduction. Received: {sorted(kinds)}.")
+        return kinds.pop() if kinds else "sum_over_batch_size"
+
+    def gradients(self, data, totals):
+        """The replica's part of the global gradient, one tensor per trainable weight (None where there is none)."""
+        if self.microbatches == 1:
+            return self.part_gradients(data, totals)
+        found = []
+
+        def add(i, sums):
+            part = tf.nest.map_structure(lambda leaf: piece(leaf, i, self.microbatches), data)
+            gradients = self.part_gradients(part, totals)
+            found[:] = [gradient is not None for gradient in gradients]
+            gradients = [0.0 if g is None else tf.convert_to_tensor(g) for g in gradients]
+            return i + 1, [s + tf.cast(g, s.dtype) for s, g in zip(sums, gradients, strict=True)]
+
+        zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
+        sums = tf.while_loop(lambda i, _: i < self.microbatches, add, (0, zeros), parallel_iterations=1)[1]
+        return [s if has else None for s, has in zip(sums, found, strict=True)]
+
+    def part_gradients(self, data, totals):
+        with tf.GradientTape() as tape:
+            loss = self.optimizer.scale_loss(self.part_loss(data, totals, training=True))
+        return tape.gradient(loss, self.trainable_weights)
+
+    def part_loss(self, data, totals, training):
+        """One part's loss, weighed by its share; updates the metrics."""
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(never_empty(data))
+        y_pred = self(x, training=training)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        loss = loss * tf.cast(self.share(data, totals), loss.dtype)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        # Evaluation means over the examples' weights, so that padding does not count; training as Keras does.
+        weight = 0 if training else 1
+        self.track_loss(loss, self.counts(data)[weight], totals[weight])
+        self.compute_metrics(x, y, first(y_pred, data), sample_weight=sample_weight)
+        return loss
+
+    def share(self, data, totals):
+        """Factor of a part's loss, which Keras has divided by the number of replicas unless it is a sum."""
+        if self.loss_reduction() == "sum":
+            return tf.ones(())
+        return tf.math.divide_no_nan(self.counts(data)[1], totals[1]) * replicas()
+
+    def track_loss(self, loss, n, total):
+        """Adds a part's loss to the mean, with its weight n of the step's; the parts' losses add up to the step's."""
+        value = tf.math.divide_no_nan(tf.cast(loss, "float32") * total, n)
+        self._loss_tracker.update_state(value, sample_weight=n)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is None or self._distribute_strategy is None:
+            return super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+        batch = tf.nest.map_structure(symbolic, iterator._distributed_dataset.element_spec)
+        with self._distribute_strategy.scope():
+            self._symbolic_build(data_batch=batch)
+
+    def _make_function(self, step_function):
+        if self.steps_per_execution == 1 or self.distribute_strategy.num_replicas_in_sync == 1 or self.run_eagerly:
+            return super()._make_function(step_function)
+        return several_steps(self, step_function)
+
+
+def several_steps(model, step_function):
+    """A function of an iterator that runs up to `steps_per_execution` steps in one call and gives the metrics."""
+    strategy, count = model.distribute_strategy, model.steps_per_execution
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def one_step(data):
+        strategy.run(step_function, args=(data,))
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def steps(iterator):
+        def body(i, batch):
+            one_step(batch.get_value())
+            return i + 1, tf.cond(i + 1 < count, iterator.get_next_as_optional, lambda: batch)
+
+        def more(i, batch):
+            return (i < count) & batch.has_value()
+
+        return tf.while_loop(more, body, (0, iterator.get_next_as_optional()), parallel_iterations=1)[0]
+
+    def function(iterator):
+        if steps(iterator) == 0:
+            raise StopIteration
+        return model.get_metrics_result()
+
+    return function
+
+
+DistributedModel = TensorFlowModel if TENSORFLOW else keras.Model
+
+
+class GlobalUpdate:
+    """Mixin before a Keras optimizer: one update from the global gradient, made alike by every replica.
+
+    The gradients are summed over the replicas first; then accumulated, clipped, decayed, applied and averaged by each
+    replica on its own copy of the variables, so that nothing under a condition talks to other replicas.
+    """
+
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        grads = all_reduce(grads)
+        steps = self.gradient_accumulation_steps
+        if not steps:
+            return self.update(grads, trainable_variables)
+        sums = [self._accumulated_gradients[self._get_variable_index(v)] for v in trainable_variables]
+        for total, grad in zip(sums, grads, strict=True):
+            total.assign_add(tf.cast(grad, total.dtype))
+
+        def update_and_reset():
+            self.update([total / steps for total in sums], trainable_variables)
+            for total in sums:
+                total.assign(tf.zeros(total.shape, total.dtype))
+
+        tf.cond((self._iterations + 1) % steps == 0, update_and_reset, lambda: None)
+
+    def _get_current_learning_rate(self):
+        """A schedule counts updates, not the batches accumulated for one."""
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    def update(self, grads, variables):
+        """Clips, decays and applies `grads`, the global gradient, then averages the weights."""
+        grads = self._clip_gradients(grads)
+        for grad, variable in zip(grads, variables, strict=True):
+            rate = tf.cast(self.learning_rate, "float32") * self.multiplier(variable)
+            if self.weight_decay and self.decays(variable) and self._use_weight_decay(variable):
+                variable.assign_sub(variable * tf.cast(rate * self.weight_decay, variable.dtype))
+            self.update_step(grad, variable, rate)
+        if self.use_ema:
+            self.average_weights()
+
+    def average_weights(self):
+        """average = momentum * average + (1 - momentum) * weight; the first update copies the weights."""
+        first = tf.equal(self.iterations, 0)
+        pairs = list(zip(self._trainable_variables, self._model_variables_moving_average, strict=True))
+        for variable, average in pairs:
+            momentum = tf.where(first, 0.0, self.ema_momentum)
+            step = (1 - tf.cast(momentum, average.dtype)) * (variable - average)
+            average.assign_add(step)
+        if self.ema_overwrite_frequency:
+            due = (self.iterations + 1) % self.ema_overwrite_frequency == 0
+
+            def overwrite():
+                for variable, average in pairs:
+                    variable.assign(average)
+
+            tf.cond(due, overwrite, lambda: None)
