@@ -1,6 +1,8 @@
 """`convert`: a model to a file or folder that is proved equal to it before it appears."""
 
+import statistics
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,32 +14,38 @@ from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx, saved_model, tflite
 from keras_vit.export.description import described
 from keras_vit.export.files import staged
-from keras_vit.export.parity import BATCHES, TOLERANCES, difference, in_batches
+from keras_vit.export.parity import BATCHES, difference, in_batches
 from keras_vit.export.preparation import input_shapes, prepared, probe_shapes
 from keras_vit.export.probes import inputs_for
+from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
 
 PROBES = 8
+QUANTIZED_PROBES = 64
+SIMPLE = (None,)
+QUANTIZABLE = (None, "float16", "dynamic", "int8")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A row: the suffix of its paths, its name, the module that writes and loads it, whether image sizes may be free."""
+    """A row: the suffix of its paths, its name, the module that writes and loads it, whether image sizes may be free,
+    and its kinds of quantization."""
 
     suffix: str
     name: str
     module: ModuleType
     free_size: bool
+    kinds: tuple
 
 
 FORMATS = (
-    Format(".onnx", "onnx", onnx, True),
-    Format(".tflite", "tflite", tflite, False),
-    Format("", "saved_model", saved_model, True),
+    Format(".onnx", "onnx", onnx, True, QUANTIZABLE),
+    Format(".tflite", "tflite", tflite, False, QUANTIZABLE),
+    Format("", "saved_model", saved_model, True, SIMPLE),
 )
 
 
-def convert(model, path, *, quantize=None, images=None, image_size=None, metadata=None):
+def convert(model, path, *, quantize=None, images=None, image_size=None, batch_size=None, metadata=None, latency=False):
     """Writes `model` as ONNX, TFLite or SavedModel, loads it in that format's runtime and compares it with the model.
 
     The artefact replaces an earlier one at `path` only after it has proved equal; until then nothing there changes.
@@ -45,30 +53,38 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, metadat
     Args:
         model: a built keras.Model, from this package or not.
         path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
-        quantize: None keeps float32.
-        images: what to compare on: an array or a tf.data.Dataset of inputs; None takes photographs that scikit-learn has.
+        quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes the products with
+            weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
+        images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs, of which at most 64 are used;
+            uint8 pictures go through `model.preprocessing`. None takes photographs that scikit-learn has, which suits
+            "int8" only for models of photographs.
         image_size: (height, width), or an int, for a model whose own is free.
+        batch_size: None leaves the batch free; a number fixes it, which TFLite runs faster.
         metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}.
+        latency: whether to measure milliseconds at batch 1 and 8, beside the float original.
 
     Returns:
         A `Report`.
 
     Raises:
-        ExportError: when the model or the path cannot be used; the sentence says why.
+        ExportError: when the model, the path or an argument cannot be used; the sentence says why.
         ParityError: when the artefact's outputs are not the model's. What was at `path` before stays.
 
     >>> convert(model, "vit.onnx").top1_agreement
     1.0
     """
     form = format_of(path)
-    require_quantization(form, quantize)
+    kind = kind_of(quantize, form.kinds, form.name)
     source = prepared(model)
-    shapes = input_shapes(model, source, image_size, form.free_size)
-    inputs = inputs_for(source, probe_shapes(shapes, model), images, PROBES, getattr(model, "preprocessing", None))
+    shapes = [with_batch(s, batch_size) for s in input_shapes(model, source, image_size, form.free_size)]
+    inputs = inputs_for(source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model))
+    calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
+    sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
     with staged(path) as staging:
-        form.module.write(source, shapes, staging, described(model, source, shapes, metadata))
-        found = compared(source, form, staging, inputs)
-        require_parity(found, form, quantize, source, shapes, inputs)
+        form.module.write(source, shapes, staging, described(model, source, shapes, metadata), quantize, calibration)
+        found = compared(source, form, staging, inputs, sizes)
+        require_parity(found, form, kind, source, shapes, inputs, sizes)
+        times = latencies(source, form, staging, inputs, sizes) if latency else {}
         size = size_of(staging.parent)
     return Report(
         format=form.name,
@@ -77,9 +93,26 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, metadat
         bytes=size,
         **found.numbers(),
         images=len(inputs[0]),
-        batches=BATCHES,
-        tolerance=TOLERANCES[quantize],
+        batches=sizes,
+        tolerance=kind.max_rel_diff,
+        **times,
     )
+
+
+def with_batch(shape, batch_size):
+    if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
+        raise ExportError(f"The model's batch is {shape[0]}. Received: batch_size={batch_size}; expected that, or None.")
+    return (batch_size or shape[0], *shape[1:])
+
+
+def probe_count(kind, batch_size):
+    """Pictures of the proof, whole batches where the batch is fixed."""
+    count = PROBES if kind.name is None else QUANTIZED_PROBES
+    return count if batch_size is None else max(count // batch_size, 1) * batch_size
+
+
+def model_preprocessing(model):
+    return getattr(model, "preprocessing", None)
 
 
 def format_of(path):
@@ -93,11 +126,6 @@ def format_of(path):
     )
 
 
-def require_quantization(form, quantize):
-    if quantize is not None:
-        raise ExportError(f"{form.name} has no quantization {quantize!r}. Expected: None.")
-
-
 def runner(model):
     """The model at inference as a function from a list of arrays to the list of outputs."""
 
@@ -108,50 +136,77 @@ def runner(model):
     return run
 
 
-def compared(source, form, path, inputs):
-    """The difference between the model and its artefact at `path`; `same_for_all` tells a proof that shows little."""
-    names = [x.name for x in source.inputs]
-    expected = in_batches(runner(source), inputs, (len(inputs[0]),))
-    return difference(expected, in_batches(form.module.load(path, names), inputs))
+def compared(source, form, path, inputs, sizes):
+    """The difference between the model and its artefact at `path`, which runs in batches of `sizes`."""
+    expected = in_batches(runner(source), inputs, (8,))
+    return difference(expected, in_batches(form.module.load(path, names_of(source)), inputs, sizes))
 
 
-def require_parity(found, form, quantize, source, shapes, inputs):
+def names_of(model):
+    return [x.name for x in model.inputs]
+
+
+def require_parity(found, form, kind, source, shapes, inputs, sizes):
     """Raises unless the difference is within bounds; not-a-number never is.
 
     Outputs that are the same for every picture, such as those of a new zero head, prove nothing: then the output of
     every layer is compared instead.
     """
-    tolerance = TOLERANCES[quantize]
-    if found.max_rel_diff <= tolerance and found.varies:
+    equal = found.max_rel_diff <= kind.max_rel_diff and found.cosine >= kind.cosine
+    if equal and (found.varies or kind.calibrated):
         return
-    parting = first_parting(form, source, shapes, inputs, tolerance)
-    if found.max_rel_diff <= tolerance and parting is None:
+    parting = first_parting(form, kind, source, shapes, inputs, sizes)
+    if equal and parting is None:
         return
     where = "" if parting is None else f" The first layer that parts is {parting[0]!r}, by {parting[1]:.2e}."
     raise ParityError(
         f"The {form.name} artefact is not the model: outputs differ by up to {found.max_abs_diff:.2e} "
-        f"({found.max_rel_diff:.2e} of the largest, allowed {tolerance:.0e}).{where} Nothing was written."
+        f"({found.max_rel_diff:.2e} of the largest, allowed {kind.max_rel_diff:.0e}).{where} Nothing was written."
     )
 
 
 def has_one_output(layer):
     """Whether the layer computes one tensor at one place of the model."""
-    return not isinstance(layer, keras.layers.InputLayer) and len(layer._inbound_nodes) == 1 and (
-        len(layer._inbound_nodes[0].outputs) == 1
-    )
+    nodes = layer._inbound_nodes
+    return not isinstance(layer, keras.layers.InputLayer) and len(nodes) == 1 and len(nodes[0].outputs) == 1
 
 
-def first_parting(form, source, shapes, inputs, tolerance):
+def first_parting(form, kind, source, shapes, inputs, sizes):
     """The first layer whose output differs in an artefact of this format: (name, relative difference), or None."""
     layers = [layer for layer in source.layers if has_one_output(layer)]
     every = keras.Model(source.input, [layer.output for layer in layers])
+    few = [x[:PROBES] for x in inputs]
+    calibration = dict(zip(names_of(source), inputs, strict=True)) if kind.calibrated else None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{form.suffix}"
-        form.module.write(every, shapes, path, {})
-        expected = in_batches(runner(every), inputs, (len(inputs[0]),))
-        received = in_batches(form.module.load(path, [x.name for x in source.inputs]), inputs)
+        form.module.write(every, shapes, path, {}, kind.name, calibration)
+        expected = in_batches(runner(every), few, (8,))
+        received = in_batches(form.module.load(path, names_of(source)), few, sizes)
     for layer, a, b in zip(layers, expected, received, strict=True):
         found = difference([a], [b])
-        if not found.max_rel_diff <= tolerance:
+        if not (found.max_rel_diff <= kind.max_rel_diff and found.cosine >= kind.cosine):
             return layer.name, found.max_rel_diff
     return None
+
+
+def latencies(source, form, path, inputs, sizes):
+    """Milliseconds a batch of 1 and of 8, median of five, of the artefact and of the model as a TensorFlow function."""
+    import tensorflow as tf
+
+    original = tf.function(lambda *x: source(x[0] if len(x) == 1 else list(x), training=False), reduce_retracing=True)
+    runs = {
+        "latency_ms": form.module.load(path, names_of(source)),
+        "model_latency_ms": lambda inputs: [np.asarray(y) for y in keras.tree.flatten(original(*inputs))],
+    }
+    batches = (1, 8) if sizes == BATCHES else sizes
+    return {name: {n: milliseconds(run, [x[:n] for x in inputs]) for n in batches} for name, run in runs.items()}
+
+
+def milliseconds(run, inputs):
+    run(inputs)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run(inputs)
+        times.append(1e3 * (time.perf_counter() - start))
+    return round(statistics.median(times), 2)

@@ -7,9 +7,6 @@ import numpy as np
 
 BATCHES = (1, 3)
 
-# Largest difference over the largest absolute output. Floats differ by the order of summation alone.
-TOLERANCES = {None: 2e-4, "float16": 2e-2}
-
 
 @dataclass(frozen=True)
 class Difference:

@@ -8,10 +8,13 @@ from keras_vit.errors import ExportError
 def prepared(model):
     """`model` as a functional float32 model with the same weights; itself where it already is one."""
     require_model(model)
-    model = functional(model)
-    if all(layer.compute_dtype == "float32" for layer in model._flatten_layers()):
-        return model
-    return in_float32(model)
+    source = functional(model)
+    if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
+        source = in_float32(source)
+    if source is not model:
+        source.preprocessing = getattr(model, "preprocessing", None)
+    source.labels = getattr(model, "labels", None)
+    return source
 
 
 def require_model(model):

@@ -30,13 +30,12 @@ KINDS = (
 )
 
 
-def kind_of(quantize, formats):
-    """The row of a name; `formats` is the name of the format and the kinds it can hold.
+def kind_of(quantize, possible, name):
+    """The row of a name; `possible` are the names that the format `name` can hold.
 
     Raises:
         ExportError: for a name that is none, or a kind that the format lacks.
     """
-    name, possible = formats
     for kind in KINDS:
         if kind.name == quantize and kind.name in possible:
             return kind

@@ -2,11 +2,14 @@
 
 import numpy as np
 
-SUFFIX = ""
 
+def write(model, shapes, path, description=None, quantize=None, calibration=None):
+    """Writes `model` with a free batch as the folder `path`.
 
-def write(model, shapes, path, description=None):
-    """Writes `model` with a free batch as the folder `path`; signature "serving_default", also named "serve"."""
+    Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing also
+    has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded JPEG
+    or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
+    """
     import keras
     import tensorflow as tf
 
@@ -14,7 +17,20 @@ def write(model, shapes, path, description=None):
     archive.track(model)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
     archive.add_endpoint("serve", forward(model), signature)
+    if description and is_image_classifier(model):
+        from keras_vit.export import serving
+
+        channels = model.inputs[0].shape[-1]
+        archive.add_endpoint("serve_uint8", *serving.pictures_endpoint(model, channels))
+        if channels in (1, 3):
+            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
     archive.write_out(str(path), verbose=False)
+
+
+def is_image_classifier(model):
+    """Whether pictures go in by a known preprocessing, and one row of numbers a picture comes out."""
+    one = len(model.inputs) == len(model.outputs) == 1
+    return one and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
 
 
 def forward(model):

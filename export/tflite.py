@@ -7,19 +7,28 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.export import saved_model
 from keras_vit.export.apart import last_line, run_apart
 
 
-def write(model, shapes, path, description):
-    """Writes `model` with a free batch as the file `path`.
+def write(model, shapes, path, description, quantize=None, calibration=None):
+    """Writes `model` as the file `path`.
+
+    Args:
+        quantize: see `quantization`.
+        calibration: inputs by name, arrays (n, ...), for "int8".
 
     Raises:
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved_model.write(model, shapes, Path(folder) / "model")
-        job = {"saved_model": str(Path(folder) / "model"), "output": str(path)}
+        job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
+        if calibration is not None:
+            job["calibration"] = str(Path(folder) / "calibration.npz")
+            np.savez(job["calibration"], **calibration)
         run_apart("tflite_worker.py", job, explained)
     append_description(path, description)
 
