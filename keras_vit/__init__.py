@@ -4,16 +4,14 @@
 >>> model = keras_vit.zoo.load("ViT-B/16")
 >>> logits = model(images)  # (n, 224, 224, 3) in [-1, 1] -> (n, 1000)
 
-Rooms are imported when they are first used: layers, models, zoo, export.
+Rooms are imported when they are first used: layers, models, zoo, data, training, evaluation, inspection, export.
 """
 
 from keras_vit import _lazy, _registration
 from keras_vit._version import __version__
 
-__all__ = ["__version__", "errors", "export", "inspection", "layers", "models", "zoo"]
+__all__ = ["__version__", "data", "errors", "evaluation", "export", "inspection", "layers", "models", "training", "zoo"]
 
-__getattr__, __dir__ = _lazy.attributes(
-    __name__, {room: f"keras_vit.{room}" for room in ("errors", "export", "inspection", "layers", "models", "zoo")}
-)
+__getattr__, __dir__ = _lazy.attributes(__name__, {room: f"keras_vit.{room}" for room in __all__[1:]})
 
 _registration.register()

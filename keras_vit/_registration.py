@@ -1,25 +1,40 @@
 """Makes `.keras` files loadable by `import keras_vit` alone, which itself imports no Keras.
 
 Keras finds our classes only once their modules have run. So they are imported when Keras is: at once where it is
-loaded already, else right after its own import.
+loaded already, else right after its own import. A module of ours that is the first to import Keras is half imported at
+that moment, which may keep others from being imported: it calls `register` again when it is done.
 """
 
 import importlib
 import importlib.abc
-import importlib.machinery
+import importlib.util
 import sys
+
+MODULES = ("keras_vit.layers", "keras_vit.models.vit", "keras_vit.models.resnet")
+# What models are compiled with, for TensorFlow alone.
+TRAINING = ("keras_vit.training.losses", "keras_vit.training.optimizers", "keras_vit.training.schedules")
+importing = False
 
 
 def register():
-    if "keras" in sys.modules:
-        import_classes()
-    else:
+    if "keras" not in sys.modules:
         sys.meta_path.insert(0, KerasFinder())
+    elif not importing:
+        import_classes()
 
 
 def import_classes():
-    for module in ("keras_vit.layers", "keras_vit.models.vit", "keras_vit.models.resnet"):
-        importlib.import_module(module)
+    global importing
+    importing = True
+    try:
+        on_tensorflow = sys.modules["keras"].backend.backend() == "tensorflow"
+        for module in MODULES + (TRAINING if on_tensorflow else ()):
+            importlib.import_module(module)
+    except ImportError as error:
+        if "partially initialized" not in str(error):
+            raise
+    finally:
+        importing = False
 
 
 class KerasFinder(importlib.abc.MetaPathFinder):

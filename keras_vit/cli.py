@@ -120,6 +120,95 @@ def predict(
     raise typer.Exit(1 if failed else 0)
 
 
+DATA = (
+    "folder:PATH (a folder of class folders of pictures), cifar10 and the like, vtab/NAME, tfds:NAME, digits, "
+    "fashion_mnist:FOLDER."
+)
+Out = Annotated[Path, typer.Option(help="Folder of the run.")]
+Dataset = Annotated[str, typer.Option("--data", help=DATA)]
+Recipe = Annotated[
+    str | None, typer.Option(help="A row of the recipes, such as finetune-pets; the paper's by default.")
+]
+Epochs = Annotated[float | None, typer.Option(help="Passes over the training pictures, in place of the recipe's.")]
+Steps = Annotated[int | None, typer.Option(help="Updates, in place of the recipe's.")]
+Batch = Annotated[int, typer.Option(min=1, help="Pictures per update, over all devices; the learning rate follows.")]
+Rate = Annotated[float | None, typer.Option(help="Peak learning rate, used as it is.")]
+Size = Annotated[int | None, typer.Option(help="Side of the pictures in pixels; the paper fine-tunes at 384.")]
+Augmentation = Annotated[str | None, typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like.")]
+Strategy = Annotated[str, typer.Option(help="auto, tpu, multi_worker, mirrored or one_device.")]
+Precision = Annotated[str, typer.Option(help="float32, or mixed_bfloat16 where the device has it.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
+Every = Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")]
+
+
+@app.command()
+def finetune(
+    dataset: Dataset,
+    out: Out,
+    model: Annotated[str, typer.Option(help="A name of `keras-vit list`, or the path of a checkpoint.")] = "ViT-B/16",
+    recipe: Recipe = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: Batch = 32,
+    learning_rate: Rate = None,
+    image_size: Size = None,
+    augmentation: Augmentation = None,
+    strategy: Strategy = "auto",
+    precision: Precision = "float32",
+    seed: int = 0,
+    every: Every = 200,
+    resume: Resume = False,
+):
+    """Fine-tunes a model on your pictures: a new head, the paper's recipe, and a folder with everything of the run.
+
+    The folder gets checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files, and at the end
+    model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes).
+
+    Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
+    """
+    train(out, resume, every, **settings(locals(), pretrain=False))
+
+
+@app.command()
+def pretrain(
+    dataset: Dataset,
+    out: Out,
+    model: Annotated[str, typer.Option(help="A variant of `keras-vit list`.")] = "ViT-S/16",
+    recipe: Recipe = None,
+    epochs: Epochs = None,
+    steps: Steps = None,
+    batch_size: Batch = 64,
+    learning_rate: Rate = None,
+    image_size: Size = None,
+    augmentation: Augmentation = None,
+    strategy: Strategy = "auto",
+    precision: Precision = "float32",
+    seed: int = 0,
+    every: Every = 200,
+    resume: Resume = False,
+):
+    """Trains a model from random weights; otherwise as `finetune`.
+
+    Example: keras-vit pretrain --data digits --out runs/2 --model ViT-Test/4 --image-size 16 --learning-rate 0.002
+    """
+    train(out, resume, every, **settings(locals(), pretrain=True))
+
+
+def settings(arguments, pretrain):
+    """The part of a command's arguments that describes the training."""
+    return {
+        **{key: value for key, value in arguments.items() if key not in ("out", "resume", "every")},
+        "pretrain": pretrain,
+    }
+
+
+def train(out, resume, every, **fields):
+    with quiet():
+        from keras_vit import finetuning
+
+    finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the model, exports and picture.")] = Path("keras-vit-demo"),
@@ -145,3 +234,5 @@ def main():
     except KerasVitError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

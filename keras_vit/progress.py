@@ -1,31 +1,63 @@
 """Progress of `model.fit` as one bar, in place of a line per epoch."""
 
+import time
+
 import keras
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 class FitProgress(keras.callbacks.Callback):
-    """A bar over all epochs, with the latest metrics; plain lines where the output is no terminal.
+    """A bar over all steps, with images per second, time left and the latest metrics; a line per epoch elsewhere.
+
+    Args:
+        total: steps of the whole training; None for those of this `fit`.
+        start: steps done before.
+        batch_size: images per step, for their rate; None for none.
 
     >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])
     """
 
+    def __init__(self, total=None, start=0, batch_size=None):
+        super().__init__()
+        self.total = total
+        self.step = self.start = start
+        self.batch_size = batch_size
+        self.bar = None
+
     def on_train_begin(self, logs=None):
+        if self.bar is not None:
+            return
+        total = self.total or self.params["epochs"] * (self.params["steps"] or 0)
         self.bar = Progress(
-            TextColumn("epoch"),
+            TextColumn("step"),
             MofNCompleteColumn(),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TimeRemainingColumn(),
             TextColumn("{task.description}"),
         )
-        self.task = self.bar.add_task("", total=self.params["epochs"])
+        self.task = self.bar.add_task("", total=total or None, completed=self.start)
+        self.began = time.monotonic()
         self.bar.start()
 
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += 1
+        self.bar.update(self.task, completed=self.step, description=self.describe(logs))
+
     def on_epoch_end(self, epoch, logs=None):
-        metrics = "  ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items() if name != "learning_rate")
-        self.bar.update(self.task, completed=epoch + 1, description=metrics)
-        if not self.bar.console.is_terminal and (epoch + 1) % 5 == 0:
-            self.bar.console.print(f"epoch {epoch + 1}/{self.params['epochs']}  {metrics}")
+        if not self.bar.console.is_terminal:
+            self.bar.console.print(f"epoch {epoch + 1}  step {self.step}  {self.describe(logs)}", soft_wrap=True)
+
+    def describe(self, logs):
+        words = [f"{name} {value:.3f}" for name, value in (logs or {}).items() if name != "learning_rate"]
+        if self.batch_size:
+            elapsed = time.monotonic() - self.began
+            words.append(f"{(self.step - self.start) * self.batch_size / max(elapsed, 1e-9):.0f} images/s")
+        return "  ".join(words)
 
     def on_train_end(self, logs=None):
-        self.bar.stop()
+        if self.total is None or self.step >= self.total:
+            self.bar.stop()
+
+    def __del__(self):
+        if self.bar is not None:
+            self.bar.stop()

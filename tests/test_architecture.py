@@ -17,6 +17,9 @@ MAY_IMPORT = {
     "layers": set(),
     "models": {"layers"},
     "inspection": {"layers", "models"},
+    "data": {"layers", "models"},
+    "evaluation": {"layers", "models", "data"},
+    "training": {"layers", "models", "data"},
     "zoo": {"layers", "models"},
     "export": set(),
 }
@@ -108,7 +111,21 @@ def test_looking_around_imports_nothing_heavy(code):
     assert run(f"import sys; {code}; print({HEAVY})").strip() == "set()"
 
 
-@pytest.mark.parametrize("order", ["import keras, keras_vit", "import keras_vit, keras", "import keras_vit.zoo, keras"])
-def test_classes_are_registered_whatever_is_imported_first(order):
-    code = f"{order}; print(keras.saving.get_registered_object('keras_vit>VisionTransformer').__name__)"
-    assert run(code).strip() == "VisionTransformer"
+FIRST = (
+    "keras",
+    "keras_vit",
+    "keras_vit.layers",
+    "keras_vit.models.classifier",
+    "keras_vit.models.distribution",
+    "keras_vit.models.resnet",
+    "keras_vit.zoo.saving",
+    "keras_vit.training.optimizers",
+)
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_classes_are_registered_whatever_is_imported_first(first):
+    found = "keras.saving.get_registered_object('keras_vit>{}').__name__"
+    names = ("VisionTransformer", "ResNet", "MLP", "AdamW", "WarmupCosine", "SoftmaxLoss")
+    code = f"import {first}, keras_vit, keras; print({', '.join(map(found.format, names))})"
+    assert tuple(run(code).split()) == names

@@ -1,5 +1,6 @@
 """The layers of the paper: patches, tokens, attention, encoder block; standardized convolution, group norm, units."""
 
+from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
@@ -24,3 +25,5 @@ __all__ = [
     "StandardizedConv2D",
     "TakeClassToken",
 ]
+
+_registration.register()

@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 
+from keras_vit import _registration
 from keras_vit.errors import ConfigError
 from keras_vit.models.distribution import DistributedModel
 from keras_vit.models.preprocessing import Preprocessing
@@ -61,3 +62,6 @@ def as_labels(labels, config):
             f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
         )
     return tuple(labels)
+
+
+_registration.register()

@@ -11,6 +11,7 @@ tests/test_training_hooks.py fails when a hook is gone.
 
 import keras
 
+from keras_vit import _registration
 from keras_vit.errors import ConfigError
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -50,6 +51,12 @@ def symbolic(spec):
     """A KerasTensor in place of one leaf of a dataset's element_spec, for one replica."""
     spec = getattr(spec, "_value_specs", (spec,))[0]  # PerReplicaSpec holds a spec for each local replica
     return keras.KerasTensor(tuple(spec.shape), dtype=keras.backend.standardize_dtype(spec.dtype))
+
+
+def build_for(model, spec):
+    """Creates what `fit` on data of that element_spec would: optimizer slots, metrics, loss."""
+    with model.distribute_strategy.scope():
+        model._symbolic_build(data_batch=tf.nest.map_structure(symbolic, spec))
 
 
 def piece(tensor, i, count):
@@ -210,9 +217,7 @@ class TensorFlowModel(keras.Model):
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         if iterator is None or self._distribute_strategy is None:
             return super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-        batch = tf.nest.map_structure(symbolic, iterator._distributed_dataset.element_spec)
-        with self._distribute_strategy.scope():
-            self._symbolic_build(data_batch=batch)
+        build_for(self, iterator._distributed_dataset.element_spec)
 
     def _make_function(self, step_function):
         if self.steps_per_execution == 1 or self.distribute_strategy.num_replicas_in_sync == 1 or self.run_eagerly:
@@ -257,7 +262,16 @@ class GlobalUpdate:
 
     The gradients are summed over the replicas first; then accumulated, clipped, decayed, applied and averaged by each
     replica on its own copy of the variables, so that nothing under a condition talks to other replicas.
+
+    Attributes:
+        unfinished: while True, the end of a `fit` does not put the averaged weights into the model.
     """
+
+    unfinished = False
+
+    def finalize_variable_values(self, var_list):
+        if not self.unfinished:
+            super().finalize_variable_values(var_list)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         grads = all_reduce(grads)
@@ -308,3 +322,6 @@ class GlobalUpdate:
                     variable.assign(average)
 
             tf.cond(due, overwrite, lambda: None)
+
+
+_registration.register()

@@ -1,0 +1,115 @@
+"""What training pictures go through, as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
+
+from dataclasses import dataclass
+
+from keras_vit.data.errors import DataError
+
+CROPS = ("inception", "resize", "resize_crop", "resize_small_crop")
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How a training picture is varied before the model's own normalization.
+
+    Args:
+        crop: "inception": a part of random area and aspect ratio, resized to the model's size (arXiv 1409.4842);
+            "resize": the whole picture, resized; "resize_crop": resized to a square of `resize` pixels, then a random
+            part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
+            short side `resize` pixels (big_vision's "resmall").
+        resize: pixels, for the two last crops; at least the model's size. None for 8/7 of it.
+        area: (least, most) share of the picture that an inception crop keeps, in (0, 1].
+        ratio: (least, most) width / height of an inception crop.
+        flip: mirrors every second picture, by chance.
+        randaugment: (layers, magnitude): that many random operations of strength magnitude / 10; None for none.
+        mixup: alpha of Beta(alpha, alpha), from which one mixing weight per batch is drawn; 0 for none.
+        cutmix: alpha of the same, for pasting a rectangle of another picture (arXiv 1905.04899); 0 for none. With
+            both, every second batch by chance has the one or the other.
+
+    Raises:
+        DataError: for values outside these ranges.
+
+    >>> Augmentation(flip=False, randaugment=(2, 10), mixup=0.2).one_hot
+    True
+    """
+
+    crop: str = "inception"
+    resize: int | None = None
+    area: tuple = (0.05, 1.0)
+    ratio: tuple = (0.75, 1.33)
+    flip: bool = True
+    randaugment: tuple | None = None
+    mixup: float = 0.0
+    cutmix: float = 0.0
+
+    def __post_init__(self):
+        require(self.crop in CROPS, f"crop must be one of {', '.join(CROPS)}. Received: {self.crop!r}.")
+        require(0 < self.area[0] <= self.area[1] <= 1, f"area must be (least, most) in (0, 1]. Received: {self.area}.")
+        require(0 < self.ratio[0] <= self.ratio[1], f"ratio must be (least, most), above 0. Received: {self.ratio}.")
+        require(
+            self.mixup >= 0 and self.cutmix >= 0,
+            f"mixup and cutmix must be at least 0. Received: {self.mixup}, {self.cutmix}.",
+        )
+        if self.randaugment is not None:
+            layers, magnitude = self.randaugment
+            require(
+                layers >= 1 and 0 <= magnitude <= 30,
+                f"randaugment must be (layers >= 1, magnitude in 0..30). Received: {self.randaugment}.",
+            )
+
+    @property
+    def one_hot(self):
+        """Whether labels are mixed, and so float (n, num_classes) instead of integers (n,)."""
+        return bool(self.mixup or self.cutmix)
+
+
+def require(holds, sentence):
+    if not holds:
+        raise DataError(sentence)
+
+
+def hyper_rule_sizes(height, width):
+    """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) pixels for a dataset's typical picture size.
+
+    >>> hyper_rule_sizes(32, 32), hyper_rule_sizes(375, 500)
+    ((160, 128), (512, 480))
+    """
+    return (160, 128) if height * width < 96 * 96 else (512, 480)
+
+
+def augreg(magnitude, mixup):
+    return Augmentation(randaugment=None if magnitude is None else (2, magnitude), mixup=mixup)
+
+
+AUGMENTATIONS = {
+    "none": Augmentation("resize", flip=False),
+    # vit_jax/input_pipeline.py: also the AugReg level "none".
+    "inception": Augmentation(),
+    # BiT-HyperRule; the second of hyper_rule_sizes is the model's image size. (Its TF2 and JAX code flips every
+    # picture, by an oversight; the paper's text and the PyTorch code flip at random.)
+    "bit-small": Augmentation("resize_crop", resize=160),
+    "bit": Augmentation("resize_crop", resize=512),
+    "bit-small-mixup": Augmentation("resize_crop", resize=160, mixup=0.1),
+    "bit-mixup": Augmentation("resize_crop", resize=512, mixup=0.1),
+    # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
+    "light1": augreg(0, 0.0),
+    "light2": augreg(10, 0.2),
+    "medium1": augreg(15, 0.2),
+    "medium2": augreg(15, 0.5),
+    "strong1": augreg(20, 0.5),
+    "strong2": augreg(20, 0.8),
+}
+
+
+def augmentation(named):
+    """An `Augmentation`, or the row of that name.
+
+    Raises:
+        DataError: for a name that no row has.
+    """
+    if isinstance(named, Augmentation):
+        return named
+    require(
+        named in AUGMENTATIONS,
+        f"There is no augmentation {named!r}. Choose one of {', '.join(AUGMENTATIONS)}, or give an Augmentation.",
+    )
+    return AUGMENTATIONS[named]

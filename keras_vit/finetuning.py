@@ -1,0 +1,155 @@
+"""`keras-vit finetune` and `pretrain`: a model, a dataset and a recipe to a folder that holds all of the run."""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+from rich.console import Console
+
+from keras_vit import data, training, zoo
+from keras_vit.evaluation import mistakes
+from keras_vit.models import VARIANTS
+from keras_vit.progress import FitProgress
+
+# The paper's own datasets and the rows of Table 4 that are theirs.
+RECIPE_OF = {
+    "imagenet2012": "finetune-imagenet",
+    "cifar10": "finetune-cifar10",
+    "cifar100": "finetune-cifar100",
+    "oxford_iiit_pet": "finetune-pets",
+    "oxford_flowers102": "finetune-flowers",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run was asked for; None leaves it to the recipe, or to the model.
+
+    Args:
+        model: a name or path that `zoo.load` takes.
+        dataset: a name that `data.load` takes.
+        recipe: a name of `training.RECIPES`; None for the paper's where the dataset is the paper's.
+        pretrain: random weights in place of the model's.
+        epochs, steps, batch_size, learning_rate, image_size, augmentation: in place of the recipe's.
+        strategy: see `training.strategy`.
+        precision: policy of the layers, such as "mixed_bfloat16".
+        seed: of weights, order, augmentation and dropout.
+    """
+
+    model: str
+    dataset: str
+    recipe: str | None = None
+    pretrain: bool = False
+    epochs: float | None = None
+    steps: int | None = None
+    batch_size: int = 32
+    learning_rate: float | None = None
+    image_size: int | None = None
+    augmentation: str | None = None
+    strategy: str = "auto"
+    precision: str = "float32"
+    seed: int = 0
+
+
+def recipe_for(settings, examples):
+    """The recipe, scaled to the batch size and the length asked for.
+
+    A dataset that the paper does not have takes Table 4's settings for small ones, over 30 epochs unless told
+    otherwise; pre-training takes those for ImageNet, likewise.
+    """
+    known = RECIPE_OF.get(settings.dataset) or ("finetune-vtab" if settings.dataset.startswith("vtab/") else None)
+    name = settings.recipe or ("pretrain-imagenet" if settings.pretrain else known or "finetune-cifar10")
+    epochs = settings.epochs
+    if settings.recipe is None and known is None and settings.steps is None:
+        epochs = epochs or 30
+    changes = {} if settings.learning_rate is None else {"learning_rate": settings.learning_rate}
+    return training.recipe(
+        name,
+        batch_size=settings.batch_size,
+        steps=settings.steps,
+        epochs=epochs,
+        examples=examples.num_examples,
+        **changes,
+    )
+
+
+def load_model(settings, recipe, examples):
+    """The model with a head for the dataset's classes, at the size asked for, the recipe's or its own."""
+    size = settings.image_size or (recipe.image_size if settings.recipe else None)
+    arguments = {"labels": examples.class_names, "image_size": size, "dtype": settings.precision}
+    if settings.pretrain:
+        return zoo.load(settings.model, weights=None, **arguments, **dropout(settings, recipe))
+    return zoo.load(settings.model, **arguments, **dropout(settings, recipe))
+
+
+def dropout(settings, recipe):
+    """The recipe's dropout rate, for models that have one."""
+    known = VARIANTS.get(settings.model.partition(":")[0])
+    return {} if known and known.family == "ResNet" else {"dropout_rate": recipe.dropout_rate}
+
+
+def run(settings, out, *, resume=False, every=200, console=None):
+    """Trains, keeping everything in `out`; gives the accuracy on the validation split.
+
+    Args:
+        settings: `Settings`.
+        out: folder of the run.
+        resume: go on with the run that is there.
+        every: steps between checkpoints.
+        console: a rich console; None prints to the terminal.
+
+    Raises:
+        KerasVitError: for anything that cannot be trained, in a sentence.
+
+    >>> run(Settings("ViT-B/16", "folder:photos"), "runs/1")
+    0.95
+    """
+    console = console or Console()
+    keras.utils.set_random_seed(settings.seed)
+    examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
+    recipe = recipe_for(settings, examples)
+    strategy = training.strategy(settings.strategy)
+    with strategy.scope():
+        model = load_model(settings, recipe, examples)
+        recipe.compile(model)
+    introduce(console, settings, model, recipe, examples, held_out)
+    kept = training.Run(out, every=every)
+    start = max(kept.store.steps(), default=0) if resume else 0
+    augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
+    with data.data_errors():
+        kept.fit(
+            model,
+            lambda step: examples.train(
+                recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+            ),
+            recipe.total_steps,
+            steps_per_epoch=examples.steps_per_epoch(recipe.batch_size),
+            validation=held_out.evaluation(recipe.batch_size, model.preprocessing),
+            resume=resume,
+            callbacks=[FitProgress(recipe.total_steps, start, recipe.batch_size)],
+            config={"settings": dataclasses.asdict(settings), "recipe": dataclasses.asdict(recipe.row)},
+        )
+        return finish(model, held_out, recipe.batch_size, Path(out), console)
+
+
+def introduce(console, settings, model, recipe, examples, held_out):
+    size = "x".join(map(str, model.config.image_size or ("any",)))
+    console.print(
+        f"{settings.model}: {model.count_params():,} parameters, {size} pixels, {examples.num_classes} classes; "
+        f"{examples.num_examples:,} pictures to train on, {held_out.num_examples:,} held out."
+    )
+    console.print(
+        f"{recipe.name}: {recipe.optimizer}, {recipe.total_steps:,} steps of {recipe.batch_size} pictures, "
+        f"learning rate {recipe.learning_rate:.2g} ({recipe.source})."
+    )
+
+
+def finish(model, held_out, batch_size, out, console):
+    """Writes the model in the official layout and the picture of its mistakes; gives the accuracy."""
+    zoo.save(model, out / "model.npz")
+    found = mistakes.predictions(model, held_out.evaluation(batch_size, model.preprocessing))
+    mistakes.draw(found, held_out.class_names, out / "mistakes.png")
+    console.print(
+        f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {out}: model.keras, model.npz, mistakes.png, ..."
+    )
+    return found.accuracy

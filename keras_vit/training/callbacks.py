@@ -1,0 +1,231 @@
+"""What a run writes while `model.fit` trains: metrics, the best weights, checkpoints."""
+
+import csv
+import io
+import math
+import signal
+import threading
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.training import checkpoints
+from keras_vit.training.errors import NotFiniteError, Preempted
+
+
+def is_chief():
+    """Whether this process writes the files: the first worker, or the only one."""
+    resolver = tf.distribute.get_strategy().cluster_resolver
+    if resolver is None or resolver.task_type is None:
+        return True
+    return resolver.task_type == "chief" or (resolver.task_type == "worker" and not resolver.task_id)
+
+
+class StepCounter(keras.callbacks.Callback):
+    """Counts batches over the whole run, across calls of `fit`, in `step`."""
+
+    def __init__(self, step=0):
+        super().__init__()
+        self.step = step
+        self.begin = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.begin = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.step += batch - self.begin + 1
+
+
+class MetricsLog(keras.callbacks.Callback):
+    """A row per epoch in metrics.csv, scalars for TensorBoard beside it, and the curves as curves.png.
+
+    Args:
+        folder: of the run.
+        counter: a `StepCounter` that comes before this callback.
+        resumed: whether rows up to the counter's step are kept.
+    """
+
+    def __init__(self, folder, counter, resumed=False):
+        super().__init__()
+        self.folder = folder
+        self.counter = counter
+        rows = read_rows(folder / "metrics.csv") if resumed else []
+        self.rows = [row for row in rows if row["step"] <= counter.step]
+        self.events = None
+
+    def on_epoch_end(self, epoch, logs=None):
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        logs = {name: float(value) for name, value in (logs or {}).items()}
+        row = {"epoch": epoch + 1, "step": self.counter.step, "learning_rate": rate, **logs}
+        self.rows.append(row)
+        if is_chief():
+            write_rows(self.folder / "metrics.csv", self.rows)
+            self.write_events(row)
+
+    def write_events(self, row):
+        self.events = self.events or tf.summary.create_file_writer(str(self.folder / "tensorboard"))
+        values = [
+            tf.compat.v1.Summary.Value(tag=name, simple_value=value)
+            for name, value in row.items()
+            if name not in ("epoch", "step")
+        ]
+        with self.events.as_default():
+            # tf.summary.scalar needs the tensorboard package; reading the events later does.
+            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), row["step"])
+        self.events.flush()
+
+    def on_train_end(self, logs=None):
+        if self.rows and is_chief():
+            draw_curves(self.rows, self.folder / "curves.png")
+
+
+def read_rows(path):
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return [{name: number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def number(text):
+    return int(text) if text.isdigit() else float(text)
+
+
+def write_rows(path, rows):
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    checkpoints.write(path, lambda file: file.write(text.getvalue().encode()))
+
+
+def draw_curves(rows, path):
+    """A PNG with one panel per metric, training and validation in it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = [n for n in dict.fromkeys(n.removeprefix("val_") for row in rows for n in row) if n not in ("epoch", "step")]
+    figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=True):
+        for key, label in ((name, "training"), (f"val_{name}", "validation")):
+            points = [(row["step"], row[key]) for row in rows if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), marker=".", label=label)
+        axis.set(title=name.replace("_", " "), xlabel="step")
+        axis.grid(alpha=0.3)
+        if name != "learning_rate":
+            axis.legend()
+    figure.savefig(path, dpi=120)
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Writes best.weights.npz, {path: array}, whenever the monitored metric is the best so far.
+
+    Averaged weights, where the optimizer keeps them, since those are what validation sees.
+    """
+
+    def __init__(self, folder, log, monitor="val_accuracy"):
+        super().__init__()
+        self.folder = folder
+        self.log = log
+        self.monitor = monitor
+
+    def on_epoch_end(self, epoch, logs=None):
+        values = [row[self.monitor] for row in self.log.rows if self.monitor in row]
+        if not values or self.monitor not in (logs or {}):
+            return
+        best = min(values) if self.monitor.endswith("loss") else max(values)
+        if values[-1] == best and best not in values[:-1]:
+            arrays = weights(self.model)
+            if is_chief():
+                checkpoints.write(self.folder / "best.weights.npz", lambda file: np.savez(file, **arrays))
+
+
+def weights(model):
+    """{path: array} of the weights that a finished run would have."""
+    arrays = {v.path: v.numpy() for v in model.weights}
+    optimizer = model.optimizer
+    if optimizer.use_ema:
+        pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
+        arrays |= {v.path: a.numpy() for v, a in pairs}
+    return arrays
+
+
+class Saver(keras.callbacks.Callback):
+    """Checkpoints every `every` steps, at the last one, and on SIGTERM, after which it ends the process.
+
+    Comes after all other callbacks, so that what an epoch writes is written before the checkpoint at its end.
+
+    Args:
+        store: `Checkpoints`.
+        counter: a `StepCounter` that comes before this callback.
+        every: steps between checkpoints.
+        total: the run's last step, or None.
+
+    Raises (during fit):
+        NotFiniteError: when a loss is not finite; the model then has the weights of the last good checkpoint.
+        Preempted: after SIGTERM.
+    """
+
+    def __init__(self, store, counter, every, total=None):
+        super().__init__()
+        self.store = store
+        self.counter = counter
+        self.every = every
+        self.total = total
+        self.saved = counter.step
+        self.told = False
+        self.handler = None
+
+    def on_train_begin(self, logs=None):
+        if threading.current_thread() is threading.main_thread():
+            self.handler = signal.signal(signal.SIGTERM, self.tell)
+
+    def on_train_end(self, logs=None):
+        if self.handler is not None:
+            signal.signal(signal.SIGTERM, self.handler)
+            self.handler = None
+
+    def tell(self, number, frame):
+        self.told = True
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.counter.step
+        loss = float((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            self.stop(step, f"The loss of step {step} is {loss}.")
+        # The last batch of an epoch is saved after the epoch's validation and row.
+        last = self.params.get("steps") and batch + 1 >= self.params["steps"]
+        if not last and (self.told or step // self.every > self.saved // self.every):
+            self.save(step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        step = self.counter.step
+        if self.told or step // self.every > self.saved // self.every or step == self.total:
+            self.save(step)
+
+    def save(self, step):
+        arrays = checkpoints.state(self.model)
+        wrong = [key for key, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+        if wrong:
+            self.stop(step, f"After step {step} {wrong[0].split('/', 2)[2]} is not finite.")
+        if is_chief():
+            self.store.save(step, arrays)
+        self.saved = step
+        if self.told:
+            self.on_train_end()
+            print(f"Stopped by SIGTERM after step {step}; the run can be resumed.", flush=True)
+            raise Preempted(step)
+
+    def stop(self, step, sentence):
+        self.on_train_end()
+        found = self.store.newest()
+        kept = 0
+        if found:
+            kept, arrays = found
+            checkpoints.restore(self.model, arrays)
+        keeping = f"The weights of step {kept} are kept in {self.store.folder}" if found else "No checkpoint was written"
+        raise NotFiniteError(f"{sentence} {keeping}. Try a smaller learning rate, or clipping.", step, kept)

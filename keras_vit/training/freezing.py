@@ -1,0 +1,76 @@
+"""Parts of a model that learn slowly or not at all."""
+
+import re
+
+from keras_vit.errors import ConfigError
+
+
+def depths(model):
+    """{layer name: depth} of the layers that have weights: 0 before the first block, L + 1 after the last.
+
+    Blocks are the layers named encoderblock_i or blockI_unitJ; of a hybrid's, the ResNet's come first.
+    """
+    layers = [layer.name for layer in model.layers if layer.weights]
+    depth, found = 0, {}
+    blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
+    for name in layers:
+        if name in blocks:
+            depth = blocks.index(name) + 1
+        elif blocks and name_after(model, name, blocks[-1]):
+            depth = len(blocks) + 1
+        found[name] = depth
+    return found
+
+
+def name_after(model, name, last):
+    order = [layer.name for layer in model.layers]
+    return order.index(name) > order.index(last)
+
+
+def layer_decay(model, rate):
+    """Factors rate ** (L + 1 - depth) of the learning rate for an optimizer's `rate_multipliers` (arXiv 2106.08254).
+
+    The head and the last norm keep factor 1, the embeddings get the least.
+
+    Args:
+        model: whose top-level layers count.
+        rate: in (0, 1], such as 0.75.
+
+    Raises:
+        ConfigError: for another rate.
+
+    >>> keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
+    """
+    if not 0 < rate <= 1:
+        raise ConfigError(f"layer_decay needs a rate in (0, 1]. Received: {rate}.")
+    found = depths(model)
+    last = max(found.values())
+    return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}
+
+
+def freeze(model, *patterns, except_for=()):
+    """Makes layers untrainable; gives the names of the layers frozen. Compile the model after it.
+
+    Args:
+        patterns: regular expressions that match whole names of top-level layers; none for all layers.
+        except_for: patterns of layers that go on learning.
+
+    Raises:
+        ConfigError: when a pattern matches no layer.
+
+    >>> freeze(model, except_for=["head"])  # a linear probe
+    ['embedding', 'cls', 'posembed_input', 'encoderblock_0', ...]
+    """
+    names = [layer.name for layer in model.layers if layer.weights]
+    for pattern in (*patterns, *except_for):
+        if not any(re.fullmatch(pattern, name) for name in names):
+            raise ConfigError(f"No layer is named {pattern!r}. Layers with weights: {', '.join(names)}.")
+    frozen = [
+        name
+        for name in names
+        if (not patterns or any(re.fullmatch(p, name) for p in patterns))
+        and not any(re.fullmatch(p, name) for p in except_for)
+    ]
+    for name in frozen:
+        model.get_layer(name).trainable = False
+    return frozen

@@ -1,0 +1,187 @@
+"""A run: a folder, and a `fit` that goes on where it was cut, bit for bit."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.models.distribution import GlobalUpdate, build_for
+from keras_vit.training import checkpoints
+from keras_vit.training.callbacks import BestWeights, MetricsLog, Saver, StepCounter, is_chief, weights
+from keras_vit.training.errors import RunError
+
+
+class Run:
+    """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/, curves.png, best.weights.npz
+    and at the end final.weights.npz and model.keras.
+
+    Args:
+        folder: made when needed.
+        every: steps between checkpoints.
+        keep: checkpoints that stay.
+
+    Raises:
+        RunError: when nothing can be written in the folder.
+
+    >>> run = keras_vit.training.Run("runs/1", every=500)
+    >>> run.fit(model, lambda step: examples.train(512, start=step), total_steps=10_000, validation=held_out)
+    """
+
+    def __init__(self, folder, every=500, keep=2):
+        if every < 1 or keep < 1:
+            raise ConfigError(f"every and keep must be positive. Received: every={every}, keep={keep}.")
+        self.folder = Path(folder)
+        self.every = every
+        self.store = checkpoints.Checkpoints(self.folder / "checkpoints", keep)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
+
+    def callbacks(self, step=0, total=None, monitor="val_accuracy", swap=False):
+        """What `model.fit` needs to keep this run; `swap` evaluates the optimizer's averaged weights."""
+        counter = StepCounter(step)
+        log = MetricsLog(self.folder, counter, resumed=step > 0)
+        best = BestWeights(self.folder, log, monitor)
+        averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
+        return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
+
+    def fit(
+        self,
+        model,
+        train,
+        total_steps,
+        steps_per_epoch=None,
+        validation=None,
+        resume=False,
+        monitor="val_accuracy",
+        callbacks=(),
+        verbose=0,
+        config=None,
+    ):
+        """Trains a compiled model to `total_steps`; after a kill, `resume=True` gives the weights of a run never killed.
+
+        Args:
+            model: compiled, made in the strategy's scope.
+            train: function of a step to the tf.data.Dataset of the batches from that step on, the same batches
+                whatever step it starts from (`keras_vit.data`'s `train(..., start=step)`).
+            total_steps, steps_per_epoch: batches; an epoch is what lies between validations (None: all).
+            validation: dataset for `evaluate`, or None.
+            resume: go on from the folder's newest whole checkpoint, if it has one.
+            monitor: metric of the best weights.
+            callbacks, verbose: as in `keras.Model.fit`.
+            config: JSON-able facts to keep in config.json.
+
+        Raises:
+            RunError: when the folder holds a run and resume is False, or its checkpoint is not of this model.
+            NotFiniteError: when a loss or weight is not finite.
+            Preempted: after SIGTERM, when all is saved.
+        """
+        steps_per_epoch = min(steps_per_epoch or total_steps, total_steps)
+        self.check(model, steps_per_epoch, resume)
+        build_for(model, train(0).element_spec)
+        start = self.resumed(model) if resume else 0
+        self.write_config(model, config, total_steps, steps_per_epoch)
+        average = bool(model.optimizer.use_ema)
+        kept = self.callbacks(start, total_steps, monitor, swap=average and validation is not None)
+        first = [RestoreMetrics(checkpoints.state(model))] if start % steps_per_epoch else []
+        for begin, end in segments(start, total_steps, steps_per_epoch):
+            model.optimizer.unfinished = end < total_steps
+            length = min(steps_per_epoch, end - begin)
+            epoch = begin // steps_per_epoch
+            model.fit(
+                train(begin).take(end - begin),
+                initial_epoch=epoch,
+                epochs=epoch + (end - begin) // length,
+                steps_per_epoch=length,
+                validation_data=validation,
+                callbacks=[*first, *kept[:-1], *callbacks, kept[-1]],
+                verbose=verbose,
+                shuffle=False,
+            )
+            first = []
+        if start >= total_steps:
+            model.optimizer.finalize_variable_values(model.trainable_variables)
+        self.write_final(model)
+
+    def check(self, model, steps_per_epoch, resume):
+        if not resume and self.store.steps():
+            raise RunError(f"{self.folder} holds a run already. Go on with resume=True, or choose another folder.")
+        if steps_per_epoch % model.steps_per_execution:
+            raise ConfigError(
+                "steps_per_epoch must be a multiple of steps_per_execution. "
+                f"Received: {steps_per_epoch} and {model.steps_per_execution}."
+            )
+        if model.optimizer.use_ema and not isinstance(model.optimizer, GlobalUpdate):
+            raise ConfigError("With averaged weights a run needs an optimizer of keras_vit.training.")
+
+    def resumed(self, model):
+        """Restores the newest whole checkpoint; gives its step, 0 when there is none."""
+        found = self.store.newest()
+        if found is None:
+            return 0
+        step, arrays = found
+        checkpoints.restore(model, arrays)
+        return step
+
+    def write_config(self, model, config, total_steps, steps_per_epoch):
+        facts = {
+            "total_steps": total_steps,
+            "steps_per_epoch": steps_per_epoch,
+            "optimizer": keras.optimizers.serialize(model.optimizer),
+            "versions": {"keras": keras.__version__},
+            **(config or {}),
+        }
+        if is_chief():
+            text = json.dumps(facts, indent=2, default=str)
+            checkpoints.write(self.folder / "config.json", lambda file: file.write(text.encode()))
+
+    def write_final(self, model):
+        if is_chief():
+            arrays = {v.path: v.numpy() for v in model.weights}
+            checkpoints.write(self.folder / "final.weights.npz", lambda file: np.savez(file, **arrays))
+            model.save(self.folder / "model.keras")
+
+
+class RestoreMetrics(keras.callbacks.Callback):
+    """Puts an interrupted epoch's running metrics back, which `fit` resets as an epoch begins."""
+
+    def __init__(self, arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def on_epoch_begin(self, epoch, logs=None):
+        checkpoints.restore(self.model, self.arrays)
+
+
+def segments(start, total, length):
+    """Pairs (begin, end) of steps for one `fit` each: the rest of a begun epoch, whole epochs, a shorter last one.
+
+    >>> segments(7, 25, 10)
+    [(7, 10), (10, 20), (20, 25)]
+    """
+    whole = min(-(-start // length) * length, total)
+    cuts = [start, whole, max(total // length * length, whole), total]
+    return [(begin, end) for begin, end in zip(cuts, cuts[1:], strict=False) if begin < end]
+
+
+def load_weights(model, path):
+    """Puts best.weights.npz or final.weights.npz of a run into a model of the same architecture.
+
+    Raises:
+        RunError: when names or shapes differ.
+
+    >>> load_weights(model, "runs/1/best.weights.npz")
+    """
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    own = {v.path: v for v in model.weights}
+    if sorted(own) != sorted(arrays) or any(tuple(own[k].shape) != arrays[k].shape for k in own):
+        raise RunError(f"{path} holds the weights of another model.")
+    for key, variable in own.items():
+        variable.assign(arrays[key])
+
+
+__all__ = ["Run", "load_weights", "segments", "weights"]

@@ -1,0 +1,111 @@
+"""Learning rates over the steps of a run: linear warmup, then cosine, linear, staircase or constant."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_vit.errors import ConfigError
+
+
+class Warmup(keras.optimizers.schedules.LearningRateSchedule):
+    """peak * min(1, step / warmup_steps) * decay(progress), progress going from 0 after the warmup to 1 at the end.
+
+    As in the official code: step 0 has rate 0 where there is a warmup, and rates stay at the end value after
+    `total_steps`.
+
+    Args:
+        peak: learning rate that the warmup reaches.
+        total_steps: updates of the whole run, warmup included.
+        warmup_steps: updates of the warmup, at least 0 and less than total_steps.
+
+    Raises:
+        ConfigError: for steps that no run can have.
+    """
+
+    def __init__(self, peak, total_steps, warmup_steps=0):
+        super().__init__()
+        if not 0 <= warmup_steps < total_steps:
+            raise ConfigError(
+                "A schedule needs 0 <= warmup_steps < total_steps. "
+                f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}."
+            )
+        self.peak = peak
+        self.total_steps = total_steps
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        progress = (step - self.warmup_steps) / (self.total_steps - self.warmup_steps)
+        rate = self.peak * self.decay(step, ops.clip(progress, 0.0, 1.0))
+        return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
+
+    def get_config(self):
+        return {"peak": self.peak, "total_steps": self.total_steps, "warmup_steps": self.warmup_steps}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupCosine(Warmup):
+    """Linear warmup, then half a cosine to 0.
+
+    >>> float(WarmupCosine(0.03, total_steps=10_000, warmup_steps=500)(500))
+    0.03
+    """
+
+    def decay(self, step, progress):
+        return 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupLinear(Warmup):
+    """Linear warmup, then a straight line to `end` (the official code's linear_end, 1e-5).
+
+    >>> float(WarmupLinear(1e-3, total_steps=100, warmup_steps=10, end=0.0)(55))
+    0.0005
+    """
+
+    def __init__(self, peak, total_steps, warmup_steps=0, end=1e-5):
+        super().__init__(peak, total_steps, warmup_steps)
+        self.end = end
+
+    def decay(self, step, progress):
+        # vit_jax's decay "linear": end + (base - end) * (1 - progress).
+        return (self.end + (self.peak - self.end) * (1.0 - progress)) / self.peak
+
+    def get_config(self):
+        return {**super().get_config(), "end": self.end}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupConstant(Warmup):
+    """Linear warmup, then the peak.
+
+    >>> float(WarmupConstant(0.1, total_steps=100, warmup_steps=10)(99))
+    0.1
+    """
+
+    def decay(self, step, progress):
+        return ops.ones_like(progress)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class WarmupStaircase(Warmup):
+    """Linear warmup, then the peak divided by 10 from each of `boundaries` on (BiT-HyperRule).
+
+    Args:
+        boundaries: steps, increasing.
+
+    >>> float(WarmupStaircase(0.003, 500, 100, boundaries=(200, 300, 400))(250))
+    0.0003
+    """
+
+    def __init__(self, peak, total_steps, warmup_steps=0, boundaries=()):
+        super().__init__(peak, total_steps, warmup_steps)
+        self.boundaries = tuple(boundaries)
+
+    def decay(self, step, progress):
+        passed = sum((ops.cast(step >= boundary, "float32") for boundary in self.boundaries), ops.zeros_like(progress))
+        return ops.power(0.1, passed)
+
+    def get_config(self):
+        return {**super().get_config(), "boundaries": self.boundaries}

@@ -1,0 +1,78 @@
+"""The private hooks of Keras that models/distribution.py overrides are there, and are still called."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from training_worker import data, small, sparse
+
+from keras_vit import training
+from keras_vit.models.distribution import DistributedModel, GlobalUpdate
+
+MODEL_HOOKS = {
+    "_maybe_symbolic_build": ["self", "iterator", "data_batch"],
+    "_make_function": ["self", "step_function"],
+    "_symbolic_build": ["self", "iterator", "data_batch"],
+}
+OPTIMIZER_HOOKS = {
+    "_backend_apply_gradients": ["self", "grads", "trainable_variables"],
+    "_get_current_learning_rate": ["self"],
+    "_clip_gradients": ["self", "grads"],
+    "_use_weight_decay": ["self", "variable"],
+    "_get_variable_index": ["self", "variable"],
+}
+
+
+@pytest.mark.parametrize(
+    "owner, hooks", [(keras.Model, MODEL_HOOKS), (keras.optimizers.Optimizer, OPTIMIZER_HOOKS)], ids=["model", "opt"]
+)
+def test_hooks_exist_with_the_arguments_we_expect(owner, hooks):
+    for name, arguments in hooks.items():
+        assert list(inspect.signature(getattr(owner, name)).parameters) == arguments, name
+
+
+def test_fit_calls_the_hooks(monkeypatch):
+    called = []
+    for owner, name in (
+        (DistributedModel, "_maybe_symbolic_build"),
+        (DistributedModel, "_make_function"),
+        (GlobalUpdate, "_backend_apply_gradients"),
+        (GlobalUpdate, "_get_current_learning_rate"),
+    ):
+        original = getattr(owner, name)
+
+        def spy(self, *args, original=original, name=name, **kwargs):
+            called.append(name)
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, spy)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        model = small("vit")
+        model.compile(training.SGD(0.1, global_clipnorm=1.0), sparse())
+    model.fit(data().take(1), verbose=0)
+    assert set(called) >= {"_maybe_symbolic_build", "_make_function", "_backend_apply_gradients"}
+    assert isinstance(model._loss_tracker, keras.metrics.Mean)
+    assert "_get_current_learning_rate" in called
+
+
+def test_accumulators_and_averages_are_where_we_look():
+    optimizer = training.SGD(0.1, use_ema=True, gradient_accumulation_steps=2)
+    optimizer.build([keras.Variable(np.zeros(3), name="kernel")])
+    for name in ("_accumulated_gradients", "_model_variables_moving_average", "_trainable_variables"):
+        assert len(getattr(optimizer, name)) == 1
+
+
+@pytest.mark.parametrize("family", ["vit", "hybrid", "resnet"])
+def test_train_step_compiles_with_xla(family):
+    model = small(family, dropout_rate=0.1)
+    model.compile(training.AdamW(1e-3, weight_decay=0.1, global_clipnorm=1.0, use_ema=True), sparse())
+    model.microbatches = 2
+    model.optimizer.build(model.trainable_variables)
+    x, y = np.zeros((4, 16, 16, 3), "uint8"), np.zeros((4,), "int32")
+    model._symbolic_build(data_batch=(x, y))
+    step = tf.function(model.train_step, jit_compile=True)
+    logs = step((tf.constant(x, tf.float32), tf.constant(y)))
+    assert np.isfinite(logs["loss"])
+    assert np.isfinite(np.asarray(model.trainable_variables[0])).all()

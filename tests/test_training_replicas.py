@@ -1,0 +1,94 @@
+"""N replicas, on logical CPUs and as worker processes, train to the weights of one device."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+WORKER = Path(__file__).with_name("training_worker.py")
+ONE = ("sgd", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches")
+MIRRORED = {2: ("sgd", "adam-accumulation"), 4: ("sgd-resnet-weighted", "adamw-microbatches")}
+WORKERS = ("adamw",)
+
+
+def start(out, kind, count, *cases, **environment):
+    out.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(WORKER), kind, str(count), str(out), *cases]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*processes):
+    for process in processes:
+        try:
+            said = process.communicate(timeout=600)[0]
+        finally:
+            process.kill()
+        assert process.returncode == 0, said[-3000:]
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    out = tmp_path_factory.mktemp("one")
+    finish(start(out, "one_device", 1, *ONE))
+    return out
+
+
+def equal(expected, found, case):
+    a, b = (dict(np.load(folder / f"{case}.npz")) for folder in (expected, found))
+    np.testing.assert_allclose(b.pop("losses"), a.pop("losses"), rtol=1e-6)
+    largest = max(np.abs(value).max() for name, value in a.items() if "/" in name)
+    for name, value in a.items():
+        # The keys' biases have no gradient but rounding, which Adam makes steps of.
+        scale = largest if name.endswith("key/bias") else np.abs(value).max()
+        assert np.abs(b[name] - value).max() <= 1e-5 * scale, f"{case}: {name}"
+
+
+@pytest.fixture(scope="module", params=sorted(MIRRORED))
+def mirrored(request, tmp_path_factory):
+    out = tmp_path_factory.mktemp(f"mirrored{request.param}")
+    finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks"))
+    return request.param, out
+
+
+@pytest.mark.slow
+def test_logical_cpus_train_as_one_device(one_device, mirrored):
+    """With integer images and labels too, though `reduce` there takes no integers, as on TPUs."""
+    count, out = mirrored
+    for case in MIRRORED[count]:
+        equal(one_device, out, case)
+
+
+@pytest.mark.slow
+def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
+    count, out = mirrored
+    masks = np.load(out / "masks.npz")["masks"]  # (2 runs, 3 calls, replicas, 64)
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert len(np.unique(masks[0].reshape(-1, 64), axis=0)) == 3 * count
+    assert 0.3 < (masks == 0).mean() < 0.7
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_device(one_device, tmp_path):
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+    configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(2)]
+    outs = [tmp_path / str(i) for i in range(2)]
+    finish(
+        *(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=c) for out, c in zip(outs, configs, strict=True))
+    )
+    for case in WORKERS:
+        for out in outs:
+            equal(one_device, out, case)

@@ -1,0 +1,233 @@
+"""A run that is killed, told to stop, torn, starved of disk or fed NaN loses nothing that was whole."""
+
+import csv
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from training_run import EPOCH, TOTAL, batches, compiled
+
+from keras_vit import training
+from keras_vit.errors import ConfigError
+from keras_vit.training import checkpoints
+from keras_vit.training.runs import segments
+
+SCRIPT = Path(__file__).with_name("training_run.py")
+KILLS = 20
+
+
+class Server:
+    """A process that has imported TensorFlow and forks runs."""
+
+    def __init__(self):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            bufsize=1,
+        )
+
+    def run(self, folder, number=None, ready=None):
+        """Starts a run, sends it the signal once `ready()`, and gives its exit status."""
+        self.process.stdin.write(f"{folder}\n")
+        pid = int(self.line())
+        if number is not None:
+            done = threading.Event()
+            killer = threading.Thread(target=self.kill, args=(pid, number, ready, done))
+            killer.start()
+            status = int(self.line())
+            done.set()
+            killer.join()
+            return status
+        return int(self.line())
+
+    def kill(self, pid, number, ready, done):
+        if wait_for(lambda: done.is_set() or ready()) and not done.is_set():
+            os.kill(pid, number)
+
+    def line(self):
+        """The next line that is a number, past what a run says itself."""
+        for line in self.process.stdout:
+            if line.strip().lstrip("-").isdigit():
+                return line
+        raise AssertionError("the server has ended")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    raise AssertionError("nothing happened")
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def unbroken(server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    assert server.run(folder) == 0
+    return folder
+
+
+def newest(folder):
+    return max((int(p.stem[5:]) for p in (folder / "checkpoints").glob("step-*.json")), default=0)
+
+
+def same(a, b):
+    for name in ("final.weights.npz", "best.weights.npz"):
+        x, y = (dict(np.load(folder / name)) for folder in (a, b))
+        assert x.keys() == y.keys()
+        for key in x:
+            np.testing.assert_array_equal(x[key], y[key], err_msg=f"{name} {key}")
+    assert (a / "metrics.csv").read_text() == (b / "metrics.csv").read_text()
+    x, y = (checkpoints.Checkpoints(folder / "checkpoints").newest() for folder in (a, b))
+    assert x[0] == y[0] == TOTAL
+    for key, other in zip(sorted(x[1]), sorted(y[1]), strict=True):
+        np.testing.assert_array_equal(x[1][key], y[1][other], err_msg=key)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
+    rng = random.Random(0)
+    killed = 0
+    folder = tmp_path / "0"
+    while killed < KILLS:
+        # Up to six checkpoints, and the writing of them, after a process has begun at the last one; every fifth time
+        # before it has; now and then a run gets to its end.
+        begun = newest(folder) if killed % 5 else -1
+        delay = rng.uniform(0, 0.4) if killed % 5 else rng.uniform(0, 2)
+
+        def ready(begun=begun, delay=delay, folder=folder):
+            return newest(folder) > begun and (time.sleep(delay) or True)
+
+        status = server.run(folder, signal.SIGKILL, ready)
+        assert status in (0, -signal.SIGKILL)
+        killed += status != 0
+        if status == 0:
+            same(unbroken, folder)
+            folder = tmp_path / str(killed)
+    assert server.run(folder) == 0
+    same(unbroken, folder)
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_leaves(server, unbroken, tmp_path):
+    assert server.run(tmp_path, signal.SIGTERM, lambda: newest(tmp_path) >= 6) == 143
+    assert 6 <= newest(tmp_path) < TOTAL
+    assert server.run(tmp_path) == 0
+    same(unbroken, tmp_path)
+
+
+def test_torn_checkpoints_are_passed_over(tmp_path):
+    store = checkpoints.Checkpoints(tmp_path, keep=3)
+    for step in (1, 2, 3):
+        assert store.save(step, {"a": np.full(1000, step)})
+    whole = store.path(3, ".npz").read_bytes()
+    for torn in (whole[:-100], whole[:2000] + b"\0" + whole[2001:], b""):
+        store.path(3, ".npz").write_bytes(torn)
+        with pytest.warns(UserWarning, match="step 3 .* damaged"):
+            step, arrays = store.newest()
+        assert step == 2 and arrays["a"][0] == 2
+    store.path(2, ".json").write_text("{")
+    with pytest.warns(UserWarning):
+        assert store.newest()[0] == 1
+    store.path(1, ".npz").unlink()
+    with pytest.warns(UserWarning):
+        assert store.newest() is None
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_costs_no_earlier_checkpoint(tmp_path, monkeypatch, call):
+    store = checkpoints.Checkpoints(tmp_path, keep=1)
+    store.save(1, {"a": np.ones(10)})
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.os, call, full)
+        with pytest.warns(UserWarning, match="No space left"):
+            assert not store.save(2, {"a": np.ones(10)})
+    assert store.newest()[0] == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001.json", "step-00000001.npz"]
+    assert store.save(3, {"a": np.ones(10)}) and store.steps() == [3]
+
+
+class Poison(keras.callbacks.Callback):
+    """Makes a weight NaN after some batch."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.left = at
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            bias = self.model.get_layer("head").bias
+            bias.assign(bias * float("nan"))
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
+    run, model = training.Run(tmp_path, every=3), compiled()
+    with pytest.raises(training.NotFiniteError, match="loss of step 8 is nan") as caught:
+        run.fit(model, batches, 20, 10, callbacks=[Poison(8)])
+    assert (caught.value.step, caught.value.kept) == (8, 6)
+    assert all(np.isfinite(v.numpy()).all() for v in model.weights)
+    assert run.store.steps()[0] == 6
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_what_a_run_folder_holds_and_refuses(tmp_path):
+    run, model = training.Run(tmp_path, every=5), compiled()
+    run.fit(model, batches, 12, 5, validation=batches(900).take(2), config={"data": "none"})
+    with open(tmp_path / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["5", "10", "12"]
+    assert json.loads((tmp_path / "config.json").read_text())["data"] == "none"
+    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz", "tensorboard"):
+        assert (tmp_path / name).exists(), name
+    again = compiled()
+    training.load_weights(again, tmp_path / "final.weights.npz")
+    images = np.zeros((2, 16, 16, 3))
+    np.testing.assert_array_equal(again(images), model(images))
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_allclose(loaded(images), model(images), rtol=1e-6)
+    with pytest.raises(training.RunError, match="resume=True"):
+        run.fit(model, batches, 12, 5)
+    with pytest.raises(training.RunError, match="variables"):
+        run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
+    with pytest.raises(ConfigError, match="positive"):
+        training.Run(tmp_path, every=0)
+
+
+def test_segments_cover_a_run():
+    for start, total, length in ((0, 60, EPOCH), (7, 9, 10), (7, 25, 10), (10, 30, 10), (30, 30, 10), (0, 3, 3)):
+        found = segments(start, total, length)
+        steps = [step for begin, end in found for step in range(begin, end)]
+        assert steps == list(range(start, total))
+        for begin, end in found:
+            assert begin // length == (end - 1) // length or begin % length == end % length == 0
