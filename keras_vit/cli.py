@@ -209,6 +209,63 @@ def train(out, resume, every, **fields):
     finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
 
 
+class Format(StrEnum):
+    onnx = "onnx"
+    tflite = "tflite"
+    saved_model = "saved_model"
+
+
+class Quantize(StrEnum):
+    float16 = "float16"
+    dynamic = "dynamic"
+    int8 = "int8"
+
+
+@app.command("export")
+def export_command(
+    model: Annotated[str, typer.Argument(help="A name of `keras-vit list`, a checkpoint, or the folder of a run.")],
+    out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
+    to: Annotated[list[Format] | None, typer.Option(help="Formats, all by default: --to onnx tflite.")] = None,
+    quantize: Annotated[Quantize | None, typer.Option(help="Smaller weights; a SavedModel stays float32.")] = None,
+    calibration: Annotated[
+        str | None, typer.Option(help="Dataset to calibrate and compare on; names as in `finetune --data`.")
+    ] = None,
+    image_size: Size = None,
+    latency: Annotated[bool, typer.Option("--latency", help="Measure milliseconds beside the float original.")] = False,
+):
+    """Exports a model to a bundle: artefacts proved equal, model.json, a model card and a runnable predict.py.
+
+    Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
+    """
+    with quiet():
+        from keras_vit import exporting
+
+    exporting.run(
+        model,
+        out,
+        [str(name) for name in to or Format],
+        quantize and str(quantize),
+        calibration,
+        latency,
+        image_size,
+        console,
+    )
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
+):
+    """Proves a bundle again, anywhere: checksums, and every artefact in its runtime against stored examples.
+
+    Example: keras-vit verify dist
+    """
+    with quiet():
+        from keras_vit import exporting
+
+    exporting.verify(folder, console)
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the model, exports and picture.")] = Path("keras-vit-demo"),
@@ -226,11 +283,22 @@ def demo(
         raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; {job.TARGET_ACCURACY:.0%} was expected.")
 
 
+def spread(arguments):
+    """`--to a b` as `--to a --to b`, which the command line library wants."""
+    result, listing = [], False
+    for argument in arguments:
+        if listing and argument in list(Format) and result[-1] != "--to":
+            result.append("--to")
+        listing = argument == "--to" or (listing and argument in list(Format))
+        result.append(argument)
+    return result
+
+
 def main():
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        app()
+        app(spread(sys.argv[1:]))
     except KerasVitError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         sys.exit(1)

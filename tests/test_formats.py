@@ -50,6 +50,13 @@ def test_torch_checkpoints(name):
     np.testing.assert_allclose(logits(model, images), expected, atol=1e-4)
 
 
+def test_heads_of_the_papers_sizes_are_known(tmp_path):
+    """A state dict cannot say its heads, but there is one ViT of width 192, depth 12 and MLP 768."""
+    model = zoo.load("ViT-Ti/16", weights=None, image_size=32, num_classes=2)
+    zoo.save(model, tmp_path / "tiny.safetensors")
+    assert_same(model, zoo.load(tmp_path / "tiny.safetensors"))
+
+
 def test_older_transformers_names(tmp_path):
     """Before its version 5, transformers called a block's parts otherwise."""
     older = [

@@ -40,7 +40,7 @@ def load(
             0 gives the features under the head.
         image_size: int or (height, width); position embeddings are resized.
         labels: names of the classes; None keeps the checkpoint's where the classes stay.
-        num_heads: attention heads, for a .safetensors file, which can't say.
+        num_heads: attention heads, for a .safetensors file of another size than the paper's, which can't say.
         position_interpolation: "linear" resizes position embeddings the authors' way, "bicubic" timm's.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and

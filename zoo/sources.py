@@ -5,13 +5,14 @@ No format runs code: arrays are read without pickle, and a model's configuration
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo import cost, dialects, torch_layouts
 from keras_vit.zoo.architecture import read_config
@@ -79,16 +80,28 @@ def read_official(path, num_heads):
 
 
 def read_torch(path, num_heads):
-    """A .safetensors state dict of timm or transformers; transformers' config.json beside it tells the heads."""
-    stated = beside(path)
-    tensors, numerics = torch_layouts.canonical(
-        path, open_safetensors(path), num_heads or stated.get("num_attention_heads")
-    )
+    """A .safetensors state dict of timm or transformers; the heads from the call, a config.json beside it, or Table 1."""
+    stated, tensors = beside(path), open_safetensors(path)
+    heads = num_heads or stated.get("num_attention_heads") or heads_by_size(tensors)
+    tensors, numerics = torch_layouts.canonical(path, tensors, heads)
     if "layer_norm_epsilon" in numerics and "layer_norm_eps" in stated:
         numerics = {**numerics, "layer_norm_epsilon": float(stated["layer_norm_eps"])}
     config = torch_layouts.with_numerics(read_config(path, tensors), numerics)
     require_plausible(path, config, count(tensors))
     return Source(path, config, tensors)
+
+
+def heads_by_size(tensors):
+    """The heads of a Ti, S, B, L or H Transformer, known by width, depth and MLP; None for any other."""
+    blocks = [re.search(r"(?:blocks|layers|layer)\.(\d+)\.", name) for name in tensors]
+    depth = len({match[1] for match in blocks if match})
+    hidden = [
+        t.shape for name, t in tensors.items() if re.search(r"\.0\.(mlp\.fc1|intermediate\.dense)\.weight$", name)
+    ]
+    for name, (hidden_size, num_layers, num_heads, mlp_dim) in SIZES.items():
+        if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in hidden:
+            return num_heads
+    return None
 
 
 def beside(path):

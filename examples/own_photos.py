@@ -1,0 +1,41 @@
+"""Your own photos, on a laptop: fine-tune a small ViT on a folder of class folders, then export it.
+
+    python examples/own_photos.py photos --out runs/photos
+
+photos/ holds a folder per class, cat/ and dog/ say. ViT-Ti/16 has 5.7 million parameters, for little machines.
+The same from the shell: keras-vit finetune --data folder:photos --out runs/photos --model ViT-Ti/16
+"""
+
+import argparse
+
+import keras_vit
+
+
+def main(photos, out, model, epochs, batch_size):
+    train = keras_vit.data.load(f"folder:{photos}", "train")
+    held_out = keras_vit.data.load(f"folder:{photos}", "validation")
+    recipe = keras_vit.training.recipe(
+        "finetune-pets", batch_size=batch_size, epochs=epochs, examples=train.num_examples, learning_rate=0.001
+    )
+    vit = keras_vit.zoo.load(model, labels=train.class_names)
+    recipe.compile(vit)
+
+    steps = train.steps_per_epoch(batch_size)
+    vit.fit(
+        train.train(batch_size, vit.preprocessing),
+        epochs=-(-recipe.total_steps // steps),
+        steps_per_epoch=steps,
+        validation_data=held_out.evaluation(batch_size, vit.preprocessing),
+    )
+    keras_vit.zoo.save(vit, f"{out}.npz")
+    print(keras_vit.export.convert(vit, f"{out}.onnx"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", help="folder of class folders")
+    parser.add_argument("--out", default="photos", help="path of the results, without an ending")
+    parser.add_argument("--model", default="ViT-Ti/16")
+    parser.add_argument("--epochs", type=float, default=10)
+    parser.add_argument("--batch-size", type=int, default=16)
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,93 @@
+"""The examples and the training commands, each run in small."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import zoo
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+
+
+def run(*command):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Forty pictures of two classes that any model can tell apart: reddish and bluish ones."""
+    folder, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for name, channel in (("red", 0), ("blue", 2)):
+        (folder / name).mkdir()
+        for i in range(20):
+            pixels = rng.integers(0, 90, (40, 48, 3))
+            pixels[..., channel] += 150
+            Image.fromarray(pixels.astype("uint8")).save(folder / name / f"{i}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A checkpoint of random weights, to fine-tune from."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.keras"
+    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=16, num_classes=5), path)
+    return path
+
+
+def test_own_photos(photos, tiny, tmp_path):
+    out = run(
+        EXAMPLES / "own_photos.py", photos, "--model", tiny, "--out", tmp_path / "vit", "--epochs", 2, "--batch-size", 8
+    )
+    assert "onnx" in out
+    assert zoo.load(tmp_path / "vit.npz").labels == ("blue", "red")
+
+
+def test_cifar10_gpu(tiny, tmp_path):
+    small = ("--dataset", "digits", "--steps", 6, "--batch-size", 16, "--parts", 2, "--image-size", 16)
+    run(EXAMPLES / "cifar10_gpu.py", "--model", tiny, "--out", tmp_path, "--precision", "float32", *small)
+    assert (tmp_path / "model.keras").exists()
+
+
+def test_imagenet_tpu(tmp_path):
+    small = ("--dataset", "digits", "--epochs", 0.2, "--batch-size", 16, "--image-size", 16)
+    run(EXAMPLES / "imagenet_tpu.py", "--model", "ViT-Test/4", "--out", tmp_path, "--steps-per-execution", 2, *small)
+    assert (tmp_path / "model.keras").exists()
+
+
+def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
+    """A stranger's folder of photos to a bundle of proved files, by the commands alone."""
+    train = ("--data", f"folder:{photos}", "--out", tmp_path / "run", "--model", tiny)
+    out = run("-m", "keras_vit", "finetune", *train, "--epochs", 12, "--batch-size", 8, "--learning-rate", 0.03)
+    assert "Held-out accuracy: 100" in out
+    made = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"model.keras", "model.npz", "mistakes.png", "curves.png", "metrics.csv", "config.json"} <= made
+    with open(tmp_path / "run" / "metrics.csv", newline="") as file:
+        assert float(list(csv.DictReader(file))[-1]["val_accuracy"]) == 1
+    bundle = tmp_path / "dist"
+    run(
+        "-m",
+        "keras_vit",
+        "export",
+        tmp_path / "run",
+        "--to",
+        "onnx",
+        "tflite",
+        "--quantize",
+        "dynamic",
+        "--out",
+        bundle,
+    )
+    about = json.loads((bundle / "model.json").read_text())
+    assert [artefact["format"] for artefact in about["artefacts"]] == ["onnx", "tflite"]
+    assert about["labels"] == ["blue", "red"]
+    assert "100.0%" in run("-m", "keras_vit", "verify", bundle)
