@@ -12,19 +12,21 @@ What a model may bring. Any keras.Model is accepted; of these attributes each is
 - `model.labels`: None, or a tuple with the names of the classes in the order of the logits.
 - `model.config`: a dataclass, written into the artefact's description.
 
-What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for export
-as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes through an
-operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer whose `call`
-spells out what a single operation of Keras says may have `export_call`, which is followed in its place.
+What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for
+export as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes
+through an operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer
+whose `call` spells out what one operation of Keras says may have `export_call`, which ONNX follows in its place.
 """
 
 import importlib
 
 PUBLIC = {
     "Report": "keras_vit.export.report",
+    "bundle": "keras_vit.export.bundling",
     "convert": "keras_vit.export.conversion",
+    "verify": "keras_vit.export.bundling",
 }
-__all__ = ["Report", "convert"]
+__all__ = ["Report", "bundle", "convert", "verify"]
 
 
 def __getattr__(name):

@@ -53,8 +53,8 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
     Args:
         model: a built keras.Model, from this package or not.
         path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
-        quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes the products with
-            weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
+        quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
+            with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
         images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs, of which at most 64 are used;
             uint8 pictures go through `model.preprocessing`. None takes photographs that scikit-learn has, which suits
             "int8" only for models of photographs.
@@ -77,7 +77,9 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
     kind = kind_of(quantize, form.kinds, form.name)
     source = prepared(model)
     shapes = [with_batch(s, batch_size) for s in input_shapes(model, source, image_size, form.free_size)]
-    inputs = inputs_for(source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model))
+    inputs = inputs_for(
+        source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model)
+    )
     calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
     sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
     with staged(path) as staging:
@@ -101,7 +103,9 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
 
 def with_batch(shape, batch_size):
     if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
-        raise ExportError(f"The model's batch is {shape[0]}. Received: batch_size={batch_size}; expected that, or None.")
+        raise ExportError(
+            f"The model's batch is {shape[0]}. Received: batch_size={batch_size}; expected that, or None."
+        )
     return (batch_size or shape[0], *shape[1:])
 
 

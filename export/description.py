@@ -25,7 +25,8 @@ def described(model, source, shapes, extra=None):
     return {
         "name": model.name,
         "inputs": [
-            {"name": x.name, "shape": list(shape), "dtype": x.dtype} for x, shape in zip(source.inputs, shapes, strict=True)
+            {"name": x.name, "shape": list(shape), "dtype": x.dtype}
+            for x, shape in zip(source.inputs, shapes, strict=True)
         ],
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
         "preprocessing": preprocessing and {name: getattr(preprocessing, name, None) for name in PREPROCESSING},

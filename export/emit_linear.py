@@ -4,12 +4,13 @@ Emitters of operations are called as in `emit_math`; those of layers as `emit(gr
 """
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 
 from keras_vit.export.emit_math import reduce
 from keras_vit.export.emit_shape import reshaped
-from keras_vit.export.graph import Value
+from keras_vit.export.graph import Spec, Value
 
 KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
 
@@ -133,9 +134,9 @@ def depthwise_conv(g, operation, out, inputs, kernel):
 
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
     channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
-    between = type("Shape", (), {"shape": (*out.shape[:3], channels), "dtype": out.dtype})
+    between = Spec((*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
-    point = type("Point", (), {"strides": 1, "dilation_rate": 1, "padding": "valid", "data_format": None})
+    point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
     return convolved(g, point, out, x, np.asarray(pointwise_kernel))
 
 
@@ -173,7 +174,7 @@ def moments(g, operation, out, x):
     """Mean and variance; the latter from distances to the mean."""
     rank = len(x.shape)
     axes = sorted(axis % rank for axis in np.atleast_1d(operation.axes))
-    kept = type("Shape", (), {"shape": tuple(1 if i in axes else n for i, n in enumerate(x.shape)), "dtype": x.dtype})
+    kept = Spec(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
     mean = reduce(g, "ReduceMean", x, axes, True, kept)
     distance = g.add("Sub", [x, mean], x.shape, x.dtype, x.channels_first)
     squared = g.add("Mul", [distance, distance], x.shape, x.dtype, x.channels_first)

@@ -1,12 +1,12 @@
 """ONNX for elementwise operations, activations, reductions, casts.
 
-Every emitter is called as `emit(graph, operation, out, *args, **kwargs)`: `out` is the traced output (shape, dtype), the
-arguments are those of the Keras operation with tensors as Values or arrays. It gives the Value of the output.
+Every emitter is called as `emit(graph, operation, out, *args, **kwargs)`: `out` is the traced output (shape, dtype),
+the arguments are those of the Keras operation with tensors as Values or arrays. It gives the Value of the output.
 """
 
 import numpy as np
 
-from keras_vit.export.graph import TO_FIRST, Value
+from keras_vit.export.graph import TO_FIRST, Spec, Value
 
 BINARY = {
     "Add": "Add",
@@ -208,12 +208,15 @@ def as_bool(g, x):
 
 def reduction(onnx_op):
     def emit(g, operation, out, x):
-        rank = len(x.shape)
-        axes = operation.axis
-        axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
-        return reduce(g, onnx_op, x, sorted(axis % rank for axis in axes), operation.keepdims, out)
+        return reduce(g, onnx_op, x, reduced_axes(operation, len(x.shape)), operation.keepdims, out)
 
     return emit
+
+
+def reduced_axes(operation, rank):
+    axes = operation.axis
+    axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+    return sorted(axis % rank for axis in axes)
 
 
 def reduce(g, onnx_op, x, axes, keepdims, out):
@@ -228,12 +231,10 @@ def reduce(g, onnx_op, x, axes, keepdims, out):
 
 def variance(g, operation, out, x):
     """Mean of the squared distance from the mean."""
-    keep = type("Shape", (), {"shape": tuple(x.shape), "dtype": x.dtype})
-    rank = len(x.shape)
-    axes = operation.axis
-    axes = sorted(a % rank for a in (range(rank) if axes is None else [axes] if isinstance(axes, int) else axes))
-    mean = reduce(g, "ReduceMean", x, axes, True, keep)
-    distance = binary("Sub")(g, None, keep, x, mean)
+    axes = reduced_axes(operation, len(x.shape))
+    kept = Spec(tuple(1 if axis in axes else length for axis, length in enumerate(x.shape)), x.dtype)
+    mean = reduce(g, "ReduceMean", x, axes, True, kept)
+    distance = binary("Sub")(g, None, x, x, mean)
     return reduce(g, "ReduceMean", square(g, None, None, distance), axes, operation.keepdims, out)
 
 

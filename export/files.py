@@ -9,6 +9,7 @@ from pathlib import Path
 from keras_vit.errors import ExportError
 
 PARTIAL = ".partial"
+MARKS = ("saved_model.pb", "model.json")  # what a folder holds that an export made: a SavedModel, a bundle
 
 
 @contextlib.contextmanager
@@ -28,7 +29,9 @@ def staged(path):
         remove_abandoned(path)
         folder.mkdir()
     except OSError as error:
-        raise ExportError(f"Nothing can be written at {path}: {error.strerror or error}. Choose another path.") from error
+        raise ExportError(
+            f"Nothing can be written at {path}: {error.strerror or error}. Choose another path."
+        ) from error
     try:
         yield folder / path.name
         move_out(folder, path)
@@ -42,9 +45,11 @@ def require_replaceable(path):
         if path.is_dir():
             raise ExportError(f"{path} is a folder. Expected a path where a {path.suffix} file can be.")
     elif path.is_file():
-        raise ExportError(f"{path} is a file. A SavedModel needs a folder; give a path without a file, or .onnx or .tflite.")
-    elif path.is_dir() and any(path.iterdir()) and not (path / "saved_model.pb").is_file():
-        raise ExportError(f"{path} holds files that are no SavedModel and stays as it is. Give a new or empty folder.")
+        raise ExportError(
+            f"{path} is a file. A folder is to be written there: give another path, or one in .onnx or .tflite."
+        )
+    elif path.is_dir() and any(path.iterdir()) and not any((path / name).is_file() for name in MARKS):
+        raise ExportError(f"{path} holds files that no export made and stays as it is. Give a new or empty folder.")
 
 
 def remove_abandoned(path):

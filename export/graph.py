@@ -1,7 +1,7 @@
 """An ONNX graph while it is built: nodes, constants, and for each tensor its shape and the order of its axes.
 
-Keras counts channels last, ONNX' convolutions channels first. A `Value` carries the shape as Keras sees it and a flag for
-the order in which the tensor is stored, so that a transpose appears only where an operator needs the other order.
+Keras counts channels last, ONNX' convolutions channels first. A `Value` carries the shape as Keras sees it and a flag
+for the order in which the tensor is stored, so that a transpose appears only where an operator needs the other order.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +19,14 @@ class Value:
     shape: tuple
     dtype: str = "float32"
     channels_first: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Shape and type of a tensor that Keras did not trace, for emitters that call each other."""
+
+    shape: tuple
+    dtype: str = "float32"
 
 
 @dataclass

@@ -47,8 +47,21 @@ def lower(model, input_shapes):
         lowering.run(step)
         forget(step)
     graph.path = ""
-    outputs = [graph.channels_last(lowering.value(x)) for x in traced.outputs]
-    return graph, inputs, outputs
+    return graph, inputs, distinct(graph, inputs, [lowering.value(x) for x in traced.outputs])
+
+
+def distinct(graph, inputs, outputs):
+    """Outputs with names of their own, channels last: neither an input's, nor one another's."""
+    taken, results = {x.name for x in inputs}, []
+    for x in outputs:
+        if not isinstance(x, Value):
+            raise Unsupported("an output that does not depend on the input")
+        x = graph.channels_last(x)
+        if x.name in taken:
+            x = graph.add("Identity", [x], x.shape, x.dtype)
+        taken.add(x.name)
+        results.append(x)
+    return results
 
 
 def input_names(model):

@@ -1,7 +1,7 @@
 """Smaller ONNX files: weights in float16 or int8, products in int8 by onnxruntime's quantizer.
 
-Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime loads
-the file, which folds operations on constants.
+Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime
+loads the file, which folds operations on constants.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def in_float16(graph):
 
 
 def convolutions_in_int8(graph):
-    """Stores kernels (out, in, h, w) as int8, 127 steps on each side of 0 per output channel, widened before their use."""
+    """Stores kernels (out, in, h, w) as int8, 127 steps on each side of 0 per output channel, widened before use."""
     kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
     for name in large(graph):
         if name not in kernels:

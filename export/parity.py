@@ -50,7 +50,9 @@ def difference(expected, received):
         cosine=min(cosine(a, b) for a, b in pairs),
         top1_agreement=None if classes is None else agreement(*classes, 1),
         top5_agreement=None if classes is None else agreement(*classes, min(5, classes[0].shape[1])),
-        varies=any(np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)),
+        varies=any(
+            np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)
+        ),
     )
 
 

@@ -60,7 +60,7 @@ def photographs():
 
 def gradient(random, height, width):
     """Waves of random direction and colour with a little noise, uint8."""
-    y, x = np.mgrid[0:1:height * 1j, 0:1:width * 1j]
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     waves = [np.sin(random.uniform(2, 12) * (y * np.cos(a) + x * np.sin(a))) for a in random.uniform(0, 6.3, 3)]
     picture = np.stack(waves, axis=-1) * 110 + 128 + random.normal(0, 6, (height, width, 3))
     return np.clip(picture, 0, 255).astype("uint8")
@@ -77,13 +77,17 @@ def inputs_for(model, shapes, images, count, preprocessing):
         ExportError: when `images` holds nothing or has another shape.
     """
     if images is None:
-        return [probe(shape, count, tensor.dtype, preprocessing) for shape, tensor in zip(shapes, model.inputs, strict=True)]
+        return [
+            probe(shape, count, tensor.dtype, preprocessing) for shape, tensor in zip(shapes, model.inputs, strict=True)
+        ]
     arrays = gathered(images, count, len(shapes))
     arrays = [as_inputs(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
     for array, shape in zip(arrays, shapes, strict=True):
         fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
         if not fits or not len(array):
-            raise ExportError(f"images must have the shape {shape} of the model's input. Received: shape {array.shape}.")
+            raise ExportError(
+                f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
+            )
     return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]
 
 

@@ -6,9 +6,9 @@ import numpy as np
 def write(model, shapes, path, description=None, quantize=None, calibration=None):
     """Writes `model` with a free batch as the folder `path`.
 
-    Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing also
-    has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded JPEG
-    or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
+    Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
+    also has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes",
+    encoded JPEG or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
     """
     import keras
     import tensorflow as tf
@@ -45,12 +45,11 @@ def forward(model):
 
 def load(path, names=None):
     """A function from a list of arrays to the list of outputs, run by TensorFlow."""
-    import keras
     import tensorflow as tf
 
     loaded = tf.saved_model.load(str(path))
 
     def run(inputs):
-        return [np.asarray(x) for x in keras.tree.flatten(loaded.serve(*inputs))]
+        return [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]
 
     return run

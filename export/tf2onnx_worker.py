@@ -22,7 +22,12 @@ def register_erfc():
             erf = ctx.make_node("Erf", node.input, dtypes=[dtype], shapes=[shape])
             ctx.remove_node(node.name)
             ctx.make_node(
-                "Sub", [one.output[0], erf.output[0]], name=node.name, outputs=node.output, dtypes=[dtype], shapes=[shape]
+                "Sub",
+                [one.output[0], erf.output[0]],
+                name=node.name,
+                outputs=node.output,
+                dtypes=[dtype],
+                shapes=[shape],
             )
 
 

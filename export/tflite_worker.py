@@ -1,7 +1,7 @@
 """Converts one SavedModel to TFLite; run by `tflite` as a script in its own process, with a job as JSON on stdin.
 
-Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"), calibration (a .npz
-of inputs by name, for "int8").
+Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"), calibration (a
+.npz of inputs by name, for "int8").
 """
 
 import contextlib

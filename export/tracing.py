@@ -17,7 +17,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive: `operation` called with `args` and `kwargs` gives `outputs`, KerasTensors; `path` names its layer."""
+    """One primitive: `operation` on `args` and `kwargs` gives the KerasTensors `outputs`; `path` names its layer."""
 
     operation: object
     args: tuple
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """`steps` in order of execution; `same` maps the id of a layer's output to the tensor or array computed inside it."""
+    """`steps` in order; `same` maps a layer's output, by id, to what is computed inside; `alive` keeps ids unique."""
 
     steps: list
     same: dict

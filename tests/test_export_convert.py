@@ -77,8 +77,13 @@ def run_saved_model(path, x):
 RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("kind", MODELS)
+# TFLite's converter takes seconds to start, so two models that have everything between them stand for all.
+PAIRS = [
+    (kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind in ("hybrid", "features")
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), PAIRS)
 def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
     model = shaken(MODELS[kind]())
     report = export.convert(model, tmp_path / name)
@@ -135,14 +140,18 @@ def two_faced(zero_head=False):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_parity_error_names_the_layer_and_keeps_what_was_there(name, tmp_path):
-    export.convert(shaken(convolutional()), tmp_path / name)
-    before = contents(tmp_path)
+    old = tmp_path / name / "saved_model.pb" if name == "model" else tmp_path / name
+    old.parent.mkdir(exist_ok=True)
+    old.write_bytes(b"old")
     with pytest.raises(ParityError, match="'liar'"):
         export.convert(two_faced(), tmp_path / name)
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == {str(old.relative_to(tmp_path)): b"old"}
+
+
+def test_parity_error_leaves_nothing_at_a_new_path(tmp_path):
     with pytest.raises(ParityError):
-        export.convert(two_faced(), tmp_path / f"new_{name}")
-    assert contents(tmp_path) == before
+        export.convert(two_faced(), tmp_path / "model.onnx")
+    assert not os.listdir(tmp_path)
 
 
 def test_a_zero_head_does_not_hide_a_difference(tmp_path):

@@ -27,7 +27,10 @@ def test_vit_b16_is_made_of_few_standard_nodes():
     assert counts["LayerNormalization"] == 25 and counts["Gelu"] == 12 and counts["Softmax"] == 12
     assert not {"Einsum", "Shape", "Slice", "Expand", "Concat", "Erf", "Pow"} & set(counts)
     for i in range(12):
-        assert sum(node.path.startswith(f"encoderblock_{i}/") or node.path == f"encoderblock_{i}" for node in graph.nodes) <= 26
+        assert (
+            sum(node.path.startswith(f"encoderblock_{i}/") or node.path == f"encoderblock_{i}" for node in graph.nodes)
+            <= 26
+        )
     assert counts["Transpose"] == 2 + 4 * 12
 
 
@@ -83,7 +86,9 @@ FUNCTIONS = {
     "take": lambda x: ops.take(x, np.array([2, 0]), axis=-1),
     "flatten the batch": lambda x: ops.reshape(ops.reshape(x, (-1, 4)) * 2.0, (-1, 6, 8, 4)),
     "normalize": lambda x: x * ops.rsqrt(ops.sum(ops.square(x), axis=-1, keepdims=True) + 1e-6),
-    "channels first then last": lambda x: ops.max_pool(x, 2) + ops.transpose(ops.transpose(x, (0, 3, 1, 2)), (0, 2, 3, 1))[:, ::2, ::2],
+    "channels first then last": lambda x: (
+        ops.max_pool(x, 2) + ops.transpose(ops.transpose(x, (0, 3, 1, 2)), (0, 2, 3, 1))[:, ::2, ::2]
+    ),
     **{
         name: getattr(keras.activations, name)
         for name in ("elu", "selu", "gelu", "silu", "relu6", "leaky_relu", "softplus", "softsign", "tanh")
@@ -105,7 +110,9 @@ def worst_difference(model, tmp_path, size=None, batches=(1, 3)):
     differences = []
     for n in batches:
         random = np.random.default_rng(n)
-        x = [random.uniform(-1, 1, (n, *(length or size for length in shape[1:]))).astype("float32") for shape in shapes]
+        x = [
+            random.uniform(-1, 1, (n, *(length or size for length in shape[1:]))).astype("float32") for shape in shapes
+        ]
         expected = keras.tree.flatten(model(x if len(x) > 1 else x[0], training=False))
         received = session.run(None, {i.name: v for i, v in zip(session.get_inputs(), x, strict=True)})
         for a, b in zip(expected, received, strict=True):
@@ -201,3 +208,9 @@ def test_the_file_is_valid_and_names_its_layers(tmp_path):
     assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert any(node.name.startswith("head/") for node in proto.graph.node)
     assert proto.opset_import[0].version >= 20
+
+
+def test_outputs_that_are_one_tensor_and_outputs_that_are_inputs(tmp_path):
+    x = keras.Input((6, 8, 4))
+    y = layers.Conv2D(3, 1)(x)
+    assert worst_difference(keras.Model(x, [y, layers.Dropout(0.5)(y), layers.Dropout(0.5)(x)]), tmp_path) < 1e-6

@@ -86,9 +86,7 @@ def test_two_processes_train_as_one_device(one_device, tmp_path):
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(2)]
     outs = [tmp_path / str(i) for i in range(2)]
-    finish(
-        *(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=c) for out, c in zip(outs, configs, strict=True))
-    )
+    finish(*(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=c) for out, c in zip(outs, configs, strict=True)))
     for case in WORKERS:
         for out in outs:
             equal(one_device, out, case)

@@ -147,7 +147,7 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
     for step in (1, 2, 3):
         assert store.save(step, {"a": np.full(1000, step)})
     whole = store.path(3, ".npz").read_bytes()
-    for torn in (whole[:-100], whole[:2000] + b"\0" + whole[2001:], b""):
+    for torn in (whole[:-100], whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b""):
         store.path(3, ".npz").write_bytes(torn)
         with pytest.warns(UserWarning, match="step 3 .* damaged"):
             step, arrays = store.newest()
@@ -222,6 +222,18 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)
+
+
+def test_several_steps_per_execution_give_the_same_run(tmp_path):
+    finals = []
+    for count in (1, 4):
+        run, model = training.Run(tmp_path / str(count), every=6), compiled()
+        model.steps_per_execution = count
+        run.fit(model, batches, 14, 8)
+        assert run.store.steps()[0] == 14
+        finals.append({v.path: v.numpy() for v in model.weights})
+    for path, value in finals[0].items():
+        np.testing.assert_allclose(finals[1][path], value, rtol=1e-6, err_msg=path)
 
 
 def test_segments_cover_a_run():

@@ -80,7 +80,7 @@ def read_official(path, num_heads):
 
 
 def read_torch(path, num_heads):
-    """A .safetensors state dict of timm or transformers; the heads from the call, a config.json beside it, or Table 1."""
+    """A .safetensors state dict of timm or transformers; heads from the call, a config.json beside it, or Table 1."""
     stated, tensors = beside(path), open_safetensors(path)
     heads = num_heads or stated.get("num_attention_heads") or heads_by_size(tensors)
     tensors, numerics = torch_layouts.canonical(path, tensors, heads)

@@ -153,6 +153,7 @@ class Examples:
             self.source, f"{self.name} ({self.split})", self.max_unreadable, channels(preprocessing)
         )
         size = share.chunk
+        picture = tf.function(picture, autograph=False)  # traced once, for all that calls it
 
         def blank(example):
             spec = tf.data.Dataset.from_tensors(example).map(picture).element_spec
@@ -172,7 +173,7 @@ class Examples:
             spares = tf.data.Dataset.from_tensors(chunk).flat_map(spare)
             return read.concatenate(spares).take(size)
 
-        parallel = min(16, max(2, os.cpu_count() or 2))
+        parallel = min(32, 2 * (os.cpu_count() or 1))
         return chunks.interleave(
             whole_chunk, cycle_length=parallel, block_length=size, num_parallel_calls=parallel, deterministic=True
         )

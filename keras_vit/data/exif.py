@@ -9,13 +9,15 @@ MARKER = b"Exif\x00\x00"
 
 def orientation(data):
     """1 to 8 (EXIF 2.3, section 4.6.4); 1, upright, where a JPEG says nothing or nonsense. data: a string ()."""
-    head = tf.io.decode_raw(tf.strings.substr(data, 0, HEAD), tf.uint8, fixed_length=HEAD)
-    head = tf.cast(head, tf.int32)
-    marker = tf.constant(list(MARKER))
     # APP1 comes first, or after the 18 bytes of a JFIF segment.
-    first, second = (tf.reduce_all(head[at : at + len(MARKER)] == marker) for at in (6, 24))
+    first, second = (tf.equal(tf.strings.substr(data, at, len(MARKER)), MARKER) for at in (6, 24))
     tiff = tf.where(first, 12, 30)
-    return tf.cond(first | second, lambda: orientation_entry(head[tiff:]), lambda: 1)
+
+    def entry():
+        head = tf.io.decode_raw(tf.strings.substr(data, tiff, HEAD), tf.uint8, fixed_length=HEAD)
+        return orientation_entry(tf.cast(head, tf.int32))
+
+    return tf.cond(first | second, entry, lambda: 1)
 
 
 def orientation_entry(tiff):

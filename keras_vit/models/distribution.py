@@ -85,11 +85,11 @@ def never_empty(data):
     """
 
     def fill(leaf):
-        if leaf is None or leaf.shape[0] is not None:
+        if leaf is None or leaf.shape[0]:
             return leaf
         missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")
         filled = tf.concat([leaf, tf.zeros((missing, *leaf.shape[1:]), leaf.dtype)], axis=0)
-        return tf.ensure_shape(filled, leaf.shape)
+        return tf.ensure_shape(filled, (None, *leaf.shape[1:]))
 
     return tf.nest.map_structure(fill, data)
 
@@ -97,7 +97,7 @@ def never_empty(data):
 def first(outputs, data):
     """As many of the outputs for `never_empty(data)` as data has examples."""
     x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
-    if x.shape[0] is not None:
+    if x.shape[0]:
         return outputs
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 
@@ -155,7 +155,10 @@ class TensorFlowModel(keras.Model):
 
     def global_counts(self, data):
         counts = self.counts(data)
-        static = all(leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None)
+        # With run_eagerly every shape is known, to its own replica.
+        static = not tf.executing_eagerly() and all(
+            leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None
+        )
         if static and self.loss_reduction() != "mean_with_sample_weight":
             return [count * replicas() for count in counts]
         return all_reduce(counts)
@@ -194,6 +197,7 @@ class TensorFlowModel(keras.Model):
         """One part's loss, weighed by its share; updates the metrics."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(never_empty(data))
         y_pred = self(x, training=training)
+        self.require_loss_per_example(y, y_pred)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         loss = loss * tf.cast(self.share(data, totals), loss.dtype)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -202,6 +206,13 @@ class TensorFlowModel(keras.Model):
         self.track_loss(loss, self.counts(data)[weight], totals[weight])
         self.compute_metrics(x, y, first(y_pred, data), sample_weight=sample_weight)
         return loss
+
+    def require_loss_per_example(self, y, y_pred):
+        if callable(self.loss) and not isinstance(self.loss, keras.losses.Loss) and not self.loss(y, y_pred).shape.rank:
+            raise ConfigError(
+                "On several replicas or in microbatches a loss function must give one value per example, shape (n,), "
+                f"so that the global mean can be taken. {getattr(self.loss, '__name__', self.loss)!r} gives a scalar."
+            )
 
     def share(self, data, totals):
         """Factor of a part's loss, which Keras has divided by the number of replicas unless it is a sum."""

@@ -14,9 +14,9 @@ from keras_vit.training import checkpoints
 from keras_vit.training.errors import NotFiniteError, Preempted
 
 
-def is_chief():
-    """Whether this process writes the files: the first worker, or the only one."""
-    resolver = tf.distribute.get_strategy().cluster_resolver
+def is_chief(model):
+    """Whether this process writes the model's files: the first worker, or the only one."""
+    resolver = model.distribute_strategy.cluster_resolver
     if resolver is None or resolver.task_type is None:
         return True
     return resolver.task_type == "chief" or (resolver.task_type == "worker" and not resolver.task_id)
@@ -34,7 +34,9 @@ class StepCounter(keras.callbacks.Callback):
         self.begin = batch
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step += batch - self.begin + 1
+        # The last of several steps in one execution may lie beyond the epoch's end.
+        last = self.params["steps"] - 1 if self.params.get("steps") else batch
+        self.step += min(batch, last) - self.begin + 1
 
 
 class MetricsLog(keras.callbacks.Callback):
@@ -59,7 +61,7 @@ class MetricsLog(keras.callbacks.Callback):
         logs = {name: float(value) for name, value in (logs or {}).items()}
         row = {"epoch": epoch + 1, "step": self.counter.step, "learning_rate": rate, **logs}
         self.rows.append(row)
-        if is_chief():
+        if is_chief(self.model):
             write_rows(self.folder / "metrics.csv", self.rows)
             self.write_events(row)
 
@@ -76,7 +78,7 @@ class MetricsLog(keras.callbacks.Callback):
         self.events.flush()
 
     def on_train_end(self, logs=None):
-        if self.rows and is_chief():
+        if self.rows and is_chief(self.model):
             draw_curves(self.rows, self.folder / "curves.png")
 
 
@@ -105,7 +107,7 @@ def draw_curves(rows, path):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [n for n in dict.fromkeys(n.removeprefix("val_") for row in rows for n in row) if n not in ("epoch", "step")]
+    names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row if name not in ("epoch", "step"))
     figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(names), squeeze=False)[0]
@@ -140,7 +142,7 @@ class BestWeights(keras.callbacks.Callback):
         best = min(values) if self.monitor.endswith("loss") else max(values)
         if values[-1] == best and best not in values[:-1]:
             arrays = weights(self.model)
-            if is_chief():
+            if is_chief(self.model):
                 checkpoints.write(self.folder / "best.weights.npz", lambda file: np.savez(file, **arrays))
 
 
@@ -212,7 +214,7 @@ class Saver(keras.callbacks.Callback):
         wrong = [key for key, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
         if wrong:
             self.stop(step, f"After step {step} {wrong[0].split('/', 2)[2]} is not finite.")
-        if is_chief():
+        if is_chief(self.model):
             self.store.save(step, arrays)
         self.saved = step
         if self.told:
@@ -227,5 +229,5 @@ class Saver(keras.callbacks.Callback):
         if found:
             kept, arrays = found
             checkpoints.restore(self.model, arrays)
-        keeping = f"The weights of step {kept} are kept in {self.store.folder}" if found else "No checkpoint was written"
+        keeping = f"Those of step {kept} are kept in {self.store.folder}" if found else "No checkpoint was written"
         raise NotFiniteError(f"{sentence} {keeping}. Try a smaller learning rate, or clipping.", step, kept)

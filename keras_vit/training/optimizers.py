@@ -134,7 +134,7 @@ class AdamStep:
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Adam(AdamStep, Extras, keras.optimizers.Adam):
-    """Adam with, if `weight_decay` is given, decoupled decay of kernels; see the module for the arguments beyond Keras'.
+    """Adam, with decoupled decay of kernels if `weight_decay` is given; see the module for the arguments of ours.
 
     >>> Adam(1e-3, absolute_weight_decay=1e-4, global_clipnorm=1.0)
     """

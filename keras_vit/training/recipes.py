@@ -112,7 +112,8 @@ class Recipe:
         steps = row.total_steps, min(row.warmup_steps, row.total_steps - 1)
         if row.decay == "staircase":
             return schedules.WarmupStaircase(row.learning_rate, *steps, boundaries=row.boundaries)
-        return {"cosine": schedules.WarmupCosine, "linear": schedules.WarmupLinear}[row.decay](row.learning_rate, *steps)
+        kind = {"cosine": schedules.WarmupCosine, "linear": schedules.WarmupLinear}[row.decay]
+        return kind(row.learning_rate, *steps)
 
     def optimizer(self, **extra):
         """The row's optimizer; `extra` arguments are the optimizer's own."""

@@ -61,7 +61,7 @@ class Run:
         verbose=0,
         config=None,
     ):
-        """Trains a compiled model to `total_steps`; after a kill, `resume=True` gives the weights of a run never killed.
+        """Trains a compiled model to `total_steps`; with `resume=True` goes on after a kill as if there had been none.
 
         Args:
             model: compiled, made in the strategy's scope.
@@ -134,12 +134,12 @@ class Run:
             "versions": {"keras": keras.__version__},
             **(config or {}),
         }
-        if is_chief():
+        if is_chief(model):
             text = json.dumps(facts, indent=2, default=str)
             checkpoints.write(self.folder / "config.json", lambda file: file.write(text.encode()))
 
     def write_final(self, model):
-        if is_chief():
+        if is_chief(model):
             arrays = {v.path: v.numpy() for v in model.weights}
             checkpoints.write(self.folder / "final.weights.npz", lambda file: np.savez(file, **arrays))
             model.save(self.folder / "model.keras")

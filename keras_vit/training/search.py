@@ -1,5 +1,7 @@
 """The small grid search over learning rates of Appendix B.1.1."""
 
+import tensorflow as tf
+
 from keras_vit.errors import ConfigError
 
 
@@ -19,9 +21,14 @@ def development_split(dataset, share):
         raise ConfigError(f"development_split needs a share in (0, 0.5]. Received: {share}.")
     k = round(1 / share)
 
+    n = int(dataset.cardinality())
+
     def part(held_out):
         kept = dataset.enumerate().filter(lambda i, *example: (i % k == 0) == held_out)
-        return kept.map(lambda i, example: example)
+        kept = kept.map(lambda i, example: example)
+        if n < 0:
+            return kept
+        return kept.apply(tf.data.experimental.assert_cardinality(-(-n // k) if held_out else n - -(-n // k)))
 
     return part(False), part(True)
 
@@ -50,6 +57,6 @@ def search_learning_rate(recipe, make_model, train, development, rates=None, **c
     for rate in rates:
         model = make_model()
         recipe.with_(learning_rate=rate).compile(model, **compile_arguments)
-        model.fit(train.take(recipe.total_steps), epochs=1, verbose=0, shuffle=False)
+        model.fit(train, epochs=1, steps_per_epoch=recipe.total_steps, verbose=0, shuffle=False)
         scores[rate] = model.evaluate(development, verbose=0, return_dict=True)["accuracy"]
     return max(rates, key=scores.get), scores

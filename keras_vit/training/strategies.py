@@ -74,7 +74,7 @@ def multi_worker():
     if not workers():
         raise ConfigError(
             "The strategy 'multi_worker' reads the workers from TF_CONFIG, which is not set or names none. "
-            'Set it on each worker: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}.'
+            'Set on each worker: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}.'
         )
     return tf.distribute.MultiWorkerMirroredStrategy()
 

@@ -98,7 +98,7 @@ def finetuning(name, steps, learning_rates, learning_rate, development=None, ima
     """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer)."""
     return Row(
         f"finetune-{name}",
-        "arXiv 2010.11929, Table 4; the rate within its range, the warmup: google-research/vision_transformer, big_vision",
+        "arXiv 2010.11929, Table 4; rate within its range and warmup: google-research/vision_transformer, big_vision",
         "SGD",
         learning_rate,
         512,
