@@ -302,5 +302,10 @@ def main():
     except KerasVitError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        print("keras-vit: TensorFlow is not installed. Install one: pip install 'keras-vit-zoo[cpu]'.", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

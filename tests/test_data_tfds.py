@@ -244,7 +244,7 @@ def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
 
 @pytest.mark.parametrize("hosts", [2, 9])
 def test_a_stream_is_shared_by_hosts(hosts, sharded):
-    parts = [set(visited(sharded, order.Share(2 * hosts, host, hosts), 3, 80)) for host in range(hosts)]
+    parts = [set(visited(sharded, order.Share(2 * hosts, host, hosts), 3, 150)) for host in range(hosts)]
     assert sorted(number for part in parts for number in part) == list(range(240))
     counted, lengths = [], set()
     for host in range(hosts):

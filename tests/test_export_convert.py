@@ -77,7 +77,7 @@ def run_saved_model(path, x):
 RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
-# TFLite's converter takes seconds to start, so two models that have everything between them stand for all.
+# TFLite's converter takes seconds to start, so one model that has everything stands for all.
 PAIRS = [
     (kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind in ("hybrid", "features")
 ]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 WORKER = Path(__file__).with_name("training_worker.py")
-ONE = ("sgd", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches")
+ONE = ("sgd", "sgd-bfloat16", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches")
 MIRRORED = {2: ("sgd", "adam-accumulation"), 4: ("sgd-resnet-weighted", "adamw-microbatches")}
-WORKERS = ("adamw",)
+WORKERS = ("adamw", "sgd-bfloat16")
 
 
 def start(out, kind, count, *cases, **environment):
@@ -49,12 +49,13 @@ def one_device(tmp_path_factory):
 
 def equal(expected, found, case):
     a, b = (dict(np.load(folder / f"{case}.npz")) for folder in (expected, found))
-    np.testing.assert_allclose(b.pop("losses"), a.pop("losses"), rtol=1e-6)
+    np.testing.assert_allclose(b.pop("losses"), a.pop("losses"), rtol=1e-4 if "bfloat16" in case else 1e-6)
     largest = max(np.abs(value).max() for name, value in a.items() if "/" in name)
     for name, value in a.items():
         # The keys' biases have no gradient but rounding, which Adam makes steps of.
         scale = largest if name.endswith("key/bias") else np.abs(value).max()
-        assert np.abs(b[name] - value).max() <= 1e-5 * scale, f"{case}: {name}"
+        # A sum that differs in its last bit may round to the next bfloat16.
+        assert np.abs(b[name] - value).max() <= (1e-3 if "bfloat16" in case else 1e-5) * scale, f"{case}: {name}"
 
 
 @pytest.fixture(scope="module", params=sorted(MIRRORED))

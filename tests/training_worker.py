@@ -71,8 +71,8 @@ CASES = {
         optimizer=lambda: training.SGD(cosine(0.3), momentum=0.9, global_clipnorm=0.1, use_ema=True, ema_momentum=0.9),
         data=dict(floats=False),
     ),
-    "sgd-bfloat16-hybrid": dict(
-        family="hybrid",
+    "sgd-bfloat16": dict(
+        family="vit",
         optimizer=lambda: training.SGD(0.1, momentum=0.9, momentum_dtype="bfloat16", global_clipnorm=0.1),
         data=dict(weights=True),
     ),

@@ -124,7 +124,8 @@ def promised(source, checkpoint):
     A head that is all zeros is dropped: it would name classes at random.
     """
     found, expected = source.config, checkpoint.config
-    if checkpoint.valid_head and found.num_classes != expected.num_classes or found.image_size != expected.image_size:
+    other_classes = checkpoint.valid_head and found.num_classes != expected.num_classes
+    if other_classes or found.image_size != expected.image_size:
         raise CheckpointError(
             f"{source.path} is not {checkpoint.name}: it has {found.num_classes} classes and takes {found.image_size} "
             f"pixels; {expected.num_classes} and {expected.image_size} were expected. Remove it and load again."

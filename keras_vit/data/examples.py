@@ -90,9 +90,7 @@ class Examples:
         preprocessing = checked(preprocessing, dtype)
         augmentation = rows.augmentation(augmentation or self.augmentation)
         share, key = order.share(batch_size, context), order.run_key(seed)
-        start = start if isinstance(start, int) else start[0] * self.steps_per_epoch(batch_size) + start[1]
-        if start < 0 or (steps is not None and start > steps):
-            raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
+        start = first_step(start, steps, self.steps_per_epoch(batch_size))
 
         def picture(example):
             draw = order.draw_key(key, example["epoch"], example["index"])
@@ -177,6 +175,14 @@ class Examples:
         return chunks.interleave(
             whole_chunk, cycle_length=parallel, block_length=size, num_parallel_calls=parallel, deterministic=True
         )
+
+
+def first_step(start, steps, steps_per_epoch):
+    """The step that `start`, a step or (epoch, step), means; from 0 to `steps`."""
+    step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
+    if step < 0 or (steps is not None and step > steps):
+        raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
+    return step
 
 
 def labelled(label):

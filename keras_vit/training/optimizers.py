@@ -7,7 +7,8 @@ Beyond Keras' own arguments, each takes
     decay_pattern: regular expression; only variables whose name matches decay. "kernel$" as in the official code.
     rate_multipliers: {regular expression: factor} of the learning rate of variables whose path matches, the first
         match counting; see `layer_decay`.
-    momentum_dtype: "bfloat16" stores the first moment in half the memory; the step itself is computed in float32.
+    momentum_dtype: "bfloat16" stores the first moment in half the memory (on several workers it only rounds it); the
+        step itself is computed in float32.
 
 `global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
 averages the gradients of that many batches before one update; schedules and averages count updates.
@@ -19,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError
-from keras_vit.models.distribution import GlobalUpdate
+from keras_vit.models.distribution import GlobalUpdate, several_workers
 
 
 class Extras(GlobalUpdate):
@@ -51,12 +52,19 @@ class Extras(GlobalUpdate):
 
     def slots(self, variables, name, dtype=None):
         """A zero variable for each of `variables`, next to it."""
+        if several_workers(self._distribution_strategy):
+            # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
+            dtype = None
         slots = []
         for variable in variables:
             with self._distribution_strategy.extended.colocate_vars_with(variable.value):
                 path = f"{variable.path.replace('/', '_')}_{name}"
                 slots.append(self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path))
         return slots
+
+    def store(self, slot, moment):
+        """Keeps a first moment, rounded to `momentum_dtype`."""
+        slot.assign(tf.cast(tf.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
 
     def get_config(self):
         return {
@@ -98,7 +106,7 @@ class SGD(Extras, keras.optimizers.SGD):
         if self.momentum:
             slot = self.momentums[self._get_variable_index(variable)]
             velocity = self.momentum * tf.cast(slot, variable.dtype) + g
-            slot.assign(tf.cast(velocity, slot.dtype))
+            self.store(slot, velocity)
             step = g + self.momentum * velocity if self.nesterov else velocity
         variable.assign_sub(rate * step)
 
@@ -122,7 +130,7 @@ class AdamStep:
         slot, v = self._momentums[i], self._velocities[i]
         m = tf.cast(slot, dtype)
         m = m + (g - m) * (1 - self.beta_1)
-        slot.assign(tf.cast(m, slot.dtype))
+        self.store(slot, m)
         v.assign_add((tf.square(g) - v) * (1 - self.beta_2))
         if self.amsgrad:
             self._velocity_hats[i].assign(tf.maximum(self._velocity_hats[i], v))
