@@ -1,0 +1,106 @@
+"""Pictures per second of the data pipelines, next to bare tf.io.decode_and_crop_jpeg and a resize of the same files.
+
+    python benchmarks/data.py [--folder photos] [--rounds 9]
+
+Rounds are interleaved, so that whatever else the machine does meets all alike; only the ratios mean anything.
+"""
+
+import argparse
+import pathlib
+import statistics
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit import data
+from keras_vit.models import Preprocessing
+
+SIZE = Preprocessing((224, 224))
+BATCH = 64
+
+
+def photographs(folder, count=256):
+    """Parts of two photographs as JPEGs of ImageNet's usual size, 500 x 375."""
+    from sklearn.datasets import load_sample_images
+
+    rng = np.random.default_rng(0)
+    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+        path = pathlib.Path(folder, name)
+        path.mkdir()
+        for i in range(count // 2):
+            top, left = rng.integers(0, 52), rng.integers(0, 140)
+            Image.fromarray(pixels[top : top + 375, left : left + 500]).save(path / f"{i}.jpg", quality=90)
+
+
+def bare(paths, steps):
+    """The least that training has to do: read, a random box, decode and crop, resize, batch."""
+
+    def picture(i, path):
+        content = tf.io.read_file(path)
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(content),
+            tf.zeros((1, 0, 4)),
+            tf.stack([i, i]),
+            min_object_covered=0.0,
+            aspect_ratio_range=(0.75, 1.33),
+            area_range=(0.05, 1.0),
+            use_image_if_no_bounding_boxes=True,
+        )
+        box = tf.concat([begin[:2], size[:2]], 0)
+        return tf.image.resize(tf.io.decode_and_crop_jpeg(content, box, 3), SIZE.image_size)
+
+    files = tf.data.Dataset.from_tensor_slices(paths).repeat().enumerate()
+    batches = files.map(picture, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    return batches.take(steps).prefetch(tf.data.AUTOTUNE)
+
+
+def rate(batches):
+    """Pictures per second, the first batch (and what starts with it) left out."""
+    iterator = iter(batches)
+    next(iterator)
+    start, count = time.perf_counter(), 0
+    for _ in iterator:
+        count += BATCH
+    return count / (time.perf_counter() - start)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--folder", help="of class folders of JPEGs; without it, two photographs cut up")
+    arguments.add_argument("--rounds", type=int, default=9)
+    arguments.add_argument("--steps", type=int, default=40)
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.folder is None:
+            photographs(folder)
+        report(options.folder or folder, options.rounds, options.steps)
+
+
+def report(folder, rounds, steps):
+    examples = data.load(f"folder:{folder}", "train+validation")
+
+    def train(**arguments):
+        return examples.train(BATCH, SIZE, steps=steps, **arguments)
+
+    pipelines = {
+        "bare decode, crop, resize": lambda: bare(examples.source.paths, steps),
+        "train, float32": train,
+        "train, uint8": lambda: train(dtype="uint8"),
+        "train, uint8, not mirrored": lambda: train(dtype="uint8", augmentation=data.Augmentation(flip=False)),
+        "train, AugReg medium1": lambda: train(augmentation="medium1"),
+    }
+    rates = {name: [] for name in pipelines}
+    for _ in range(rounds):
+        for name, pipeline in pipelines.items():
+            rates[name].append(rate(pipeline()))
+    first = rates["bare decode, crop, resize"]
+    for name, values in rates.items():
+        ratio = statistics.median(value / base for value, base in zip(values, first, strict=True))
+        print(f"{name:28} {statistics.median(values):7.0f} pictures/s   {ratio:.2f} of bare (median of rounds)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The model card of a bundle, in Markdown."""
+
+
+def card(about):
+    """Text for README.md from the contents of model.json."""
+    parts = [f"# {about['name']}", facts(about), "## Artefacts", table(about["artefacts"]), use(about)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def facts(about):
+    """What is known of the model, one line each."""
+    preprocessing = about["preprocessing"]
+    lines = [f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}"]
+    if preprocessing:
+        crop = "no crop" if preprocessing["crop"] is None else f"the middle {preprocessing['crop']}"
+        lines.append(
+            f"- Preprocessing: resized to {preprocessing['image_size']} ({preprocessing['interpolation']}, {crop}), "
+            f"scaled to [0, 1], less {preprocessing['mean']}, divided by {preprocessing['std']}"
+        )
+    if about["labels"]:
+        lines.append(f"- Classes: {len(about['labels'])}, named in model.json")
+    lines += [f"- {name.capitalize()}: {about[name]}" for name in ("source", "licence") if about[name]]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return "\n".join([*lines, f"- Made with {versions}"])
+
+
+def table(artefacts):
+    """Every artefact with what it proved."""
+    head = "| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |\n|---|---|---|---|---|---|"
+    return "\n".join([head, *(row(entry) for entry in artefacts)])
+
+
+def row(entry):
+    agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
+    kind = entry["quantize"] or "float32"
+    return (
+        f"| {entry['file']} | {kind} | {entry['bytes'] / 1e6:.1f} | {entry['max_abs_diff']:.1e} "
+        f"| {entry['cosine']:.6f} | {agreement} |"
+    )
+
+
+def use(about):
+    first = about["artefacts"][0]["file"]
+    predict = f"    python predict.py picture.jpg --model {first}\n" if about["preprocessing"] else ""
+    return f"## Use\n\n{predict}    keras-vit verify .    # proves the files again"

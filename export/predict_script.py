@@ -1,0 +1,110 @@
+"""Classifies pictures with a model of this folder: python predict.py PICTURE... [--model model.onnx] [--top 5]
+
+Needs numpy, Pillow and the runtime of the model alone: onnxruntime for .onnx, ai-edge-litert for .tflite, tensorflow
+for the SavedModel. Reads model.json beside it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+HERE = Path(__file__).resolve().parent
+
+
+def linear(x):
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def cubic(x):
+    x = np.abs(x)
+    return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
+
+
+def resampling(source, target, kernel, antialias):
+    """Matrix (target, source) that resizes a line of pixels."""
+    scale = source / target
+    width = max(scale, 1) if antialias else 1
+    centres = (np.arange(target) + 0.5) * scale - 0.5
+    weights = kernel((np.arange(source) - centres[:, None]) / width)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def resized(x, size, interpolation, antialias):
+    """(h, w, c) to (*size, c)."""
+    kernel = {"bilinear": linear, "bicubic": cubic}[interpolation]
+    rows, columns = (resampling(n, m, kernel, antialias) for n, m in zip(x.shape[:2], size, strict=True))
+    return np.einsum("ih,hwc,jw->ijc", rows, x, columns, optimize=True)
+
+
+def preprocessed(x, image_size, crop, interpolation, mean, std):
+    """uint8 (h, w, c) to the model's input, float32 (*image_size, c)."""
+    x = x.astype("float64")
+    if crop is None:
+        x = resized(x, image_size, interpolation, antialias=False)
+    else:
+        scale = max(part / crop / length for length, part in zip(x.shape[:2], image_size, strict=True))
+        size = [max(round(length * scale), part) for length, part in zip(x.shape[:2], image_size, strict=True)]
+        x = resized(x, size, interpolation, antialias=True)
+        top, left = ((length - part) // 2 for length, part in zip(size, image_size, strict=True))
+        x = x[top : top + image_size[0], left : left + image_size[1]]
+    return ((x / 255 - mean) / std).astype("float32")
+
+
+def opened(path, channels):
+    with Image.open(path) as picture:
+        x = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+    return x.reshape(*x.shape[:2], -1)
+
+
+def onnx_model(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def tflite_model(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(path))
+    runner = interpreter.get_signature_runner()
+    (name,) = runner.get_input_details()
+    return lambda x: runner(**{name: x})["output_0"]
+
+
+def saved_model(path):
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    return lambda x: np.asarray(loaded.serve(x))
+
+
+def model_at(path):
+    return {".onnx": onnx_model, ".tflite": tflite_model}.get(path.suffix, saved_model)(path)
+
+
+def main():
+    about = json.loads((HERE / "model.json").read_text())
+    parser = argparse.ArgumentParser(description="Classifies pictures with a model of this folder.")
+    parser.add_argument("pictures", nargs="+")
+    parser.add_argument("--model", default=about["artefacts"][0]["file"], help="a file or folder beside this script")
+    parser.add_argument("--top", type=int, default=5)
+    arguments = parser.parse_args()
+    run = model_at(HERE / arguments.model)
+    for path in arguments.pictures:
+        try:
+            picture = opened(path, about["inputs"][0]["shape"][-1])
+        except OSError as error:
+            sys.exit(f"{path} cannot be read as a picture: {error}")
+        logits = run(preprocessed(picture, **about["preprocessing"])[None])[0].astype("float64")
+        probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        for i in np.argsort(-probabilities)[: arguments.top]:
+            print(f"{path}\t{probabilities[i]:.4f}\t{about['labels'][i] if about['labels'] else i}")
+
+
+if __name__ == "__main__":
+    main()

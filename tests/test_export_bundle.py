@@ -1,0 +1,144 @@
+"""The bundle: whole, usable without this package, provable again, and honest when it was changed."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import export
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export import predict_script
+from keras_vit.models import ResNet, VisionTransformer
+from keras_vit.models.preprocessing import Preprocessing
+
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+LABELS = ("cat", "dog", "hen")
+FILES = ["README.md", "examples.npz", "model.json", "model.onnx", "model.tflite", "predict.py", "saved_model"]
+
+
+def shaken(model):
+    for weight in model.weights:
+        weight.assign(weight + np.random.default_rng(0).normal(0, 0.2, weight.shape))
+    return model
+
+
+def tiny(crop=None):
+    preprocessing = Preprocessing((32, 32), crop=crop)
+    return shaken(VisionTransformer(**TINY, num_classes=3, labels=LABELS, preprocessing=preprocessing))
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bundle") / "dist"
+    lines = []
+    model = tiny()
+    model.reports = export.bundle(model, out, quantize="dynamic", progress=lines.append, metadata={"licence": "MIT"})
+    assert len(lines) == 6
+    return model, out
+
+
+def test_everything_is_there(dist):
+    model, out = dist
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    about = json.loads((out / "model.json").read_text())
+    assert (
+        about["labels"] == list(LABELS)
+        and about["licence"] == "MIT"
+        and about["preprocessing"]["image_size"] == [32, 32]
+    )
+    assert [entry["quantize"] for entry in about["artefacts"]] == ["dynamic", "dynamic", None]
+    assert all(len(entry["sha256"]) == 64 and entry["cosine"] > 0.99 for entry in about["artefacts"])
+    card = (out / "README.md").read_text()
+    assert "| saved_model/1 | float32 |" in card and "Licence: MIT" in card
+    assert [report.path for report in model.reports] == [str(out / entry["file"]) for entry in about["artefacts"]]
+
+
+def test_it_proves_itself_again(dist):
+    reports = export.verify(dist[1])
+    assert [report.format for report in reports] == ["onnx", "tflite", "saved_model"]
+    assert reports[2].max_rel_diff < 1e-5
+
+
+@pytest.mark.parametrize("name", ("model.onnx", "model.tflite", "saved_model/1"))
+def test_predict_needs_only_the_runtime(dist, name, tmp_path):
+    model, out = dist
+    y, x = np.mgrid[0:60, 0:90]
+    picture = np.stack([y * 4, x * 2, y + x], axis=-1).astype("uint8")
+    Image.fromarray(picture).save(tmp_path / "picture.png")
+    script = f"""
+        import runpy, sys
+        sys.modules["keras_vit"] = sys.modules["keras"] = None
+        sys.argv = ["predict.py", {str(tmp_path / "picture.png")!r}, "--model", {name!r}, "--top", "1"]
+        runpy.run_path({str(out / "predict.py")!r}, run_name="__main__")
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    path, probability, label = result.stdout.strip().split("\t")
+    logits = np.asarray(model(model.preprocessing(picture[None])))[0]
+    assert label == LABELS[logits.argmax()], result.stderr
+    assert abs(float(probability) - np.exp(logits).max() / np.exp(logits).sum()) < 0.05
+
+
+@pytest.mark.parametrize("crop", (None, 0.875))
+@pytest.mark.parametrize("interpolation", ("bilinear", "bicubic"))
+@pytest.mark.parametrize("size", ((20, 31), (100, 64)))
+def test_preprocessing_in_numpy_is_keras_own(crop, interpolation, size):
+    preprocessing = Preprocessing((32, 24), crop=crop, interpolation=interpolation, mean=(0.4, 0.5, 0.6))
+    x = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
+    received = predict_script.preprocessed(x, (32, 24), crop, interpolation, (0.4, 0.5, 0.6), (0.5, 0.5, 0.5))
+    np.testing.assert_allclose(received, np.asarray(preprocessing(x[None]))[0], atol=2e-3)
+
+
+def test_a_changed_file_is_named(tmp_path):
+    export.bundle(tiny(), tmp_path / "dist", ["onnx"])
+    path = tmp_path / "dist" / "model.onnx"
+    original = path.read_bytes()
+    path.write_bytes(original + b" ")
+    with pytest.raises(ExportError, match="was changed"):
+        export.verify(tmp_path / "dist")
+    path.unlink()
+    with pytest.raises(ExportError, match="missing"):
+        export.verify(tmp_path / "dist")
+    with pytest.raises(ExportError, match="no bundle"):
+        export.verify(tmp_path)
+
+
+def test_a_wrong_model_with_right_digests_is_found(tmp_path):
+    from keras_vit.export.bundling import digest
+
+    export.bundle(tiny(), tmp_path / "dist", ["onnx"])
+    export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / "dist" / "model.onnx")
+    about = json.loads((tmp_path / "dist" / "model.json").read_text())
+    about["artefacts"][0]["sha256"] = digest(tmp_path / "dist" / "model.onnx")
+    (tmp_path / "dist" / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ParityError):
+        export.verify(tmp_path / "dist")
+
+
+def test_nothing_is_left_when_a_format_fails(tmp_path):
+    with pytest.raises(ExportError, match="No format is called 'caffe'"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx", "caffe"])
+    with pytest.raises(ExportError, match="int3"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], quantize="int3")
+    with pytest.raises(ExportError, match="shape"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], images=np.zeros((2, 8, 8, 3), "float32"))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ExportError, match="no export made"):
+        export.bundle(tiny(), tmp_path, ["onnx"])
+
+
+def test_free_sizes_and_models_that_know_nothing_of_pictures(tmp_path):
+    import keras
+
+    export.bundle(
+        shaken(ResNet(image_size=None, depths=(1,), width_factor=0.5, num_classes=3)), tmp_path / "free", ["onnx"]
+    )
+    x = keras.Input((8,), name="numbers")
+    export.bundle(keras.Model(x, keras.layers.Dense(3)(x)), tmp_path / "plain", ["onnx", "saved_model"])
+    assert not (tmp_path / "plain" / "predict.py").exists()
+    for name in ("free", "plain"):
+        assert export.verify(tmp_path / name)[0].max_rel_diff < 1e-4

@@ -1,0 +1,86 @@
+"""Quantized artefacts: small, and of the model's opinion, on a model that was trained."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from sklearn.datasets import load_digits
+
+from keras_vit import export
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.models import ResNet, VisionTransformer
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    x = (data.images / 8.0 - 1).astype("float32")[..., None].repeat(3, axis=-1).repeat(2, axis=1).repeat(2, axis=2)
+    return x, data.target
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """A ViT that reads digits, trained for seconds; its weights are large enough to quantize."""
+    keras.utils.set_random_seed(0)
+    model = VisionTransformer(
+        image_size=16, patch_size=4, hidden_size=96, num_layers=2, num_heads=4, mlp_dim=192, num_classes=10
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(2e-3), loss=loss)
+    model.fit(*digits, batch_size=64, epochs=8, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "quantize", "shrinks"),
+    [
+        ("model.onnx", "float16", 1.8),
+        ("model.onnx", "dynamic", 2.5),
+        ("model.onnx", "int8", 2.5),
+        ("model.tflite", "int8", 2.2),
+    ],
+)
+def test_small_and_of_the_same_opinion(trained, digits, name, quantize, shrinks, tmp_path):
+    report = export.convert(trained, tmp_path / name, quantize=quantize, images=digits[0])
+    floats = 4 * trained.count_params()
+    assert floats / report.bytes > shrinks
+    assert report.images == 64 and report.top1_agreement >= 0.98 and report.cosine > 0.99
+    assert report.max_rel_diff > 1e-6
+
+
+def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
+    model = ResNet(image_size=32, depths=(1, 1), width_factor=0.5, num_classes=0)
+    plain = export.convert(model, tmp_path / "plain.onnx")
+    small = export.convert(model, tmp_path / "small.onnx", quantize="dynamic")
+    assert plain.bytes / small.bytes > 3
+    proto = onnx.load(tmp_path / "small.onnx")
+    operators = {node.op_type for node in proto.graph.node}
+    assert "Conv" in operators and "ConvInteger" not in operators
+
+
+def test_what_a_format_lacks_is_a_sentence(trained, tmp_path):
+    with pytest.raises(ExportError, match="saved_model cannot be quantized as 'int8'. Expected one of: None"):
+        export.convert(trained, tmp_path / "model", quantize="int8")
+    with pytest.raises(ExportError, match="'float16', 'dynamic', 'int8'"):
+        export.convert(trained, tmp_path / "model.onnx", quantize="int4")
+
+
+def test_a_model_that_int8_ruins_is_refused(tmp_path):
+    """One weight of a million among ones leaves the others no step of their own."""
+    x = keras.Input((8, 8, 3))
+    dense = keras.layers.Dense(64, name="ruined")
+    model = keras.Model(x, keras.layers.Dense(64)(dense(keras.layers.Flatten()(x))))
+    kernel = np.random.default_rng(0).normal(0, 1, (192, 64)).astype("float32")
+    kernel[0] = 1e6
+    dense.set_weights([kernel, np.zeros(64, "float32")])
+    images = np.random.default_rng(0).normal(0, 1, (64, 8, 8, 3)).astype("float32")
+    images[:, 0, 0, 0] = 0
+    with pytest.raises(ParityError, match="'ruined'"):
+        export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
+    assert not list(tmp_path.iterdir())
+
+
+def test_latency_is_measured_beside_the_original(trained, tmp_path):
+    report = export.convert(trained, tmp_path / "model.onnx", latency=True)
+    assert set(report.latency_ms) == set(report.model_latency_ms) == {1, 8}
+    assert min(*report.latency_ms.values(), *report.model_latency_ms.values()) > 0

@@ -1,0 +1,110 @@
+"""SavedModels as a server sees them: pictures of any size, encoded files, broken files."""
+
+import io
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import export
+from keras_vit.models import VisionTransformer
+from keras_vit.models.preprocessing import Preprocessing
+
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+LABELS = ("cat", "dog", "hen")
+
+
+def shaken(model):
+    for weight in model.weights:
+        weight.assign(weight + np.random.default_rng(0).normal(0, 0.1, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module", params=(None, 0.875))
+def exported(request, tmp_path_factory):
+    import tensorflow as tf
+
+    preprocessing = Preprocessing((32, 32), crop=request.param, mean=(0.4, 0.5, 0.6))
+    model = shaken(VisionTransformer(**TINY, num_classes=3, labels=LABELS, preprocessing=preprocessing))
+    path = tmp_path_factory.mktemp("served") / "model"
+    export.convert(model, path)
+    return model, tf.saved_model.load(str(path)), path
+
+
+def picture(height, width, channels=3):
+    y, x = np.mgrid[0:height, 0:width]
+    return np.stack([(y * 3 + x * k) % 256 for k in range(1, channels + 1)], axis=-1).astype("uint8")
+
+
+def encoded(array, form):
+    file = io.BytesIO()
+    Image.fromarray(array.squeeze()).save(file, form)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("size", ((32, 32), (57, 91), (200, 33)))
+def test_uint8_pictures_of_any_size(exported, size):
+    import tensorflow as tf
+
+    model, loaded, _ = exported
+    pictures = np.stack([picture(*size), 255 - picture(*size)])
+    result = loaded.signatures["serve_uint8"](images=tf.constant(pictures))
+    expected = np.asarray(model(model.preprocessing(pictures)))
+    np.testing.assert_allclose(result["logits"], expected, atol=2e-5)
+    np.testing.assert_allclose(result["probabilities"].numpy().sum(axis=1), 1, atol=1e-5)
+    assert [LABELS[i] for i in expected.argmax(axis=1)] == [name.decode() for name in result["label"].numpy()]
+
+
+def test_encoded_pictures_of_different_sizes(exported):
+    import tensorflow as tf
+
+    model, loaded, _ = exported
+    pictures = [picture(40, 60), picture(33, 90), picture(50, 50, 1)]
+    result = loaded.signatures["serve_bytes"](image_bytes=tf.constant([encoded(x, "PNG") for x in pictures]))
+    coloured = [np.broadcast_to(x, (*x.shape[:2], 3)) for x in pictures]
+    expected = np.concatenate([model(model.preprocessing(x[None])) for x in coloured])
+    np.testing.assert_allclose(result["logits"], expected, atol=2e-5)
+    jpeg = loaded.signatures["serve_bytes"](image_bytes=tf.constant([encoded(pictures[0], "JPEG")]))
+    assert jpeg["logits"].shape == (1, 3)
+
+
+def bomb():
+    """A PNG file whose header promises 2 gigapixels."""
+    data = bytearray(encoded(picture(8, 8), "PNG"))
+    data[16:24] = (50_000).to_bytes(4, "big") + (40_000).to_bytes(4, "big")
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not a picture",
+        encoded(picture(8, 8), "PNG")[:40],
+        encoded(picture(8, 8), "PNG")[:20],
+        encoded(picture(40, 40), "JPEG")[:30],
+        encoded(picture(8, 8), "GIF"),
+        bomb(),
+    ],
+    ids=("empty", "text", "cut PNG", "cut header", "cut JPEG", "GIF", "bomb"),
+)
+def test_broken_pictures_are_refused(exported, data):
+    import tensorflow as tf
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        exported[1].signatures["serve_bytes"](image_bytes=tf.constant([data]))
+
+
+def test_loads_without_this_package_and_without_keras(exported):
+    script = f"""
+        import sys
+        sys.modules["keras_vit"] = sys.modules["keras"] = None
+        import tensorflow as tf
+        loaded = tf.saved_model.load({str(exported[2])!r})
+        print(loaded.signatures["serving_default"](images=tf.zeros((2, 32, 32, 3)))["output_0"].shape)
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    assert result.stdout.strip() == "(2, 3)", result.stderr
