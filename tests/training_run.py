@@ -1,0 +1,74 @@
+"""Run in a process of its own by test_training_runs: trains a tiny model in a run folder, to be killed and resumed.
+
+python training_run.py FOLDER [TOTAL_STEPS]     or     python training_run.py serve
+"""
+
+import os
+import sys
+import time
+
+import keras
+import tensorflow as tf
+
+from keras_vit import models, training
+
+TOTAL, EPOCH, BATCH = 60, 25, 4
+
+
+def batches(step):
+    """Batches from `step` on, each made from its number alone."""
+
+    def batch(i):
+        images = tf.random.stateless_uniform((BATCH, 16, 16, 3), seed=tf.stack([i, 0]))
+        return images, tf.random.stateless_uniform((BATCH,), seed=tf.stack([i, 1]), maxval=4, dtype="int32")
+
+    return tf.data.Dataset.counter(step).map(batch)
+
+
+def small():
+    keras.utils.set_random_seed(0)
+    sizes = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=4)
+    return models.VisionTransformer(dropout_rate=0.2, **sizes)
+
+
+def compiled(**kwargs):
+    model = small()
+    schedule = training.WarmupCosine(3e-3, TOTAL, warmup_steps=10)
+    arguments = {"weight_decay": 0.1, "global_clipnorm": 1.0, "use_ema": True, "ema_momentum": 0.9, **kwargs}
+    arguments = {"momentum_dtype": "bfloat16", "gradient_accumulation_steps": 2, **arguments}
+    optimizer = training.AdamW(schedule, **arguments)
+    model.compile(optimizer, training.SoftmaxLoss(), weighted_metrics=["accuracy"])
+    return model
+
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.02)
+
+
+def main(folder, total=TOTAL):
+    run = training.Run(folder, every=3)
+    validation = batches(10_000).take(2)
+    run.fit(compiled(), batches, int(total), EPOCH, validation=validation, resume=True, callbacks=[Slow()])
+
+
+def serve():
+    """Forks a process for each folder read from stdin, so that TensorFlow is imported once; says its id, its status."""
+    for folder in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                main(folder.strip())
+                status = 0
+            except SystemExit as leaving:
+                status = leaving.code
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    serve() if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])
