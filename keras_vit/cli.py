@@ -135,6 +135,8 @@ Batch = Annotated[int, typer.Option(min=1, help="Pictures per update, over all d
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate, used as it is.")]
 Size = Annotated[int | None, typer.Option(help="Side of the pictures in pixels; the paper fine-tunes at 384.")]
 Augmentation = Annotated[str | None, typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like.")]
+Microbatches = Annotated[int, typer.Option(min=1, help="Parts of a batch, one after the other, to save memory.")]
+Grid = Annotated[bool, typer.Option("--grid-search", help="First try the recipe's learning rates, a training each.")]
 Strategy = Annotated[str, typer.Option(help="auto, tpu, multi_worker, mirrored or one_device.")]
 Precision = Annotated[str, typer.Option(help="float32, or mixed_bfloat16 where the device has it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
@@ -153,6 +155,8 @@ def finetune(
     learning_rate: Rate = None,
     image_size: Size = None,
     augmentation: Augmentation = None,
+    microbatches: Microbatches = 1,
+    grid_search: Grid = False,
     strategy: Strategy = "auto",
     precision: Precision = "float32",
     seed: int = 0,
@@ -181,6 +185,8 @@ def pretrain(
     learning_rate: Rate = None,
     image_size: Size = None,
     augmentation: Augmentation = None,
+    microbatches: Microbatches = 1,
+    grid_search: Grid = False,
     strategy: Strategy = "auto",
     precision: Precision = "float32",
     seed: int = 0,

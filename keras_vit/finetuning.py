@@ -1,12 +1,14 @@
 """`keras-vit finetune` and `pretrain`: a model, a dataset and a recipe to a folder that holds all of the run."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import keras
 from rich.console import Console
 
 from keras_vit import data, training, zoo
+from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
 from keras_vit.models import VARIANTS
 from keras_vit.progress import FitProgress
@@ -31,6 +33,8 @@ class Settings:
         recipe: a name of `training.RECIPES`; None for the paper's where the dataset is the paper's.
         pretrain: random weights in place of the model's.
         epochs, steps, batch_size, learning_rate, image_size, augmentation: in place of the recipe's.
+        microbatches: parts of a batch computed one after the other, for devices with little memory.
+        grid_search: try the recipe's learning rates first (Appendix B.1.1), and train with the best.
         strategy: see `training.strategy`.
         precision: policy of the layers, such as "mixed_bfloat16".
         seed: of weights, order, augmentation and dropout.
@@ -46,6 +50,8 @@ class Settings:
     learning_rate: float | None = None
     image_size: int | None = None
     augmentation: str | None = None
+    microbatches: int = 1
+    grid_search: bool = False
     strategy: str = "auto"
     precision: str = "float32"
     seed: int = 0
@@ -88,6 +94,36 @@ def dropout(settings, recipe):
     return {} if known and known.family == "ResNet" else {"dropout_rate": recipe.dropout_rate}
 
 
+def searched(settings, recipe, examples, held_out, augmentation, console):
+    """The recipe with the learning rate that does best on the held-out pictures, of those that its source tries."""
+    paper = training.RECIPES[recipe.name]
+    rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
+    first = load_model(settings, recipe, examples)
+    console.print(f"Trying the learning rates {', '.join(f'{rate:.2g}' for rate in rates)}, a training each.")
+    best, scores = training.search_learning_rate(
+        recipe,
+        lambda: load_model(settings, recipe, examples),
+        examples.train(recipe.batch_size, first.preprocessing, augmentation=augmentation, seed=settings.seed),
+        held_out.evaluation(recipe.batch_size, first.preprocessing),
+        rates,
+        microbatches=settings.microbatches,
+    )
+    console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
+    return recipe.with_(learning_rate=best)
+
+
+def begun_with(settings, out):
+    """The learning rate of the run in `out`, which must have been begun with the same settings."""
+    begun = json.loads((out / "config.json").read_text("utf-8"))
+    for name, value in dataclasses.asdict(settings).items():
+        if begun["settings"].get(name) != value:
+            raise ConfigError(
+                f"The run in {out} was begun with {name}={begun['settings'].get(name)!r}. Received: {name}={value!r}. "
+                "Resume it with the settings it was begun with, or choose another folder."
+            )
+    return begun["recipe"]["learning_rate"]
+
+
 def run(settings, out, *, resume=False, every=200, console=None):
     """Trains, keeping everything in `out`; gives the accuracy on the validation split.
 
@@ -105,17 +141,22 @@ def run(settings, out, *, resume=False, every=200, console=None):
     0.95
     """
     console = console or Console()
+    kept = training.Run(out, every=every)
+    if kept.store.steps() and not resume:
+        raise ConfigError(f"{out} holds a run already. Go on with it by --resume, or choose another folder.")
+    start = max(kept.store.steps(), default=0)
     keras.utils.set_random_seed(settings.seed)
     examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
     recipe = recipe_for(settings, examples)
-    strategy = training.strategy(settings.strategy)
-    with strategy.scope():
-        model = load_model(settings, recipe, examples)
-        recipe.compile(model)
-    introduce(console, settings, model, recipe, examples, held_out)
-    kept = training.Run(out, every=every)
-    start = max(kept.store.steps(), default=0) if resume else 0
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
+    with data.data_errors(), training.strategy(settings.strategy).scope():
+        if start:
+            recipe = recipe.with_(learning_rate=begun_with(settings, Path(out)))
+        elif settings.grid_search:
+            recipe = searched(settings, recipe, examples, held_out, augmentation, console)
+        model = load_model(settings, recipe, examples)
+        recipe.compile(model, microbatches=settings.microbatches)
+    introduce(console, settings, model, recipe, examples, held_out)
     with data.data_errors():
         kept.fit(
             model,

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def test_imagenet_tpu(tmp_path):
 def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     """A stranger's folder of photos to a bundle of proved files, by the commands alone."""
     train = ("--data", f"folder:{photos}", "--out", tmp_path / "run", "--model", tiny)
-    out = run("-m", "keras_vit", "finetune", *train, "--epochs", 12, "--batch-size", 8, "--learning-rate", 0.03)
+    out = run("-m", "keras_vit", "finetune", *train, "--epochs", 12, "--batch-size", 8, "--grid-search")
+    assert "Trying the learning rates" in out
     assert "Held-out accuracy: 100" in out
     made = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"model.keras", "model.npz", "mistakes.png", "curves.png", "metrics.csv", "config.json"} <= made
@@ -91,3 +93,42 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     assert [artefact["format"] for artefact in about["artefacts"]] == ["onnx", "tflite"]
     assert about["labels"] == ["blue", "red"]
     assert "100.0%" in run("-m", "keras_vit", "verify", bundle)
+
+
+SMALL = (
+    "--data",
+    "digits",
+    "--model",
+    "ViT-Test/4",
+    "--image-size",
+    16,
+    "--steps",
+    24,
+    "--batch-size",
+    16,
+    "--every",
+    5,
+)
+
+
+def weights(folder):
+    with np.load(folder / "model.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_a_killed_command_resumes_to_the_same_weights(tmp_path):
+    """kill -9 once a checkpoint is there; --resume then ends where the run that was never killed ends, bit for bit."""
+    command = [sys.executable, "-m", "keras_vit", "pretrain", *map(str, SMALL), "--out", str(tmp_path / "cut")]
+    cut = subprocess.Popen([*command, "--learning-rate", "0.001"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("*")):
+        time.sleep(0.05)
+    cut.kill()
+    cut.wait()
+    run(*command[1:], "--learning-rate", "0.001", "--resume")
+    run(*command[1:-1], tmp_path / "reference", "--learning-rate", "0.001")
+    resumed, reference = weights(tmp_path / "cut"), weights(tmp_path / "reference")
+    for name, value in reference.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+    done = subprocess.run([*command, "--learning-rate", "0.002", "--resume"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "was begun with learning_rate=0.001" in done.stderr
