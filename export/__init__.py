@@ -10,6 +10,7 @@ What a model may bring. Any keras.Model is accepted; of these attributes each is
   inputs, written with keras.ops, with the fields `image_size` (height, width), `mean`, `std` (of pixels in [0, 1]),
   `interpolation` and `crop`.
 - `model.labels`: None, or a tuple with the names of the classes in the order of the logits.
+- methods such as `model.features` and `model.attention`, inputs to a tensor: endpoints of a SavedModel when asked for.
 - `model.config`: a dataclass, written into the artefact's description.
 
 What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for

@@ -45,7 +45,18 @@ FORMATS = (
 )
 
 
-def convert(model, path, *, quantize=None, images=None, image_size=None, batch_size=None, metadata=None, latency=False):
+def convert(
+    model,
+    path,
+    *,
+    quantize=None,
+    images=None,
+    image_size=None,
+    batch_size=None,
+    metadata=None,
+    latency=False,
+    endpoints=(),
+):
     """Writes `model` as ONNX, TFLite or SavedModel, loads it in that format's runtime and compares it with the model.
 
     The artefact replaces an earlier one at `path` only after it has proved equal; until then nothing there changes.
@@ -62,6 +73,7 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
         batch_size: None leaves the batch free; a number fixes it, which TFLite runs faster.
         metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}.
         latency: whether to measure milliseconds at batch 1 and 8, beside the float original.
+        endpoints: methods of the model that a SavedModel shall have too, such as ("features", "attention").
 
     Returns:
         A `Report`.
@@ -80,10 +92,12 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
     inputs = inputs_for(
         source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model)
     )
+    further = require_endpoints(form, source, endpoints)
     calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
     sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
     with staged(path) as staging:
-        form.module.write(source, shapes, staging, described(model, source, shapes, metadata), quantize, calibration)
+        about = described(model, source, shapes, metadata)
+        form.module.write(source, shapes, staging, about, quantize, calibration, **further)
         found = compared(source, form, staging, inputs, sizes)
         require_parity(found, form, kind, source, shapes, inputs, sizes)
         times = latencies(source, form, staging, inputs, sizes) if latency else {}
@@ -99,6 +113,16 @@ def convert(model, path, *, quantize=None, images=None, image_size=None, batch_s
         tolerance=kind.max_rel_diff,
         **times,
     )
+
+
+def require_endpoints(form, model, endpoints):
+    """The further argument of a format's `write` that says them; none where there are none."""
+    for name in endpoints:
+        if form.name != "saved_model":
+            raise ExportError(f"Only a SavedModel can have further endpoints. Received: {name!r} for {form.name}.")
+        if not callable(getattr(model, name, None)):
+            raise ExportError(f"The model {model.name!r} has no method {name!r} to serve as an endpoint.")
+    return {"endpoints": tuple(endpoints)} if endpoints else {}
 
 
 def with_batch(shape, batch_size):

@@ -3,12 +3,13 @@
 import numpy as np
 
 
-def write(model, shapes, path, description=None, quantize=None, calibration=None):
+def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
     """Writes `model` with a free batch as the folder `path`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes",
     encoded JPEG or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
+    Each of `endpoints` names a method of the model that takes its inputs, such as "features".
     """
     import keras
     import tensorflow as tf
@@ -24,6 +25,8 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
         archive.add_endpoint("serve_uint8", *serving.pictures_endpoint(model, channels))
         if channels in (1, 3):
             archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
+    for name in endpoints:
+        archive.add_endpoint(name, getattr(model, name), signature)
     archive.write_out(str(path), verbose=False)
 
 

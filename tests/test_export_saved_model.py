@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from keras_vit import export
+from keras_vit.errors import ExportError
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -108,3 +109,29 @@ def test_loads_without_this_package_and_without_keras(exported):
     """
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
     assert result.stdout.strip() == "(2, 3)", result.stderr
+
+
+def test_features_and_attention_on_demand(tmp_path):
+    import tensorflow as tf
+
+    model = shaken(VisionTransformer(**TINY, num_classes=3))
+    export.convert(model, tmp_path / "model", endpoints=("features", "attention"))
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 32, 3)).astype("float32")
+    head = model.get_layer("head")
+    logits = loaded.features(images).numpy() @ head.kernel.numpy() + head.bias.numpy()
+    np.testing.assert_allclose(logits, model(images), atol=1e-4)
+    attention = loaded.attention(images).numpy()
+    assert attention.shape == (3, 1, 4, 17, 17)
+    np.testing.assert_allclose(attention, np.asarray(model.attention(images)), atol=1e-5)
+    np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "endpoints", "sentence"),
+    [("m.onnx", ("features",), "Only a SavedModel"), ("m", ("feetures",), "no method 'feetures'")],
+)
+def test_endpoints_that_cannot_be(path, endpoints, sentence, tmp_path):
+    with pytest.raises(ExportError, match=sentence):
+        export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / path, endpoints=endpoints)
+    assert not list(tmp_path.iterdir())

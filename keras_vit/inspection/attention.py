@@ -1,6 +1,5 @@
 """Where a model looks: attention weights and Attention Rollout (section 4.5, Appendix D.8; arXiv 2005.00928)."""
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -16,13 +15,8 @@ def attention_weights(model, images):
     >>> attention_weights(model, numpy.zeros((2, 32, 32, 3))).shape
     (4, 2, 4, 65, 65)
     """
-    blocks = [model.get_layer(f"encoderblock_{i}") for i in range(model.config.num_layers)]
-    x = keras.Model(model.input, blocks[0].input)(ops.convert_to_tensor(images))
-    weights = []
-    for block in blocks:
-        x, a = block(x, return_weights=True)
-        weights.append(ops.convert_to_numpy(ops.cast(a, "float32")))
-    return np.stack(weights)
+    weights = ops.cast(model.attention(ops.convert_to_tensor(images)), "float32")
+    return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 
 
 def rollout(weights, grid, token=True):

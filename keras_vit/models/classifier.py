@@ -33,6 +33,11 @@ class Classifier(DistributedModel):
         self.preprocessing = as_preprocessing(preprocessing, config)
         self.labels = as_labels(labels, config)
 
+    def features(self, images):
+        """What the head reads: images (n, h, w, channels) to (n, width)."""
+        outputs = self.get_layer("head").input if self.config.num_classes else self.outputs[0]
+        return keras.Model(self.inputs[0], outputs)(images, training=False)
+
     def get_config(self):
         return {
             **dataclasses.asdict(self.config),

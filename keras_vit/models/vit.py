@@ -100,6 +100,15 @@ class VisionTransformer(Classifier):
             images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
         )
 
+    def attention(self, images):
+        """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
+        blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
+        x, weights = keras.Model(self.inputs[0], blocks[0].input)(images, training=False), []
+        for block in blocks:
+            x, a = block(x, training=False, return_weights=True)
+            weights.append(a)
+        return keras.ops.stack(weights, axis=1)
+
 
 def hybrid_backbone(x, config, dtype):
     """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
