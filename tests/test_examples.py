@@ -14,6 +14,8 @@ from PIL import Image
 
 from keras_vit import zoo
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
 
 

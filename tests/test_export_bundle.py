@@ -15,6 +15,8 @@ from keras_vit.export import predict_script
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
+pytestmark = pytest.mark.slow
+
 TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
 LABELS = ("cat", "dog", "hen")
 FILES = ["README.md", "examples.npz", "model.json", "model.onnx", "model.tflite", "predict.py", "saved_model"]

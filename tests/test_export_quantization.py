@@ -10,6 +10,8 @@ from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.models import ResNet, VisionTransformer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def digits():
