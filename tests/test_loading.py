@@ -187,6 +187,40 @@ def test_a_torn_file_is_named(tmp_path):
         zoo.load(tmp_path / "spoiled.npz")
 
 
+def test_a_file_that_fails_late_leaves_nothing_behind(tmp_path):
+    tensors = layouts.read(GOLDEN / "vit_token.npz")
+    tensors[QUERY] = np.full_like(tensors[QUERY], np.nan)
+    with pytest.raises(CheckpointError, match=f"{QUERY} holds values that are no numbers"):
+        zoo.load(written(tmp_path / "spoiled.npz", tensors))
+    images, expected = reference("vit_token")
+    np.testing.assert_allclose(logits(zoo.load(GOLDEN / "vit_token.npz"), images), expected, atol=1e-4)
+    assert keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])(np.zeros((1, 2))).shape == (1, 1)
+
+
+def test_loading_in_the_scope_of_a_strategy():
+    tf = pytest.importorskip("tensorflow")
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = zoo.load(GOLDEN / "vit_token.npz", num_classes=3)
+    assert all(strategy.extended.variable_created_in_scope(weight.value) for weight in model.weights)
+    whole = zoo.load(GOLDEN / "vit_token.npz")
+    kernels = [m.get_layer("encoderblock_1").mlp.out.kernel.numpy() for m in (model, whole)]
+    np.testing.assert_array_equal(*kernels)
+
+
+def test_loading_draws_no_random_values(monkeypatch):
+    drawn = []
+    call = keras.initializers.GlorotUniform.__call__
+    monkeypatch.setattr(
+        keras.initializers.GlorotUniform, "__call__", lambda *args, **kw: drawn.append(1) or call(*args, **kw)
+    )
+    zoo.load("ViT-Test/4", weights=None)
+    assert drawn
+    drawn.clear()
+    zoo.load(GOLDEN / "vit_token.npz")
+    assert not drawn
+
+
 def test_sizes_that_do_not_fit():
     with pytest.raises(ConfigError, match="whole number of patches"):
         zoo.load(GOLDEN / "vit_token.npz", image_size=50)

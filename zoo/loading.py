@@ -12,7 +12,7 @@ from keras_vit.zoo.download import fetch
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 from keras_vit.zoo.sources import open_source
-from keras_vit.zoo.variables import assign
+from keras_vit.zoo.variables import filling
 
 
 def load(
@@ -66,9 +66,10 @@ def load(
         return fitted(row.config, changes, labels=labels, dtype=dtype, name=slug(row.name))
     source, title = locate(name, weights, num_heads)
     kept = source.labels if num_classes in (None, source.config.num_classes) else None
-    model = fitted(source.config, changes, source.preprocessing, labels or kept, dtype, slug(title))
-    tensors, fresh = adapt(source.tensors, source.config, model.config, position_interpolation)
-    assign(model, tensors, source.path, fresh)
+    with filling(source.path) as assign:
+        model = fitted(source.config, changes, source.preprocessing, labels or kept, dtype, slug(title))
+        tensors, fresh = adapt(source.tensors, source.config, model.config, position_interpolation)
+        assign(model, tensors, fresh)
     return model
 
 

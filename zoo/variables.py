@@ -1,5 +1,8 @@
 """Which variable of a model each official tensor is: the rows of both layouts, and strict assignment."""
 
+import contextlib
+import functools
+
 import numpy as np
 
 from keras_vit.errors import CheckpointError
@@ -83,11 +86,39 @@ def resnet_rows(model):
         yield "resnet/head/conv2d", head, DENSE, {"kernel": (1, 1, *head.kernel.shape), "bias": tuple(head.bias.shape)}
 
 
-def assign(model, tensors, path, fresh=()):
+@contextlib.contextmanager
+def filling(path):
+    """A scope to build a model in, with values from the file at `path`: yields assign(model, tensors, fresh=()).
+
+    The variables take those values when the scope ends, so no random ones are drawn and no memory is taken twice. A
+    tensor that cannot be read is told of then, as a CheckpointError.
+    """
+    import keras
+
+    # Keras creates deferred variables outside the scope of a tf.distribute.Strategy.
+    deferred = not under_strategy()
+    failures = []
+    with keras.StatelessScope() if deferred else contextlib.nullcontext():
+        yield functools.partial(assign, path, failures, deferred)
+    if failures:
+        raise failures[0]
+
+
+def under_strategy():
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy()
+
+
+def assign(path, failures, deferred, model, tensors, fresh=()):
     """Gives every variable of the model its tensor; names that start as one of `fresh` keep their initial values.
 
     Raises:
-        CheckpointError: when a tensor is missing, left over or of another shape; nothing is assigned then.
+        CheckpointError: when a tensor is missing, left over or of another shape.
     """
     table = variables(model)
     wanted = [name for name in table if not name.startswith(tuple(fresh))]
@@ -105,7 +136,21 @@ def assign(model, tensors, path, fresh=()):
         )
     for name in wanted:
         variable, _ = table[name]
-        variable.assign(finite(path, name, tensors[name].read()).reshape(variable.shape))
+        value = functools.partial(first_value, path, failures, name, tensors[name])
+        if deferred:
+            variable._initializer = value  # a deferred variable's, which Keras has no public way to change
+        else:
+            variable.assign(value(variable.shape, variable.dtype))
+
+
+def first_value(path, failures, name, tensor, shape, dtype):
+    """An initializer's value for a variable: the tensor's, or zeros after a failure, so that Keras ends its scope."""
+    if not failures:
+        try:
+            return finite(path, name, tensor.read()).reshape(shape).astype(dtype, copy=False)
+        except Exception as error:  # raised by `filling`: in here it would leave Keras with half of its variables
+            failures.append(error)
+    return np.zeros(shape, dtype)
 
 
 def finite(path, name, values):
