@@ -2,6 +2,9 @@
 
 import functools
 import http.server
+import json
+import pathlib
+import shutil
 import threading
 import urllib.parse
 
@@ -11,9 +14,10 @@ import pytest
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
-from keras_vit.zoo import registry
+from keras_vit.zoo import registry, settings
 from keras_vit.zoo.labels import labels
 
+GOLDEN = pathlib.Path(__file__).parent / "golden"
 AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
 
 
@@ -90,6 +94,84 @@ def test_a_zero_head_is_no_classifier(mirror):
     """The original ImageNet-21k files: features through the tanh layer, or a new head in place of both."""
     row = registry.resolve("R26+ViT-B/32:i21k")
     assert not row.valid_head and row.config.num_classes == 0 and row.config.representation_size == 768
+
+
+@pytest.fixture
+def hub(mirror, monkeypatch):
+    """A folder shown as a repository of the Hugging Face Hub, hf://owner/repo."""
+    monkeypatch.setenv("HF_ENDPOINT", settings.mirror())
+    folder = mirror / "owner/repo/resolve/main"
+    folder.mkdir(parents=True)
+    return folder
+
+
+TRANSFORMERS = {
+    "config.json": {
+        "num_attention_heads": 4,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "id2label": {str(i): f"kind {i}" for i in range(6)},
+    },
+    "preprocessor_config.json": {
+        "image_mean": [0.1, 0.2, 0.3],
+        "image_std": [0.4, 0.5, 0.6],
+        "size": {"height": 32, "width": 32},
+        "resample": 3,
+    },
+}
+TIMM = {
+    "config.json": {
+        "num_classes": 7,
+        "label_names": [f"kind {i}" for i in range(7)],
+        "pretrained_cfg": {
+            "mean": [0.1, 0.2, 0.3],
+            "std": [0.4, 0.5, 0.6],
+            "input_size": [3, 32, 32],
+            "crop_pct": 0.875,
+            "interpolation": "bicubic",
+        },
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "companions", "num_heads", "crop"), [("hf_vit", TRANSFORMERS, None, None), ("timm_vit", TIMM, 4, 0.875)]
+)
+def test_a_repository_of_the_hub(hub, file, companions, num_heads, crop, monkeypatch):
+    shutil.copy(GOLDEN / f"{file}.safetensors", hub / "model.safetensors")
+    with np.load(GOLDEN / f"{file}.io.npz") as io:
+        images, expected = io["images"], io["logits"]
+    for name, said in companions.items():
+        (hub / name).write_text(json.dumps(said))
+    model = zoo.load("hf://owner/repo", num_heads=num_heads)
+    np.testing.assert_allclose(model(images), expected, atol=1e-4)
+    assert model.labels == tuple(f"kind {i}" for i in range(expected.shape[1]))
+    assert model.preprocessing == models.Preprocessing((32, 32), crop, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    assert zoo.load("hf://owner/repo", num_heads=num_heads).preprocessing == model.preprocessing
+
+
+def test_a_repository_of_weights_alone(hub):
+    shutil.copy(GOLDEN / "timm_vit.safetensors", hub / "model.safetensors")
+    model = zoo.load("hf://owner/repo", num_heads=4)
+    assert (model.labels, model.preprocessing.mean) == (None, (0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[1, 2]", "not JSON", '{"id2label": 3, "num_attention_heads": "4", "image_mean": [1], "pretrained_cfg": 7}'],
+)
+def test_a_repository_that_says_nonsense(hub, said):
+    shutil.copy(GOLDEN / "timm_vit.safetensors", hub / "model.safetensors")
+    (hub / "config.json").write_text(said)
+    assert zoo.load("hf://owner/repo", num_heads=4).labels is None
+
+
+def test_an_activation_that_is_not_ours(hub):
+    shutil.copy(GOLDEN / "hf_vit.safetensors", hub / "model.safetensors")
+    (hub / "config.json").write_text(json.dumps({"num_attention_heads": 4, "hidden_act": "quick_gelu"}))
+    with pytest.raises(CheckpointError, match="activation 'quick_gelu'"):
+        zoo.load("hf://owner/repo")
 
 
 def test_variants_without_public_weights():

@@ -8,7 +8,7 @@ from keras_vit.models import build, variant
 from keras_vit.models.config import ViTConfig, unknown
 from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
-from keras_vit.zoo.download import fetch
+from keras_vit.zoo.companions import fetch_with_companions
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 from keras_vit.zoo.sources import open_source
@@ -82,7 +82,7 @@ def locate(name, weights, num_heads):
     found = registry.resolve(name)
     if isinstance(found, Path):
         return open_source(found, num_heads), found.name.split(".")[0]
-    source = open_source(fetch(found), num_heads)
+    source = open_source(fetch_with_companions(found), num_heads)
     if found.variant is None:
         return source, source.path.name.split(".")[0]
     source = of_variant(sized(source, found.config), variant(found.variant))

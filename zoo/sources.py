@@ -16,6 +16,13 @@ from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo import cost, dialects, torch_layouts
 from keras_vit.zoo.architecture import read_config
+from keras_vit.zoo.companions import (
+    companions,
+    stated_heads,
+    stated_labels,
+    stated_numerics,
+    stated_preprocessing,
+)
 from keras_vit.zoo.tensors import Tensor, open_npz, open_safetensors, shapes
 from keras_vit.zoo.variables import variables
 
@@ -81,14 +88,15 @@ def read_official(path, num_heads):
 
 def read_torch(path, num_heads):
     """A .safetensors state dict of timm or transformers; heads from the call, a config.json beside it, or Table 1."""
-    stated, tensors = beside(path), open_safetensors(path)
-    heads = num_heads or stated.get("num_attention_heads") or heads_by_size(tensors)
+    stated, tensors = companions(path), open_safetensors(path)
+    heads = num_heads or stated_heads(stated) or heads_by_size(tensors)
     tensors, numerics = torch_layouts.canonical(path, tensors, heads)
-    if "layer_norm_epsilon" in numerics and "layer_norm_eps" in stated:
-        numerics = {**numerics, "layer_norm_epsilon": float(stated["layer_norm_eps"])}
+    numerics = numerics and {**numerics, **stated_numerics(path, stated)}
     config = torch_layouts.with_numerics(read_config(path, tensors), numerics)
     require_plausible(path, config, count(tensors))
-    return Source(path, config, tensors)
+    return Source(
+        path, config, tensors, stated_preprocessing(stated, config), stated_labels(stated, config.num_classes)
+    )
 
 
 def heads_by_size(tensors):
@@ -102,15 +110,6 @@ def heads_by_size(tensors):
         if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in hidden:
             return num_heads
     return None
-
-
-def beside(path):
-    """What transformers' config.json in the same folder says, or nothing."""
-    try:
-        stated = json.loads(path.with_name("config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return stated if isinstance(stated, dict) else {}
 
 
 def read_keras(path, num_heads):

@@ -28,6 +28,10 @@ BACKOFF = 0.5  # seconds, doubled at each failure
 RETRIED = (408, 429, 500, 502, 503, 504)
 
 
+class Absent(DownloadError):
+    """The server has no such file (404)."""
+
+
 class Interrupted(Exception):
     """A try that ended early, and may be followed by another."""
 
@@ -175,7 +179,7 @@ def attempt(session, url, partial, headers, limits, progress):
             partial.discard()
             raise Interrupted(f"the server has no byte {offset:,} of {announced} bytes")
         else:
-            raise DownloadError(refusal(response))
+            raise (Absent if response.status_code == 404 else DownloadError)(refusal(response))
         require_space(remote, offset, partial.path)
         append(response.raw, partial.path, offset, remote, limits, progress)
     return remote
