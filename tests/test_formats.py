@@ -1,11 +1,13 @@
 """Checkpoints of other libraries in, every format out and in again, and models adapted to other inputs."""
 
 import json
+import math
 import pathlib
 import re
 import shutil
 import zipfile
 
+import h5py
 import keras
 import layouts
 import numpy as np
@@ -284,3 +286,76 @@ def test_names_like_paths(name, tmp_path):
         np.lib.format.write_array(stream, np.zeros(3, "float32"))
     with pytest.raises(CheckpointError, match="named like a path"):
         zoo.load(tmp_path / "x.npz")
+
+
+def tiny():
+    return models.VisionTransformer(8, 4, 8, 1, 2, 8, num_classes=2)
+
+
+def external_link(file, name, _, folder):
+    file[name] = h5py.ExternalLink(str(folder / "other.h5"), "/x")
+
+
+def soft_link(file, name, shape, _):
+    file[name] = h5py.SoftLink("/same")
+    file["same"] = np.ones(shape, "float32")
+
+
+def external_storage(file, name, shape, folder):
+    file.create_dataset(name, shape, "float32", external=[(str(folder / "private"), 0, 4 * math.prod(shape))])
+
+
+def virtual_dataset(file, name, shape, folder):
+    layout = h5py.VirtualLayout(shape, "float32")
+    layout[...] = h5py.VirtualSource(str(folder / "other.h5"), "x", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+def compressed_bomb(file, name, *_):
+    file.create_dataset(name, (200_000, 200_000), "float32", chunks=(1000, 1000), compression="gzip")
+
+
+@pytest.mark.parametrize("trap", [external_link, soft_link, external_storage, virtual_dataset, compressed_bomb])
+@pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
+def test_hdf5_files_that_reach_elsewhere(trap, ending, tmp_path):
+    """No link is followed, and nothing is read from another file."""
+    zoo.save(tiny(), tmp_path / "good.weights.h5")
+    with h5py.File(tmp_path / "good.weights.h5", "a") as file:
+        name, shape = first_array(file)
+        with h5py.File(tmp_path / "other.h5", "w") as other:
+            other["x"] = np.ones(shape, "float32")
+        (tmp_path / "private").write_bytes(bytes(4 * math.prod(shape)))
+        del file[name]
+        trap(file, name, shape, tmp_path)
+    path = tmp_path / f"bad{ending}"
+    if ending == ".keras":
+        zoo.save(tiny(), tmp_path / "good.keras")
+        with zipfile.ZipFile(tmp_path / "good.keras") as good, zipfile.ZipFile(path, "w") as bad:
+            bad.writestr("metadata.json", good.read("metadata.json"))
+            bad.writestr("config.json", good.read("config.json"))
+            bad.write(tmp_path / "good.weights.h5", "model.weights.h5")
+    else:
+        shutil.copy(tmp_path / "good.weights.h5", path)
+    with pytest.raises(CheckpointError, match="does not hold the weights"):
+        zoo.load(path)
+
+
+def first_array(file):
+    """(name, shape) of a dataset in an HDF5 file."""
+    names = []
+    file.visititems(lambda name, item: names.append((name, item.shape)) if isinstance(item, h5py.Dataset) else None)
+    return names[0]
+
+
+@pytest.mark.parametrize("value", [None, -1, 0, 10**9, 2**63, float("nan"), "8", [1], {}, 1e300, [10**9, 10**9]])
+@pytest.mark.parametrize("field", ["image_size", "patch_size", "hidden_size", "num_layers", "num_heads", "num_classes"])
+def test_descriptions_of_no_model(field, value, tmp_path):
+    """The description in an archive's comment is believed only where its numbers are in the file."""
+    path = tmp_path / "model.npz"
+    zoo.save(tiny(), path)
+    with zipfile.ZipFile(path, "a") as archive:
+        described = json.loads(archive.comment)
+        described["config"][field] = value
+        archive.comment = json.dumps(described).encode()
+    with pytest.raises((CheckpointError, ConfigError)):
+        zoo.load(path)

@@ -1,17 +1,10 @@
 """What a model is made of, as data: the configurations and the table of variants. Imports no Keras."""
 
 import difflib
+import numbers
 from dataclasses import dataclass
 
 from keras_vit.errors import ConfigError, UnknownNameError
-
-
-def pair(size):
-    """An int or a pair as a pair of ints (height, width); None stays None."""
-    if size is None:
-        return None
-    height, width = (size, size) if isinstance(size, int) else size
-    return int(height), int(width)
 
 
 def require(condition, message):
@@ -19,16 +12,35 @@ def require(condition, message):
         raise ConfigError(message)
 
 
-def require_positive(config, *names):
-    for name in names:
-        value = getattr(config, name)
-        require(value > 0, f"{name} must be positive. Received: {name}={value}.")
+def is_whole(value, least=0):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
 
 
-def require_rates(config, *names):
+def pair(name, size):
+    """A whole number, or a pair of them, as a pair of ints (height, width)."""
+    sides = (size, size) if is_whole(size) else size
+    fits = isinstance(sides, (tuple, list)) and len(sides) == 2 and all(is_whole(side, 1) for side in sides)
+    require(fits, f"{name} must be a positive whole number, or two of them (height, width). Received: {name}={size!r}.")
+    return int(sides[0]), int(sides[1])
+
+
+def set_counts(config, *names, least=1):
+    """Makes the fields of those names ints, of at least `least`."""
     for name in names:
         value = getattr(config, name)
-        require(0 <= value < 1, f"{name} must be in [0, 1). Received: {name}={value}.")
+        rule = "positive, a whole number" if least else "0 (features) or more, a whole number"
+        require(is_whole(value, least), f"{name} must be {rule}. Received: {name}={value!r}.")
+        object.__setattr__(config, name, int(value))
+
+
+def require_fractions(config, *names):
+    for name in names:
+        value = getattr(config, name)
+        require(is_number(value) and 0 <= value < 1, f"{name} must be in [0, 1). Received: {name}={value!r}.")
+
+
+def is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -47,8 +59,8 @@ class BackboneConfig:
     kernel_std_epsilon: float = 1e-5
 
     def __post_init__(self):
-        object.__setattr__(self, "depths", tuple(self.depths))
-        require_depths(self)
+        set_depths(self)
+        require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon", "kernel_std_epsilon")
 
     @property
     def stride(self):
@@ -56,15 +68,16 @@ class BackboneConfig:
         return 4 * 2 ** max(len(self.depths) - 1, 0)
 
 
-def require_depths(config):
+def set_depths(config):
+    """Makes depths a tuple of ints, for a width that the norms' groups divide."""
+    depths = config.depths
+    fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
+    require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
+    object.__setattr__(config, "depths", tuple(map(int, depths)))
+    factor = config.width_factor
     require(
-        all(isinstance(depth, int) and depth > 0 for depth in config.depths),
-        f"depths must hold positive ints, one per stage. Received: depths={config.depths}.",
-    )
-    channels = 64 * config.width_factor
-    require(
-        channels > 0 and channels % 32 == 0,
-        f"width_factor must make 64 * width_factor a multiple of the 32 groups. Received: {config.width_factor}.",
+        is_number(factor) and 0 < factor < 1024 and 64 * factor % 32 == 0,
+        f"width_factor must make 64 * width_factor a multiple of the 32 groups. Received: {factor!r}.",
     )
 
 
@@ -89,12 +102,19 @@ class ViTConfig:
     backbone: BackboneConfig | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "image_size", pair(self.image_size))
-        object.__setattr__(self, "patch_size", pair(self.patch_size))
+        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        object.__setattr__(self, "patch_size", pair("patch_size", self.patch_size))
         if isinstance(self.backbone, dict):
             object.__setattr__(self, "backbone", BackboneConfig(**self.backbone))
-        require_positive(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
-        require_rates(self, "dropout_rate", "attention_dropout_rate")
+        require(
+            self.backbone is None or isinstance(self.backbone, BackboneConfig),
+            f"backbone must be a BackboneConfig, or None for plain ViT. Received: backbone={self.backbone!r}.",
+        )
+        set_counts(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
+        set_counts(self, "num_classes", least=0)
+        if self.representation_size is not None:
+            set_counts(self, "representation_size")
+        require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")
         require(
             self.classifier in ("token", "gap"), f"classifier must be 'token' or 'gap'. Received: {self.classifier!r}."
         )
@@ -102,7 +122,6 @@ class ViTConfig:
             self.hidden_size % self.num_heads == 0,
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
         )
-        require(self.num_classes >= 0, f"num_classes must be 0 (features) or more. Received: {self.num_classes}.")
         require_whole_patches(self.image_size, self.pixels_per_token)
 
     @property
@@ -142,16 +161,13 @@ class ResNetConfig:
     kernel_variance_epsilon: float = 1e-10
 
     def __post_init__(self):
-        object.__setattr__(self, "image_size", pair(self.image_size))
-        object.__setattr__(self, "depths", tuple(self.depths))
-        require_positive(self, "num_channels")
-        require(len(self.depths) > 0, "depths must name at least one stage. Received: depths=().")
-        require_depths(self)
-        require(self.num_classes >= 0, f"num_classes must be 0 (features) or more. Received: {self.num_classes}.")
-        require(
-            self.image_size is None or min(self.image_size) > 0,
-            f"image_size must be positive, or None for any size. Received: {self.image_size}.",
-        )
+        if self.image_size is not None:
+            object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        set_counts(self, "num_channels")
+        set_counts(self, "num_classes", least=0)
+        require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
+        set_depths(self)
+        require(self.depths, "depths must name at least one stage. Received: depths=().")
 
 
 @dataclass(frozen=True)

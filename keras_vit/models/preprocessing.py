@@ -31,7 +31,7 @@ class Preprocessing:
 
     def __post_init__(self):
         for name, value in (
-            ("image_size", pair(self.image_size)),
+            ("image_size", pair("image_size", self.image_size)),
             ("mean", tuple(self.mean)),
             ("std", tuple(self.std)),
         ):
