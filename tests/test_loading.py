@@ -58,6 +58,16 @@ def test_bfloat16(tmp_path):
     np.testing.assert_allclose(logits(zoo.load(path), images), expected, atol=0.1)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("name", ["vit_token", "hybrid_1_1_2", "bit_1_2_1_1"])
+def test_precisions(name, dtype):
+    """Half precision keeps three digits (bfloat16 two); kernels and norms reckon in float32, as their epsilons need."""
+    images, expected = reference(name)
+    model = zoo.load(GOLDEN / f"{name}.npz", dtype=dtype)
+    tolerance = {"bfloat16": 2**-8, "float16": 2**-11}[dtype.removeprefix("mixed_")]
+    np.testing.assert_allclose(logits(model, images), expected, atol=10 * tolerance * np.abs(expected).max())
+
+
 def test_architecture_is_read_off_the_file():
     config = zoo.load(GOLDEN / "vit_prelogits.npz").config
     assert (config.image_size, config.patch_size, config.hidden_size, config.num_layers) == ((64, 64), (16, 16), 64, 2)

@@ -128,3 +128,5 @@ def test_impossible_resnet(fields, sentence):
 def test_labels_name_each_class_once():
     with pytest.raises(ConfigError, match="3 labels, 2 classes"):
         models.ResNet(image_size=32, depths=(1,), num_classes=2, labels=("a", "b", "c"))
+    with pytest.raises(ConfigError, match="a list of names. Received: the string 'ab'"):
+        models.ResNet(image_size=32, depths=(1,), num_classes=2, labels="ab")

@@ -41,7 +41,8 @@ class StandardizedConv2D(keras.layers.Layer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal", autocast=False)
 
     def standardized_kernel(self):
-        w = self.kernel - ops.mean(self.kernel, axis=(0, 1, 2), keepdims=True)
+        w = ops.cast(self.kernel, "float32")
+        w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
         return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
 
@@ -121,8 +122,9 @@ class GroupNormalization(keras.layers.Layer):
         group_mean = ops.mean(mean, axis=2, keepdims=True)  # (n, groups, 1)
         # Law of total variance: mean of the channels' variances plus variance of their means.
         group_variance = ops.mean(variance + ops.square(mean - group_mean), axis=2, keepdims=True)
-        scale = ops.rsqrt(group_variance + self.epsilon) * ops.reshape(self.gamma, grouped)
-        shift = ops.reshape(self.beta, grouped) - group_mean * scale
+        gamma, beta = (ops.reshape(ops.cast(w, "float32"), grouped) for w in (self.gamma, self.beta))
+        scale = ops.rsqrt(group_variance + self.epsilon) * gamma
+        shift = beta - group_mean * scale
         scale, shift = (ops.reshape(z, (-1, 1, 1, c)) for z in (scale, shift))
         return ops.cast(y * scale + shift, x.dtype)
 

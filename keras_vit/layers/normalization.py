@@ -32,7 +32,7 @@ class LayerNormalization(keras.layers.Layer):
         y = ops.cast(x, "float32")
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
-        return ops.cast(y * self.gamma + self.beta, x.dtype)
+        return ops.cast(y * ops.cast(self.gamma, "float32") + ops.cast(self.beta, "float32"), x.dtype)
 
     def export_call(self, x):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)

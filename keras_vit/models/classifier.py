@@ -62,6 +62,8 @@ def as_preprocessing(preprocessing, config):
 def as_labels(labels, config):
     if labels is None:
         return None
+    if isinstance(labels, str):
+        raise ConfigError(f"labels must be a list of names. Received: the string {labels!r}.")
     if len(labels) != config.num_classes:
         raise ConfigError(
             f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
