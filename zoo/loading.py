@@ -31,9 +31,10 @@ def load(
 
     Args:
         name: a variant such as "ViT-B/16", a variant and tag such as "ViT-L/16:augreg-i21k" (`zoo.list()` shows
-            them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo", an address
-            (https://...), or the path of a checkpoint, whose architecture is read off the file: .npz in an official
-            layout, .safetensors of timm or transformers, .keras or .weights.h5 of this package.
+            them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
+            files tell heads, input and classes), an address (https://...), or the path of a checkpoint, whose
+            architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
+            .keras or .weights.h5 of this package.
         weights: "default" for those the name stands for, fetched once and kept; None for random ones; or the path
             of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head (section 3.2);
