@@ -9,6 +9,7 @@ import tensorflow as tf
 from training_worker import data, small, sparse
 
 from keras_vit import training
+from keras_vit.errors import ConfigError
 from keras_vit.models.distribution import DistributedModel, GlobalUpdate
 
 MODEL_HOOKS = {
@@ -76,3 +77,15 @@ def test_train_step_compiles_with_xla(family):
     logs = step((tf.constant(x, tf.float32), tf.constant(y)))
     assert np.isfinite(logs["loss"])
     assert np.isfinite(np.asarray(model.trainable_variables[0])).all()
+
+
+def test_compile_knows_the_models_strategy():
+    """A model made in a strategy's scope is compiled anywhere; its optimizer's variables must be of that scope."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = small("vit")
+    model.compile("adam", sparse(), metrics=["accuracy"])
+    assert strategy.extended.variable_created_in_scope(model.optimizer.iterations.value)
+    assert np.isfinite(model.fit(data().take(1), verbose=0).history["loss"][0])
+    with pytest.raises(ConfigError, match=r"outside the scope of the model's MirroredStrategy"):
+        model.compile(training.SGD(0.1), sparse())

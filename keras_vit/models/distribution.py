@@ -102,6 +102,14 @@ def first(outputs, data):
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 
 
+def require_in_scope(optimizer, strategy):
+    if optimizer is not None and not strategy.extended.variable_created_in_scope(optimizer.iterations.value):
+        raise ConfigError(
+            f"The optimizer was made outside the scope of the model's {type(strategy).__name__}. Make it inside: "
+            "with strategy.scope(): model.compile(optimizer=...)."
+        )
+
+
 class TensorFlowModel(keras.Model):
     """A `keras.Model` that trains alike on one replica and on many: construct it in the strategy's scope.
 
@@ -117,6 +125,17 @@ class TensorFlowModel(keras.Model):
     """
 
     microbatches = 1
+
+    def compile(self, *args, **kwargs):
+        """`keras.Model.compile`, in the scope of the strategy that the model was made in, wherever it is called.
+
+        Raises:
+            ConfigError: for an optimizer that was made outside that scope.
+        """
+        with self.distribute_strategy.scope():
+            super().compile(*args, **kwargs)
+        if self._distribute_strategy is not None:
+            require_in_scope(self.optimizer, self._distribute_strategy)
 
     def train_step(self, data):
         data = self.normalized(data)
