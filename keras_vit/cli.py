@@ -82,10 +82,20 @@ def list_command(
 def card(row):
     """What is known of one model, a line a fact."""
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
     for field, value in dataclasses.asdict(row).items():
         if value not in (None, (), ""):
-            grid.add_row(f"[bold]{field}[/]", f"{value:,}" if isinstance(value, int | float) else str(value))
+            grid.add_row(field, said(value))
     return grid
+
+
+def said(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 @app.command()

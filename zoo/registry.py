@@ -219,11 +219,15 @@ def as_json(rows):
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
 
 
+LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
+
+
 def table(rows):
     """The rows as a `rich.table.Table`; a star marks a variant's default weights."""
     from rich.table import Table
 
-    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
+    grid.caption_justify = "left"
     grid.add_column("name", overflow="fold")
     for heading in ("M params", "GFLOPs", "px", "classes", "top-1", "MiB"):
         grid.add_column(heading, justify="right", no_wrap=True)
