@@ -103,7 +103,8 @@ def first(outputs, data):
 
 
 def require_in_scope(optimizer, strategy):
-    if optimizer is not None and not strategy.extended.variable_created_in_scope(optimizer.iterations.value):
+    created_in_scope = strategy.extended.variable_created_in_scope
+    if not all(created_in_scope(variable.value) for variable in getattr(optimizer, "variables", ())):
         raise ConfigError(
             f"The optimizer was made outside the scope of the model's {type(strategy).__name__}. Make it inside: "
             "with strategy.scope(): model.compile(optimizer=...)."
