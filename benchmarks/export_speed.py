@@ -1,18 +1,23 @@
 """ViT-B/16 in onnxruntime and LiteRT: our exports beside timm's, in one interleaved run. Needs the extra `bench`.
 
     python benchmarks/export_speed.py --threads 2 --rounds 10
+    python benchmarks/export_speed.py --only tflite --folder files    # without timm; keeps the files
 
-Random weights; every row is measured in turn in every round, so that a busy machine slows all alike. Prints the median
-and the fastest milliseconds of a batch, and the speed beside timm's (beside float32 for LiteRT).
+Random weights; every file is run in turn in every round, so that a busy machine slows all alike, and its threads rest
+when it is not its turn. Prints the median and the fastest milliseconds of a batch, and how many times as fast as the
+first file of the table it is.
 """
 
 import argparse
+import contextlib
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+
+KINDS = ("float32", "float16", "dynamic", "int8")
 
 
 def random_vit():
@@ -27,7 +32,7 @@ def random_vit():
     return model
 
 
-def timm_vit(path):
+def write_timm(path):
     import timm
     import torch
 
@@ -37,27 +42,43 @@ def timm_vit(path):
     torch.onnx.export(model, pictures, path, opset_version=20, dynamo=True, dynamic_shapes=batch, external_data=False)
 
 
+def write_ours(folder, suffix):
+    """One file for each kind that is not in the folder yet."""
+    from keras_vit import export
+
+    missing = [kind for kind in KINDS if not (folder / f"{kind}.{suffix}").exists()]
+    model = random_vit() if missing else None
+    for kind in missing:
+        quantize = None if kind == "float32" else kind
+        print(export.convert(model, folder / f"{kind}.{suffix}", quantize=quantize), flush=True)
+
+
+def images(shape):
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+
+
 def onnx_runner(path, threads, batch):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    # Threads that wait for work after a run would take the cores from the session whose turn is next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    (images,) = session.get_inputs()
-    shape = [batch, *images.shape[1:]]
-    x = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
-    return lambda: session.run(None, {images.name: x})
+    (pictures,) = session.get_inputs()
+    x = images([batch, *pictures.shape[1:]])
+    return lambda: session.run(None, {pictures.name: x})
 
 
 def tflite_runner(path, threads, batch):
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(str(path), num_threads=threads)
-    (images,) = interpreter.get_input_details()
-    interpreter.resize_tensor_input(images["index"], [batch, *images["shape"][1:]])
+    (pictures,) = interpreter.get_input_details()
+    shape = [batch, *pictures["shape"][1:]]
+    interpreter.resize_tensor_input(pictures["index"], shape)
     interpreter.allocate_tensors()
-    shape = (batch, *images["shape"][1:])
-    interpreter.set_tensor(images["index"], np.random.default_rng(0).uniform(-1, 1, shape).astype("float32"))
+    interpreter.set_tensor(pictures["index"], images(shape))
     return interpreter.invoke
 
 
@@ -83,31 +104,37 @@ def report(times, batch):
         print(f"batch {batch}  {name:16} {milliseconds}  speed {ratios}", flush=True)
 
 
+def onnx_files(folder):
+    if not (folder / "timm.onnx").exists():
+        write_timm(folder / "timm.onnx")
+    write_ours(folder, "onnx")
+    return [folder / f"{name}.onnx" for name in ("timm", *KINDS)]
+
+
+def tflite_files(folder):
+    write_ours(folder, "tflite")
+    return [folder / f"{kind}.tflite" for kind in KINDS]
+
+
+RUNTIMES = {"onnx": (onnx_files, onnx_runner), "tflite": (tflite_files, tflite_runner)}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--skip-tflite", action="store_true")
+    parser.add_argument("--only", choices=RUNTIMES, help="one format instead of both")
+    parser.add_argument("--folder", type=Path, help="where the files stay; one that is there is not written again")
     arguments = parser.parse_args()
-    from keras_vit import export
-
-    model = random_vit()
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        timm_vit(folder / "timm.onnx")
-        for quantize in (None, "float16", "dynamic", "int8"):
-            print(export.convert(model, folder / f"{quantize}.onnx", quantize=quantize), flush=True)
-        for batch in (1, 8):
-            names = ("timm", "None", "float16", "dynamic", "int8")
-            runs = {f"onnx {name}": onnx_runner(folder / f"{name}.onnx", arguments.threads, batch) for name in names}
-            report(measured(runs, arguments.rounds), batch)
-        if arguments.skip_tflite:
-            return
-        kinds = (None, "dynamic", "int8")
-        for quantize in kinds:
-            print(export.convert(model, folder / f"{quantize}.tflite", quantize=quantize, batch_size=1), flush=True)
-        runs = {f"tflite {name}": tflite_runner(folder / f"{name}.tflite", arguments.threads, 1) for name in kinds}
-        report(measured(runs, arguments.rounds), 1)
+    folder = contextlib.nullcontext(arguments.folder) if arguments.folder else tempfile.TemporaryDirectory()
+    with folder as name:
+        Path(name).mkdir(parents=True, exist_ok=True)
+        for form in [arguments.only] if arguments.only else RUNTIMES:
+            files, runner = RUNTIMES[form]
+            paths = files(Path(name))
+            for batch in (1, 8):
+                runs = {path.name: runner(path, arguments.threads, batch) for path in paths}
+                report(measured(runs, arguments.rounds), batch)
 
 
 if __name__ == "__main__":

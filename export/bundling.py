@@ -24,7 +24,9 @@ NAMES = {"onnx": "model.onnx", "tflite": "model.tflite", "saved_model": "saved_m
 EXAMPLES = 4
 
 
-def bundle(model, out, formats=("onnx", "tflite", "saved_model"), quantize=None, *, progress=None, **options):
+def bundle(
+    model, out, formats=("onnx", "tflite", "saved_model"), quantize=None, *, endpoints=(), progress=None, **options
+):
     """Writes the folder `out`: artefacts, model.json, README.md (a model card), predict.py, examples.npz.
 
     The folder appears whole, when every artefact has proved equal, in place of an earlier bundle.
@@ -33,6 +35,7 @@ def bundle(model, out, formats=("onnx", "tflite", "saved_model"), quantize=None,
         model: a built keras.Model.
         formats: any of "onnx", "tflite", "saved_model".
         quantize: see `convert`; a SavedModel stays in float32.
+        endpoints: further methods of the model for the SavedModel, such as ("features", "attention").
         progress: called with a line of text at every step, or None.
         options: images, image_size, batch_size, metadata, latency of `convert`.
 
@@ -49,6 +52,8 @@ def bundle(model, out, formats=("onnx", "tflite", "saved_model"), quantize=None,
     rows = [row_of(name) for name in formats]
     for row in rows:
         kind_of(supported(row, quantize), row.kinds, row.name)
+    if endpoints and "saved_model" not in formats:
+        raise ExportError("Only a SavedModel can have further endpoints. Add saved_model to the formats.")
     with staged(out) as staging:
         staging.mkdir()
         reports = []
@@ -56,7 +61,8 @@ def bundle(model, out, formats=("onnx", "tflite", "saved_model"), quantize=None,
             tell(f"{row.name}: converting and comparing")
             path = staging / NAMES[row.name]
             path.parent.mkdir(exist_ok=True)
-            report = convert(model, path, quantize=supported(row, quantize), **options)
+            served = endpoints if row.name == "saved_model" else ()
+            report = convert(model, path, quantize=supported(row, quantize), endpoints=served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / NAMES[row.name])))
             tell(str(reports[-1]))
         write_companions(model, staging, reports, options)
@@ -169,6 +175,8 @@ def verified(folder, entry, names, inputs, expected):
         path=str(path),
         quantize=kind.name,
         bytes=size_of(path),
+        weight_bytes=row.module.weight_bytes(path),
+        model_weight_bytes=entry["model_weight_bytes"],
         **found.numbers(),
         images=len(inputs[0]),
         batches=tuple(entry["batches"]) or BATCHES,

@@ -15,7 +15,7 @@ from keras_vit.export import onnx, saved_model, tflite
 from keras_vit.export.description import described
 from keras_vit.export.files import staged
 from keras_vit.export.parity import BATCHES, difference, in_batches
-from keras_vit.export.preparation import input_shapes, prepared, probe_shapes
+from keras_vit.export.preparation import arguments, input_shapes, prepared, probe_shapes
 from keras_vit.export.probes import inputs_for
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
@@ -101,12 +101,14 @@ def convert(
         found = compared(source, form, staging, inputs, sizes)
         require_parity(found, form, kind, source, shapes, inputs, sizes)
         times = latencies(source, form, staging, inputs, sizes) if latency else {}
-        size = size_of(staging.parent)
+        size, weights = size_of(staging.parent), form.module.weight_bytes(staging)
     return Report(
         format=form.name,
         path=str(path),
         quantize=quantize,
         bytes=size,
+        weight_bytes=weights,
+        model_weight_bytes=4 * source.count_params(),
         **found.numbers(),
         images=len(inputs[0]),
         batches=sizes,
@@ -158,8 +160,7 @@ def runner(model):
     """The model at inference as a function from a list of arrays to the list of outputs."""
 
     def run(inputs):
-        arguments = inputs[0] if len(inputs) == 1 else inputs
-        return [np.asarray(x) for x in keras.tree.flatten(model(arguments, training=False))]
+        return [np.asarray(x) for x in keras.tree.flatten(model(arguments(model, inputs), training=False))]
 
     return run
 
@@ -189,7 +190,8 @@ def require_parity(found, form, kind, source, shapes, inputs, sizes):
     where = "" if parting is None else f" The first layer that parts is {parting[0]!r}, by {parting[1]:.2e}."
     raise ParityError(
         f"The {form.name} artefact is not the model: outputs differ by up to {found.max_abs_diff:.2e} "
-        f"({found.max_rel_diff:.2e} of the largest, allowed {kind.max_rel_diff:.0e}).{where} Nothing was written."
+        f"({found.max_rel_diff:.2e} of the largest, allowed {kind.max_rel_diff:.0e}), their cosine is "
+        f"{found.cosine:.4f} (at least {kind.cosine}).{where} Nothing was written."
     )
 
 
@@ -221,7 +223,7 @@ def latencies(source, form, path, inputs, sizes):
     """Milliseconds a batch of 1 and of 8, median of five, of the artefact and of the model as a TensorFlow function."""
     import tensorflow as tf
 
-    original = tf.function(lambda *x: source(x[0] if len(x) == 1 else list(x), training=False), reduce_retracing=True)
+    original = tf.function(lambda *x: source(arguments(source, x), training=False), reduce_retracing=True)
     runs = {
         "latency_ms": form.module.load(path, names_of(source)),
         "model_latency_ms": lambda inputs: [np.asarray(y) for y in keras.tree.flatten(original(*inputs))],

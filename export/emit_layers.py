@@ -6,7 +6,7 @@ Emitters are called as `emit(graph, layer, out, x)`.
 import numpy as np
 
 from keras_vit.export.emit_linear import batch_norm_layer, convolved, group_norm_layer
-from keras_vit.export.emit_math import binary, hard_sigmoid, hard_silu, identity
+from keras_vit.export.emit_math import binary, cast, hard_sigmoid, hard_silu, identity
 
 
 def grouped_conv_layer(g, layer, out, x):
@@ -16,6 +16,7 @@ def grouped_conv_layer(g, layer, out, x):
 
 
 def rescaling(g, layer, out, x):
+    x = cast(g, layer, out, x)
     scale, offset = (np.asarray(value, out.dtype) for value in (layer.scale, layer.offset))
     if scale.ndim or (scale != 1).any():
         x = binary("Mul")(g, layer, out, x, scale)
@@ -29,6 +30,19 @@ def normalization(g, layer, out, x):
     deviation = np.maximum(np.sqrt(np.asarray(layer.variance)), 1e-7)
     x = binary("Sub")(g, layer, out, x, np.asarray(layer.mean))
     return binary("Div")(g, layer, out, x, deviation)
+
+
+def resizing(g, layer, out, x):
+    """Bilinear, pixels being squares with their values in the middle."""
+    x = g.channels_first(cast(g, layer, out, x))
+    size = np.array([layer.height, layer.width])
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "half_pixel", "axes": (2, 3)}
+    return g.add("Resize", [x, None, None, size], out.shape, out.dtype, True, **attributes)
+
+
+def is_plain_resizing(layer):
+    whole = not (layer.crop_to_aspect_ratio or layer.pad_to_aspect_ratio or layer.antialias)
+    return whole and layer.interpolation == "bilinear" and layer.data_format == "channels_last"
 
 
 def is_grouped_conv(layer):
@@ -50,6 +64,9 @@ def always(layer):
     return True
 
 
+# Layers of these names, after "Random", change pictures in training alone.
+AUGMENTATIONS = "Brightness Contrast Erasing Flip Hue Rotation Saturation Shear Translation Zoom".split()
+
 # Class of layer: (whether this layer stays whole, emitter).
 LAYERS = {
     "Activation": (is_hard, hard_activation),
@@ -63,8 +80,10 @@ LAYERS = {
     "GroupNormalization": (always, group_norm_layer),
     "Normalization": (always, normalization),
     "Rescaling": (always, rescaling),
+    "Resizing": (is_plain_resizing, resizing),
     "SpatialDropout1D": (always, identity),
     "SpatialDropout2D": (always, identity),
+    **{f"Random{name}": (always, identity) for name in AUGMENTATIONS},
 }
 
 

@@ -198,17 +198,16 @@ def batch_norm_layer(g, layer, out, x):
 
 
 def group_norm_layer(g, layer, out, x):
-    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h * w) and back."""
+    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
     if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
         raise ValueError("group normalization of anything but channels-last pictures")
     n, h, w, c = x.shape
     x = g.channels_first(x)
     groups = layer.groups if layer.groups > 0 else c
     ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
-    merged = g.add("Reshape", [x, np.array([0, groups, -1])], (n, groups, None), x.dtype)
+    merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
     merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
-    back = np.array([-1, c, h, w]) if h and w else g.add("Shape", [x], (4,), "int64")
-    x = g.add("Reshape", [merged, back], x.shape, x.dtype, True)
+    x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
     for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
         if weight is not None:
             x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)

@@ -4,6 +4,7 @@ Every emitter is called as `emit(graph, operation, out, *args, **kwargs)`: `out`
 the arguments are those of the Keras operation with tensors as Values or arrays. It gives the Value of the output.
 """
 
+import keras
 import numpy as np
 
 from keras_vit.export.graph import TO_FIRST, Spec, Value
@@ -72,10 +73,12 @@ def constant_first(array):
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_FIRST)
 
 
-def operands(out, *values):
-    """Operands with constants in the type of the tensors beside them."""
-    dtype = next((x.dtype for x in values if isinstance(x, Value)), out.dtype)
-    return [x if isinstance(x, Value) else np.asarray(x, dtype) for x in values]
+def promoted(g, out, *values):
+    """Operands in the type in which Keras computes: the result's, or of a comparison the one that holds both."""
+    dtype = out.dtype
+    if dtype == "bool":
+        dtype = keras.backend.result_type(*(str(x.dtype) if hasattr(x, "dtype") else type(x) for x in values))
+    return [convert_type(g, x, dtype) if isinstance(x, Value) else np.asarray(x, dtype) for x in values]
 
 
 def broadcast_shape(a, b):
@@ -87,7 +90,7 @@ def broadcast_shape(a, b):
 
 def binary(onnx_op):
     def emit(g, operation, out, x1, x2):
-        x1, x2 = operands(out, x1, x2)
+        x1, x2 = promoted(g, out, x1, x2)
         shape = broadcast_shape(x1.shape, x2.shape)
         (x1, x2), first = aligned(g, [x1, x2])
         return g.add(onnx_op, [x1, x2], shape, out.dtype, first)
@@ -197,7 +200,7 @@ def convert_type(g, x, dtype):
 
 
 def where(g, operation, out, condition, x1, x2):
-    x1, x2 = operands(out, x1, x2)
+    x1, x2 = promoted(g, out, x1, x2)
     (condition, x1, x2), first = aligned(g, [as_bool(g, condition), x1, x2])
     return g.add("Where", [condition, x1, x2], out.shape, out.dtype, first)
 

@@ -1,21 +1,16 @@
 """ONNX files: the graph as protocol buffers, weights beside it where they exceed 2 GB."""
 
 import hashlib
+import math
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.errors import ExportError
 from keras_vit.export.description import as_properties
 from keras_vit.export.lowering import Unsupported, lower
 from keras_vit.export.onnx_fallback import convert_with_tf2onnx
-from keras_vit.export.onnx_quantization import (
-    convolutions_in_int8,
-    in_float16,
-    products_with_weights,
-    quantize_products,
-)
+from keras_vit.export.onnx_quantization import narrowed, products_with_weights, quantize_products
 from keras_vit.export.simplify import simplify
 
 OPSET = 20
@@ -49,15 +44,24 @@ def whole_proto(model, shapes, path, quantize):
     try:
         graph, inputs, outputs = lower(model, shapes)
     except Unsupported as reason:
-        if quantize == "float16":
-            raise ExportError(f"The weights cannot be stored in float16: {reason}.") from reason
-        return convert_with_tf2onnx(model, shapes, path.parent, reason)
+        return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
     simplify(graph, outputs)
-    if quantize == "float16":
-        in_float16(graph)
-    elif quantize is not None:
-        convolutions_in_int8(graph)
+    kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
+    graph.nodes[:0] = narrowed(graph.constants, kernels, quantize)
     return model_proto(graph, inputs, outputs, path)
+
+
+def with_narrow_weights(proto, quantize):
+    """An onnx.ModelProto from elsewhere with the weights stored as `quantize` says."""
+    from onnx import numpy_helper
+
+    constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
+    kernels = {node.input[1] for node in proto.graph.node if node.op_type == "Conv"}
+    nodes = [*map(node_proto, narrowed(constants, kernels, quantize)), *proto.graph.node]
+    del proto.graph.initializer[:], proto.graph.node[:]
+    proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
+    proto.graph.node.extend(nodes)
+    return proto
 
 
 def saved(proto, path, description):
@@ -176,3 +180,17 @@ def load(path, names=None):
         return session.run(None, dict(zip(names, inputs, strict=True)))
 
     return run
+
+
+def weight_bytes(path):
+    """Bytes of the constants that the file holds or refers to."""
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    return sum(constant_bytes(tensor) for tensor in proto.graph.initializer)
+
+
+def constant_bytes(tensor):
+    from onnx import helper
+
+    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

@@ -13,34 +13,42 @@ SMALL = 2048  # elements; smaller tensors gain nothing
 PRODUCTS = ("MatMul", "Gemm")
 
 
-def in_float16(graph):
-    """Stores every large float32 constant as float16 with a Cast before its use."""
-    for name in large(graph):
-        limit = np.finfo("float16").max
-        half = np.clip(graph.constants.pop(name), -limit, limit).astype("float16")
-        graph.constants[f"{name}_float16"] = half
-        graph.nodes.insert(0, Node("Cast", [f"{name}_float16"], [name], {"to": "float32"}))
+def narrowed(constants, kernels, quantize):
+    """Stores float32 constants in fewer bits where that needs no quantizer; `constants` changes in place.
+
+    Args:
+        constants: arrays by name.
+        kernels: the names among them of kernels of convolutions, (out, in, h, w).
+        quantize: see `quantization`; "dynamic" and "int8" narrow the kernels alone.
+
+    Returns:
+        The nodes that widen them again, under the names they had.
+    """
+    large = [name for name, x in constants.items() if x.dtype == "float32" and x.size >= SMALL]
+    if quantize == "float16":
+        return [in_float16(constants, name) for name in large]
+    if quantize is None:
+        return []
+    return [node for name in large if name in kernels for node in in_int8(constants, name)]
 
 
-def convolutions_in_int8(graph):
-    """Stores kernels (out, in, h, w) as int8, 127 steps on each side of 0 per output channel, widened before use."""
-    kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
-    for name in large(graph):
-        if name not in kernels:
-            continue
-        kernel = graph.constants.pop(name)
-        scale = np.abs(kernel).max(axis=(1, 2, 3), keepdims=True) / 127
-        scale = np.where(scale == 0, 1, scale).astype("float32")
-        graph.constants[f"{name}_int8"] = np.round(kernel / scale).astype("int8")
-        graph.constants[f"{name}_scale"] = scale
-        graph.nodes[:0] = [
-            Node("Cast", [f"{name}_int8"], [f"{name}_wide"], {"to": "float32"}),
-            Node("Mul", [f"{name}_wide", f"{name}_scale"], [name]),
-        ]
+def in_float16(constants, name):
+    limit = np.finfo("float16").max
+    constants[f"{name}_float16"] = np.clip(constants.pop(name), -limit, limit).astype("float16")
+    return Node("Cast", [f"{name}_float16"], [name], {"to": "float32"})
 
 
-def large(graph):
-    return [name for name, x in graph.constants.items() if x.dtype == "float32" and x.size >= SMALL]
+def in_int8(constants, name):
+    """A kernel with 127 steps on each side of 0 per output channel."""
+    kernel = constants.pop(name)
+    scale = np.abs(kernel).max(axis=(1, 2, 3), keepdims=True) / 127
+    scale = np.where(scale == 0, 1, scale).astype("float32")
+    constants[f"{name}_int8"] = np.round(kernel / scale).astype("int8")
+    constants[f"{name}_scale"] = scale
+    return [
+        Node("Cast", [f"{name}_int8"], [f"{name}_wide"], {"to": "float32"}),
+        Node("Mul", [f"{name}_wide", f"{name}_scale"], [name]),
+    ]
 
 
 def products_with_weights(proto):

@@ -24,8 +24,8 @@ class Pictures:
         return batch if all(len(array) for array in batch.values()) else None
 
 
-def main():
-    job = json.load(sys.stdin)
+def quantized(job):
+    """Writes the output with the products of activations and weights in int8, a scale per channel of the weights."""
     from onnxruntime import quantization as q
 
     logging.disable(logging.WARNING)
@@ -49,6 +49,33 @@ def main():
         extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
         **common,
     )
+
+
+def compacted(path):
+    """The file again, equal constants shared (zero points are zeros each) and without shapes that can be inferred."""
+    import onnx
+
+    proto = onnx.load(path)
+    first, renamed = {}, {}
+    for tensor in proto.graph.initializer:
+        name, tensor.name = tensor.name, ""
+        renamed[name] = first.setdefault(tensor.SerializeToString(), name)
+        tensor.name = name
+    kept = [tensor for tensor in proto.graph.initializer if renamed[tensor.name] == tensor.name]
+    del proto.graph.value_info[:]
+    if any(attribute.HasField("g") for node in proto.graph.node for attribute in node.attribute):
+        kept, renamed = list(proto.graph.initializer), {}  # branches may use the names
+    for node in proto.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    onnx.save_model(proto, path)
+
+
+def main():
+    job = json.load(sys.stdin)
+    quantized(job)
+    compacted(job["output"])
 
 
 if __name__ == "__main__":

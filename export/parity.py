@@ -62,8 +62,11 @@ def worst(values):
 
 
 def cosine(a, b):
-    """Smallest cosine between corresponding pictures; two zero vectors agree."""
-    a, b = (x.reshape(len(x), -1).astype("float64") for x in (a, b))
+    """Smallest cosine between corresponding pictures; two zero vectors agree.
+
+    Where a picture gives one number, all pictures together make the vector: alone it has only a sign.
+    """
+    a, b = (x.reshape(1 if x.size == len(x) else len(x), -1).astype("float64") for x in (a, b))
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     same = (norms == 0) & (a == b).all(axis=1)
     return float(np.min(np.where(same, 1.0, (a * b).sum(axis=1) / np.where(norms == 0, 1.0, norms))))

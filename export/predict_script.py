@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 HERE = Path(__file__).resolve().parent
+PIXEL_LIMIT = 50_000_000  # of a picture, as it is and as it is resized
 
 
 def linear(x):
@@ -48,15 +49,26 @@ def preprocessed(x, image_size, crop, interpolation, mean, std):
     else:
         scale = max(part / crop / length for length, part in zip(x.shape[:2], image_size, strict=True))
         size = [max(round(length * scale), part) for length, part in zip(x.shape[:2], image_size, strict=True)]
+        require_few(size)
         x = resized(x, size, interpolation, antialias=True)
         top, left = ((length - part) // 2 for length, part in zip(size, image_size, strict=True))
         x = x[top : top + image_size[0], left : left + image_size[1]]
     return ((x / 255 - mean) / std).astype("float32")
 
 
+def require_few(size):
+    if size[0] * size[1] > PIXEL_LIMIT:
+        raise ValueError(f"{size[0]} x {size[1]} pixels are more than {PIXEL_LIMIT:,}")
+
+
 def opened(path, channels):
+    """A picture file as uint8 (h, w, channels), upright."""
     with Image.open(path) as picture:
-        x = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+        require_few(picture.size)
+        picture = ImageOps.exif_transpose(picture)
+        if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8
+            picture = Image.fromarray((np.asarray(picture) >> 8).astype("uint8"))
+        x = np.asarray(picture.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
     return x.reshape(*x.shape[:2], -1)
 
 
@@ -94,13 +106,15 @@ def main():
     parser.add_argument("--model", default=about["artefacts"][0]["file"], help="a file or folder beside this script")
     parser.add_argument("--top", type=int, default=5)
     arguments = parser.parse_args()
+    if not (HERE / arguments.model).exists():
+        sys.exit(f"There is no {arguments.model} beside this script. Expected a file that model.json lists.")
     run = model_at(HERE / arguments.model)
     for path in arguments.pictures:
         try:
-            picture = opened(path, about["inputs"][0]["shape"][-1])
-        except OSError as error:
+            x = preprocessed(opened(path, about["inputs"][0]["shape"][-1]), **about["preprocessing"])
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             sys.exit(f"{path} cannot be read as a picture: {error}")
-        logits = run(preprocessed(picture, **about["preprocessing"])[None])[0].astype("float64")
+        logits = run(x[None])[0].astype("float64")
         probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
         for i in np.argsort(-probabilities)[: arguments.top]:
             print(f"{path}\t{probabilities[i]:.4f}\t{about['labels'][i] if about['labels'] else i}")

@@ -1,5 +1,7 @@
 """A model made ready for export: functional, built, float32, with the shapes its artefact will take."""
 
+import contextlib
+
 import keras
 
 from keras_vit.errors import ExportError
@@ -49,7 +51,7 @@ def in_float32(model):
     except Exception as error:
         raise ExportError(
             f"The model {model.name!r} computes in {model.dtype_policy.name} and cannot be rebuilt in float32: "
-            f"{str(error).splitlines()[0]}. Build it with dtype='float32', set_weights, and export that."
+            f"{str(error).strip().splitlines()[0]} Build it with dtype='float32', set_weights, and export that."
         ) from error
     return twin
 
@@ -63,6 +65,24 @@ def with_float32(config):
     if isinstance(config, list | tuple):
         return type(config)(with_float32(value) for value in config)
     return "float32" if config in ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16") else config
+
+
+def arguments(model, inputs):
+    """A flat list of tensors in the structure in which the model takes them: alone, as a list, by name."""
+    return keras.tree.pack_sequence_as(model.input, list(inputs))
+
+
+@contextlib.contextmanager
+def export_calls(model):
+    """Within, every layer that has an `export_call` is called by it."""
+    layers = [layer for layer in model._flatten_layers() if hasattr(layer, "export_call")]
+    for layer in layers:
+        vars(layer)["call"] = layer.export_call
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["call"]
 
 
 def input_shapes(model, source, image_size, free_size):

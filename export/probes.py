@@ -94,7 +94,8 @@ def inputs_for(model, shapes, images, count, preprocessing):
 def probe(shape, count, dtype, preprocessing):
     """Probes for one input; smooth random numbers where it does not hold pictures."""
     if len(shape) == 4 and shape[-1] in (1, 3, 4):
-        return probes(count, shape[1:], preprocessing if shape[-1] == 3 else None).astype(dtype)
+        scaled = (lambda x: x) if dtype == "uint8" else preprocessing if shape[-1] == 3 else None
+        return probes(count, shape[1:], scaled).astype(dtype)
     random = np.random.default_rng(0)
     lengths = [length or 8 for length in shape[1:]]
     if np.issubdtype(np.dtype(dtype), np.integer):

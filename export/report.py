@@ -15,9 +15,12 @@ class Report:
         path: of the artefact.
         quantize: None, "float16", "dynamic" or "int8".
         bytes: size on disk, external data and folders included.
+        weight_bytes: of these, the constants: weights, and the scales of those in int8.
+        model_weight_bytes: the model's weights in float32.
         max_abs_diff: largest absolute difference of any output value.
         max_rel_diff: the same over the largest absolute value of that output, in [0, 1] for anything usable.
-        cosine: smallest cosine between the model's and the artefact's outputs of one picture, in [-1, 1].
+        cosine: smallest cosine between the model's and the artefact's outputs of one picture, in [-1, 1]; where a
+            picture gives one number, of all pictures together.
         top1_agreement: part of the pictures for which both give the same class, in [0, 1]; None without classes.
         top5_agreement: part of the five best classes that both have in common, in [0, 1]; None without classes.
         images: number of pictures compared.
@@ -31,6 +34,8 @@ class Report:
     path: str
     quantize: str | None
     bytes: int
+    weight_bytes: int
+    model_weight_bytes: int
     max_abs_diff: float
     max_rel_diff: float
     cosine: float
@@ -48,9 +53,10 @@ class Report:
     def __str__(self):
         agreement = "" if self.top1_agreement is None else f", top-1 agreement {self.top1_agreement:.1%}"
         kind = f" ({self.quantize})" if self.quantize else ""
+        shrunk = f", weights {self.model_weight_bytes / self.weight_bytes:.1f} times smaller" if self.quantize else ""
         return (
-            f"{self.path}: {self.format}{kind}, {self.bytes / 1e6:.1f} MB, max difference {self.max_abs_diff:.1e}"
-            f"{agreement} on {self.images} pictures"
+            f"{self.path}: {self.format}{kind}, {self.bytes / 1e6:.1f} MB{shrunk}, "
+            f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} pictures"
         )
 
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_vit.export.preparation import arguments
+
 
 def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
     """Writes `model` with a free batch as the folder `path`.
@@ -15,7 +17,11 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
     import tensorflow as tf
 
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    for layer in model._flatten_layers():
+        if (
+            layer.built and not layer.variables
+        ):  # tables and the like; a layer's variables, tracked here, would be stored twice
+            archive.track(layer)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
     archive.add_endpoint("serve", forward(model), signature)
     if description and is_image_classifier(model):
@@ -40,8 +46,7 @@ def forward(model):
     """The model at inference as a function of its inputs, one argument each."""
 
     def serve(*inputs):
-        arguments = inputs[0] if len(inputs) == 1 else list(inputs)
-        return model(arguments, training=False)
+        return model(arguments(model, inputs), training=False)
 
     return serve
 
@@ -56,3 +61,8 @@ def load(path, names=None):
         return [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]
 
     return run
+
+
+def weight_bytes(path):
+    """Bytes of the weights in the folder `path`."""
+    return sum(file.stat().st_size for file in path.glob("variables/variables.data-*"))

@@ -2,8 +2,9 @@
 
 import tensorflow as tf
 
-PIXEL_LIMIT = 50_000_000  # height times width; a picture that unpacks to more is refused before it is decoded
+PIXEL_LIMIT = 50_000_000  # height times width; a picture that unpacks, or is resized, to more is refused before that
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+PNG_HEADER = 24  # bytes up to the end of width and height
 
 
 def as_inputs(pictures, preprocessing):
@@ -22,7 +23,9 @@ def cropped(x, preprocessing):
     part = tf.constant(preprocessing.image_size, tf.float64)
     lengths = tf.cast(tf.shape(x)[1:3], tf.float64)
     scale = tf.reduce_max(part / preprocessing.crop / lengths)
-    size = tf.cast(tf.maximum(tf.round(lengths * scale), part), tf.int32)
+    size = tf.maximum(tf.round(lengths * scale), part)
+    with tf.control_dependencies([require_few(size)]):
+        size = tf.cast(size, tf.int32)
     x = tf.image.resize(x, size, method=preprocessing.interpolation, antialias=True)
     top, left = tf.unstack((size - tf.constant(preprocessing.image_size)) // 2)
     height, width = preprocessing.image_size
@@ -35,20 +38,22 @@ def decoded(encoded, channels):
     Raises, when run, tf.errors.InvalidArgumentError for anything else and for more than PIXEL_LIMIT pixels.
     """
     is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
-    is_png = tf.strings.substr(encoded, 0, 8) == PNG
+    is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
     known = tf.debugging.Assert(is_jpeg | is_png, ["image_bytes must be a JPEG or PNG file."])
     with tf.control_dependencies([known]):
         size = tf.cond(is_jpeg, lambda: jpeg_size(encoded), lambda: png_size(encoded))
-    small = tf.debugging.Assert(
-        tf.reduce_all(size > 0) & (tf.reduce_prod(size) <= PIXEL_LIMIT),
-        [f"A picture may have 1 to {PIXEL_LIMIT} pixels. Received height and width:", size],
-    )
-    with tf.control_dependencies([small]):
+    with tf.control_dependencies([require_few(size)]):
         return tf.cond(
             is_jpeg,
             lambda: tf.io.decode_jpeg(encoded, channels=channels, dct_method="INTEGER_ACCURATE"),
             lambda: tf.io.decode_png(encoded, channels=channels),
         )
+
+
+def require_few(size):
+    """An operation that fails unless a picture of `size`, (height, width) of any number type, is within the limit."""
+    few = tf.reduce_all(size > 0) & (tf.reduce_prod(size) <= PIXEL_LIMIT)
+    return tf.debugging.Assert(few, [f"A picture may have 1 to {PIXEL_LIMIT} pixels. Height and width are:", size])
 
 
 def jpeg_size(encoded):

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.export import saved_model
 from keras_vit.export.apart import last_line, run_apart
+from keras_vit.export.preparation import export_calls
 
 
 def write(model, shapes, path, description, quantize=None, calibration=None):
@@ -24,7 +25,8 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        saved_model.write(model, shapes, Path(folder) / "model")
+        with export_calls(model):
+            saved_model.write(model, shapes, Path(folder) / "model")
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if calibration is not None:
             job["calibration"] = str(Path(folder) / "calibration.npz")
@@ -73,3 +75,15 @@ def load(path, names=None):
 def number_in(name):
     """Outputs are called output_0, output_1, ..."""
     return int(re.sub(r"\D", "", name) or 0)
+
+
+def weight_bytes(path):
+    """Bytes of the constants in the file and of their scales."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(path.read_bytes())
+    graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
+    tensors = [graph.Tensors(i) for graph in graphs for i in range(graph.TensorsLength())]
+    constants = {x.Buffer(): x for x in tensors if model.Buffers(x.Buffer()).DataLength()}
+    scales = sum(4 * x.Quantization().ScaleLength() for x in constants.values() if x.Quantization())
+    return scales + sum(model.Buffers(place).DataLength() for place in constants)

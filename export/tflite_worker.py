@@ -9,7 +9,10 @@ import json
 import os
 import sys
 
+import flatbuffers
 import numpy as np
+
+ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
 def converted(job):
@@ -18,9 +21,8 @@ def converted(job):
 
     converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if job["quantize"] in ("float16", "dynamic"):
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if job["quantize"] == "float16":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.target_spec.supported_types = [tf.float16]
     return converter.convert()
 
@@ -36,29 +38,73 @@ def ranges(quantizer, pictures):
     return found
 
 
+def pictures_of(path):
+    arrays = np.load(path, allow_pickle=False)
+    count = len(arrays[arrays.files[0]])
+    return [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
+
+
 def in_int8(job):
-    """Dense layers and convolutions in int8 with calibrated ranges; norms, softmax, GELU and sums stay in float."""
+    """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float."""
     from ai_edge_quantizer import qtyping, quantizer
 
     quantizing = quantizer.Quantizer(job["output"])
     operations = qtyping.TFLOperationName
     for operation in (operations.FULLY_CONNECTED, operations.CONV_2D, operations.DEPTHWISE_CONV_2D):
-        quantizing.add_static_config(".*", operation, activation_num_bits=8, weight_num_bits=8)
-    arrays = np.load(job["calibration"], allow_pickle=False)
-    count = len(arrays[arrays.files[0]])
-    pictures = [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
-    result = quantizing.quantize(ranges(quantizing, pictures))
+        if job["quantize"] == "dynamic":
+            quantizing.add_dynamic_config(".*", operation, num_bits=8)
+        else:
+            quantizing.add_static_config(".*", operation, activation_num_bits=8, weight_num_bits=8)
+    found = None if job["quantize"] == "dynamic" else ranges(quantizing, pictures_of(job["calibration"]))
+    result = quantizing.quantize(found)
     os.remove(job["output"])
     result.export_model(job["output"])
+
+
+class Sharing(flatbuffers.Builder):
+    """Writes equal vectors once: the zero points of weights are a vector of zeros each."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.written = {}
+
+    def CreateNumpyVector(self, x):
+        key = (x.dtype.str, x.tobytes())
+        if key not in self.written:
+            self.StartVector(x.itemsize, x.size, ALIGNMENT)
+            self.head -= x.nbytes
+            self.Bytes[self.head : self.head + x.nbytes] = key[1]
+            self.vectorNumElems = x.size
+            self.written[key] = self.EndVector()
+        return self.written[key]
+
+
+def compacted(path):
+    """The file again, equal vectors shared."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(path, "rb") as file:
+        data = file.read()
+    model = schema.ModelT.InitFromPackedBuf(data, 0)
+    for buffer in model.buffers:
+        if buffer.offset:  # the quantizer puts the weights of larger models behind the flatbuffer
+            buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
+            buffer.offset = buffer.size = 0
+    builder = Sharing(len(data))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    os.remove(path)  # the quantizer's file may be executed
+    with open(path, "wb") as file:
+        file.write(builder.Output())
 
 
 def main():
     job = json.load(sys.stdin)
     with open(job["output"], "wb") as file:
         file.write(converted(job))
-    if job["quantize"] == "int8":
+    if job["quantize"] in ("dynamic", "int8"):
         with contextlib.redirect_stdout(sys.stderr):
             in_int8(job)
+        compacted(job["output"])
 
 
 if __name__ == "__main__":

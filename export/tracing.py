@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import keras
 
+from keras_vit.export.preparation import arguments
+
 
 class Untraceable(Exception):
     """A layer whose `call` does not work on symbolic tensors."""
@@ -40,11 +42,8 @@ def trace(model, inputs, is_leaf):
     """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole."""
     tracer = Tracer(is_leaf)
     with unrecorded(model):
-        arguments = inputs[0] if len(inputs) == 1 and not isinstance(model.input, (list, tuple, dict)) else inputs
-        if isinstance(model.input, dict):
-            arguments = dict(zip(model.input, inputs, strict=True))
         known = {id(x) for x in inputs}
-        outputs = tracer.enter(model, (arguments,), {}, known, path="")
+        outputs = tracer.enter(model, (arguments(model, inputs),), {}, known, path="")
     return Trace(tracer.steps, tracer.same, outputs, tracer.alive)
 
 
@@ -83,15 +82,15 @@ class Tracer:
         return outputs
 
     def visit(self, node, path):
-        operation, arguments = node.operation, node.arguments
+        operation, called = node.operation, node.arguments
         outputs = tuple(node.outputs)
         self.alive += node.outputs
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
         if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
-            self.steps.append(Step(operation, arguments.args, arguments.kwargs, outputs, inside))
+            self.steps.append(Step(operation, called.args, called.kwargs, outputs, inside))
             return
         known = {id(x) for x in node.input_tensors}
-        results = self.enter(operation, arguments.args, arguments.kwargs, known, inside)
+        results = self.enter(operation, called.args, called.kwargs, known, inside)
         for outer, inner in zip(outputs, results, strict=True):
             if outer is not inner:
                 self.same[id(outer)] = inner
@@ -99,9 +98,9 @@ class Tracer:
 
 
 def forget(step):
-    """Gives back what a step's operation remembers: arrays computed from weights among them."""
-    if not isinstance(step.operation, keras.Layer):
-        step.operation._inbound_nodes.clear()
+    """Gives back what a step's operation remembers of it: arrays computed from weights among them."""
+    nodes = step.operation._inbound_nodes
+    nodes[:] = [node for node in nodes if node.outputs[0] is not step.outputs[0]]
 
 
 def inference(call, kwargs):

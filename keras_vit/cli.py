@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import sys
 from enum import StrEnum
@@ -53,6 +54,14 @@ def quiet():
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def job(name):
+    """The module keras_vit.NAME, which does a command's work with Keras."""
+    with quiet():
+        import keras  # noqa: F401, brings TensorFlow in while nothing is printed
+
+        return importlib.import_module(f"keras_vit.{name}")
 
 
 class Family(StrEnum):
@@ -123,10 +132,7 @@ def predict(
 
     Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
     """
-    with quiet():
-        from keras_vit import prediction
-
-    failed = prediction.run(images, model, top, as_json, console)
+    failed = job("prediction").run(images, model, top, as_json, console)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -219,9 +225,7 @@ def settings(arguments, pretrain):
 
 
 def train(out, resume, every, **fields):
-    with quiet():
-        from keras_vit import finetuning
-
+    finetuning = job("finetuning")
     finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
 
 
@@ -237,6 +241,11 @@ class Quantize(StrEnum):
     int8 = "int8"
 
 
+class Endpoint(StrEnum):
+    features = "features"
+    attention = "attention"
+
+
 @app.command("export")
 def export_command(
     model: Annotated[str, typer.Argument(help="A name of `keras-vit list`, a checkpoint, or the folder of a run.")],
@@ -246,6 +255,10 @@ def export_command(
     calibration: Annotated[
         str | None, typer.Option(help="Dataset to calibrate and compare on; names as in `finetune --data`.")
     ] = None,
+    endpoints: Annotated[
+        list[Endpoint] | None,
+        typer.Option(help="More signatures in the SavedModel: --endpoints features attention."),
+    ] = None,
     image_size: Size = None,
     latency: Annotated[bool, typer.Option("--latency", help="Measure milliseconds beside the float original.")] = False,
 ):
@@ -253,10 +266,7 @@ def export_command(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    with quiet():
-        from keras_vit import exporting
-
-    exporting.run(
+    job("exporting").run(
         model,
         out,
         [str(name) for name in to or Format],
@@ -265,6 +275,7 @@ def export_command(
         latency,
         image_size,
         console,
+        [str(name) for name in endpoints or ()],
     )
 
 
@@ -276,10 +287,7 @@ def verify(
 
     Example: keras-vit verify dist
     """
-    with quiet():
-        from keras_vit import exporting
-
-    exporting.verify(folder, console)
+    job("exporting").verify(folder, console)
 
 
 @app.command()
@@ -291,21 +299,25 @@ def demo(
     Trains a small ViT on the handwritten digits of scikit-learn, exports it to SavedModel, TFLite and ONNX, compares
     each with the model in its own runtime, and draws predictions and attention. Exit code 1 below 96 % accuracy.
     """
-    with quiet():
-        from keras_vit import demo as job
+    work = job("demo")
+    accuracy = work.run(out, console=console)
+    if accuracy < work.TARGET_ACCURACY:
+        raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; {work.TARGET_ACCURACY:.0%} was expected.")
 
-    accuracy = job.run(out, console=console)
-    if accuracy < job.TARGET_ACCURACY:
-        raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; {job.TARGET_ACCURACY:.0%} was expected.")
+
+SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
 def spread(arguments):
     """`--to a b` as `--to a --to b`, which the command line library wants."""
-    result, listing = [], False
+    result, option = [], None
     for argument in arguments:
-        if listing and argument in list(Format) and result[-1] != "--to":
-            result.append("--to")
-        listing = argument == "--to" or (listing and argument in list(Format))
+        if argument in SEVERAL:
+            option = argument
+        elif argument not in SEVERAL.get(option, ()):
+            option = None
+        elif result[-1] != option:
+            result.append(option)
         result.append(argument)
     return result
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from keras_vit import export, zoo
 
 
-def run(model, out, formats, quantize, calibration, latency, image_size, console):
+def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
     """Exports a model by name, checkpoint or run folder; see `export.bundle`."""
     if Path(model, "model.keras").is_file():
         model = Path(model, "model.keras")
@@ -21,6 +21,7 @@ def run(model, out, formats, quantize, calibration, latency, image_size, console
         images=pictures(calibration, loaded),
         metadata={"source": str(model)},
         latency=latency,
+        endpoints=endpoints,
         progress=lambda line: console.print(line, soft_wrap=True, highlight=False),
     )
     console.print(table(reports, "Exports, each compared with the model in its own runtime"))

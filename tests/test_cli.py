@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import zoo
+from keras_vit import cli, zoo
 
 
 def keras_vit(*arguments, **environment):
@@ -105,6 +105,15 @@ def test_weights_that_cannot_be_fetched(tmp_path, picture):
     assert "not in the cache" in done.stderr
 
 
+def test_an_export_prints_its_own_lines_alone(model, tmp_path):
+    done = keras_vit("export", model, "--to", "saved_model", "--endpoints", "features", "--out", tmp_path / "dist")
+    assert (done.returncode, done.stderr) == (0, "")
+    import tensorflow as tf
+
+    assert "features" in tf.saved_model.load(str(tmp_path / "dist/saved_model/1")).signatures
+    assert "prove it again" in done.stdout
+
+
 def test_demo_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = keras_vit("demo", "--out", tmp_path / "file" / "demo")
@@ -124,3 +133,9 @@ def test_demo(tmp_path):
         assert picture.width > 800
     digit = zoo.load(tmp_path / "digits.keras")
     assert digit.labels == tuple("0123456789")
+
+
+def test_options_with_several_values():
+    typed = "export runs/1 --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
+    parsed = "export runs/1 --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention --out onnx"
+    assert cli.spread(typed.split()) == parsed.split()

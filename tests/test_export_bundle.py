@@ -38,7 +38,9 @@ def dist(tmp_path_factory):
     out = tmp_path_factory.mktemp("bundle") / "dist"
     lines = []
     model = tiny()
-    model.reports = export.bundle(model, out, quantize="dynamic", progress=lines.append, metadata={"licence": "MIT"})
+    model.reports = export.bundle(
+        model, out, quantize="dynamic", endpoints=("features",), progress=lines.append, metadata={"licence": "MIT"}
+    )
     assert len(lines) == 6
     return model, out
 
@@ -94,6 +96,22 @@ def test_preprocessing_in_numpy_is_keras_own(crop, interpolation, size):
     np.testing.assert_allclose(received, np.asarray(preprocessing(x[None]))[0], atol=2e-3)
 
 
+def test_pictures_as_phones_and_scanners_write_them(tmp_path):
+    """Turned by a note in the file; sixteen bits of grey; more pixels than fit."""
+    x = np.random.default_rng(0).integers(0, 256, (6, 4, 3)).astype("uint8")
+    note = Image.Exif()
+    note[0x0112] = 6  # to be turned clockwise by a quarter
+    Image.fromarray(x).save(tmp_path / "turned.png", exif=note)
+    np.testing.assert_array_equal(predict_script.opened(tmp_path / "turned.png", 3), np.rot90(x, -1))
+    Image.fromarray(x[..., 0].astype("uint16") * 256 + 99).save(tmp_path / "deep.png")
+    np.testing.assert_array_equal(predict_script.opened(tmp_path / "deep.png", 1), x[..., :1])
+    Image.new("L", (60_000_000, 1)).save(tmp_path / "long.png")
+    with pytest.raises(ValueError, match="60000000 x 1 pixels"):
+        predict_script.opened(tmp_path / "long.png", 3)
+    with pytest.raises(ValueError, match="pixels"):
+        predict_script.preprocessed(np.zeros((1, 3_000_000, 3), "uint8"), (32, 32), 0.875, "bilinear", 0, 1)
+
+
 def test_a_changed_file_is_named(tmp_path):
     export.bundle(tiny(), tmp_path / "dist", ["onnx"])
     path = tmp_path / "dist" / "model.onnx"
@@ -127,6 +145,8 @@ def test_nothing_is_left_when_a_format_fails(tmp_path):
         export.bundle(tiny(), tmp_path / "dist", ["onnx"], quantize="int3")
     with pytest.raises(ExportError, match="shape"):
         export.bundle(tiny(), tmp_path / "dist", ["onnx"], images=np.zeros((2, 8, 8, 3), "float32"))
+    with pytest.raises(ExportError, match="Add saved_model"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], endpoints=("features",))
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(ExportError, match="no export made"):

@@ -1,10 +1,12 @@
 """`convert` and what it promises: the artefact is the model in its own runtime, or there is none."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import keras
 import numpy as np
@@ -77,10 +79,8 @@ def run_saved_model(path, x):
 RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
-# TFLite's converter takes seconds to start, so one model that has everything stands for all.
-PAIRS = [
-    (kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind in ("hybrid", "features")
-]
+# TFLite's converter takes seconds to start, so the model that has everything stands for all.
+PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind == "hybrid"]
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS)
@@ -92,13 +92,18 @@ def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
         expected = np.asarray(model(x, training=False))
         np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
     assert report.top1_agreement in (1.0, None) and report.cosine > 0.99999 and report.batches == (1, 3)
+    assert report.weight_bytes < 1.05 * report.model_weight_bytes + 10_000
     assert os.listdir(tmp_path) == [name]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_free_image_size(name, tmp_path):
-    model = shaken(ResNet(image_size=None, depths=(1, 1), width_factor=0.5, num_classes=7))
+    model = shaken(ResNet(image_size=None, depths=(1, 1), width_factor=0.5, num_classes=7, labels=tuple("abcdefg")))
     export.convert(model, tmp_path / name, image_size=(48, 64) if name.endswith("tflite") else None)
+    if name.endswith("tflite"):
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            assert archive.read("labels.txt").split() == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+            assert json.loads(archive.read("metadata.json"))["config"]["width_factor"] == 0.5
     for size in [(48, 64)] if name.endswith("tflite") else [(48, 64), (65, 33)]:
         x = np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32")
         expected = np.asarray(model(x, training=False))
@@ -113,6 +118,16 @@ def test_mixed_precision_is_exported_in_float32(tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", x), plain(x), atol=1e-5)
     assert model.get_layer("encoderblock_0").compute_dtype == "bfloat16"
+
+
+def test_a_mixed_precision_model_with_a_new_head(tmp_path):
+    base = VisionTransformer(**TINY, num_classes=0, dtype="mixed_bfloat16")
+    model = shaken(keras.Model(base.input, keras.layers.Dense(3, dtype="float32")(base.output)))
+    export.convert(model, tmp_path / "model.onnx")
+    plain = VisionTransformer(**TINY, num_classes=3)
+    plain.set_weights(model.get_weights())
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", x), plain(x), atol=1e-5)
 
 
 @keras.saving.register_keras_serializable("test_export")
@@ -242,7 +257,8 @@ def test_paths_that_hold_something_else_stay(tmp_path):
     assert contents(tmp_path) == before
 
 
-def test_what_cannot_be_traced_goes_through_tf2onnx(tmp_path):
+@pytest.mark.parametrize(("quantize", "shrinks", "bound"), [("float16", 1.9, 2e-3), ("dynamic", 3.5, 5e-2)])
+def test_what_cannot_be_traced_goes_through_tf2onnx(quantize, shrinks, bound, tmp_path):
     import tensorflow as tf
 
     class Erfc(keras.layers.Layer):
@@ -253,9 +269,11 @@ def test_what_cannot_be_traced_goes_through_tf2onnx(tmp_path):
             return input_shape
 
     x = keras.Input((8, 8, 3))
-    model = keras.Model(x, keras.layers.Conv2D(2, 3, activation="gelu")(Erfc()(x)))
-    report = export.convert(model, tmp_path / "model.onnx")
-    assert report.max_rel_diff < 1e-5
+    y = keras.layers.Conv2D(128, 3, activation="gelu")(Erfc()(x))
+    model = shaken(keras.Model(x, keras.layers.Dense(64)(keras.layers.GlobalAveragePooling2D()(y))))
+    assert export.convert(model, tmp_path / "model.onnx").max_rel_diff < 1e-5
+    report = export.convert(model, tmp_path / "small.onnx", quantize=quantize)
+    assert report.model_weight_bytes / report.weight_bytes > shrinks and 1e-6 < report.max_rel_diff < bound
 
 
 def test_importing_the_room_imports_no_tensorflow():
@@ -282,9 +300,6 @@ def test_onnx_over_two_gigabytes_goes_to_a_second_file(tmp_path, monkeypatch):
 
 
 def test_metadata_is_inside_the_file(tmp_path):
-    import json
-    import zipfile
-
     import onnx
 
     model = VisionTransformer(**TINY, num_classes=2, labels=("cat", "dog"))
@@ -292,7 +307,3 @@ def test_metadata_is_inside_the_file(tmp_path):
     properties = {p.key: p.value for p in onnx.load(tmp_path / "model.onnx").metadata_props}
     assert json.loads(properties["labels"]) == ["cat", "dog"] and properties["licence"] == "Apache-2.0"
     assert json.loads(properties["preprocessing"])["image_size"] == [32, 32]
-    export.convert(model, tmp_path / "model.tflite")
-    with zipfile.ZipFile(tmp_path / "model.tflite") as archive:
-        assert archive.read("labels.txt").split() == [b"cat", b"dog"]
-        assert json.loads(archive.read("metadata.json"))["config"]["hidden_size"] == 32

@@ -42,6 +42,11 @@ def test_resnet_folds_kernels_and_stays_channels_first():
     assert counts["Add"] == 13 + 4 and counts["Mul"] == 13
 
 
+def test_free_heights_need_no_shapes():
+    counts = Counter(node.op for node in graph_of(ResNet(image_size=None, depths=(1,), num_classes=7)).nodes)
+    assert counts["InstanceNormalization"] == 4 and not {"Shape", "Gather", "Concat"} & set(counts)
+
+
 class Apply(layers.Layer):
     """A layer of one function."""
 
@@ -152,6 +157,8 @@ LAYERS = {
     "permute": lambda: layers.Permute((3, 1, 2)),
     "attention": lambda: keras.Sequential([layers.Reshape((48, 4)), SelfAttention()]),
     "hard silu": lambda: layers.Activation("hard_silu"),
+    "resizing": lambda: layers.Resizing(13, 5),
+    "augmentation": lambda: keras.Sequential([layers.RandomFlip(), layers.RandomZoom(0.5), layers.RandomRotation(0.3)]),
     "noise": lambda: keras.Sequential([layers.GaussianNoise(1.0), layers.Dropout(0.5), layers.Dense(3)]),
     "bias of a picture": lambda: layers.EinsumDense("nhwc,cd->nhwd", output_shape=(6, 8, 3), bias_axes="d"),
 }
@@ -180,6 +187,29 @@ def test_several_inputs_and_outputs(tmp_path):
     dense = layers.Dense(4)
     model = keras.Model([a, b], [dense(a) + dense(b), dense(b)])
     assert worst_difference(model, tmp_path) < 1e-6
+
+
+def test_inputs_by_name_in_any_order(tmp_path):
+    x = {"right": keras.Input((4,), name="right"), "left": keras.Input((4,), name="left")}
+    model = keras.Model(x, {"both": layers.Dense(3)(x["right"]) - layers.Dense(3)(x["left"]), "one": x["left"] * 2})
+    report = export.convert(model, tmp_path / "model.onnx")
+    assert report.max_rel_diff < 1e-6 and report.cosine > 0.9999
+
+
+def test_bytes_that_become_numbers_inside(tmp_path):
+    x = keras.Input((16, 16, 3), dtype="uint8")
+    y = layers.Conv2D(3, 3)(layers.Rescaling(1 / 127.5, -1)(x))
+    report = export.convert(keras.Model(x, ops.where(y > 0, y, x[:, 1:-1, 1:-1] * 0.5)), tmp_path / "model.onnx")
+    assert report.max_rel_diff < 1e-5
+
+
+def test_a_model_of_bare_operations_stays_as_it_was(tmp_path):
+    x = keras.Input(PICTURE)
+    y = layers.Conv2D(3, 1)(ops.relu(x + 0.5))
+    model = keras.Model(x, y * 2.0 + y)
+    for _ in range(2):
+        assert worst_difference(model, tmp_path) < 1e-5
+    assert keras.Model(model.input, y).output_shape == (None, 6, 8, 3)
 
 
 def test_a_model_inside_a_model_and_a_model_edited_by_hand(tmp_path):

@@ -72,6 +72,13 @@ def test_encoded_pictures_of_different_sizes(exported):
     assert jpeg["logits"].shape == (1, 3)
 
 
+def narrow():
+    """A picture a pixel high, which fills gigabytes once it is resized to the height of the model's input."""
+    file = io.BytesIO()
+    Image.new("L", (900_000, 1)).save(file, "PNG")
+    return file.getvalue()
+
+
 def bomb():
     """A PNG file whose header promises 2 gigapixels."""
     data = bytearray(encoded(picture(8, 8), "PNG"))
@@ -86,17 +93,29 @@ def bomb():
         b"not a picture",
         encoded(picture(8, 8), "PNG")[:40],
         encoded(picture(8, 8), "PNG")[:20],
+        encoded(picture(8, 8), "PNG")[:8],
         encoded(picture(40, 40), "JPEG")[:30],
         encoded(picture(8, 8), "GIF"),
         bomb(),
     ],
-    ids=("empty", "text", "cut PNG", "cut header", "cut JPEG", "GIF", "bomb"),
+    ids=("empty", "text", "cut PNG", "cut header", "signature", "cut JPEG", "GIF", "bomb"),
 )
 def test_broken_pictures_are_refused(exported, data):
     import tensorflow as tf
 
     with pytest.raises(tf.errors.InvalidArgumentError):
         exported[1].signatures["serve_bytes"](image_bytes=tf.constant([data]))
+
+
+def test_a_narrow_picture_fills_no_memory(exported):
+    import tensorflow as tf
+
+    serve = exported[1].signatures["serve_bytes"]
+    if exported[0].preprocessing.crop is None:
+        assert serve(image_bytes=tf.constant([narrow()]))["logits"].shape == (1, 3)
+        return
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pixels"):
+        serve(image_bytes=tf.constant([narrow()]))
 
 
 def test_loads_without_this_package_and_without_keras(exported):

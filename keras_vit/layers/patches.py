@@ -75,6 +75,9 @@ class ClassToken(keras.layers.Layer):
         n, l, d = input_shape
         return n, l + 1, d
 
+    def get_config(self):
+        return super().get_config()  # Keras' default refuses a data type policy given as an object
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(keras.layers.Layer):
@@ -95,6 +98,9 @@ class PositionEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
+    def get_config(self):
+        return super().get_config()  # Keras' default refuses a data type policy given as an object
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class TakeClassToken(keras.layers.Layer):
@@ -110,3 +116,6 @@ class TakeClassToken(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         n, _, d = input_shape
         return n, d
+
+    def get_config(self):
+        return super().get_config()  # Keras' default refuses a data type policy given as an object
