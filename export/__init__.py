@@ -16,8 +16,7 @@ What a model may bring. Any keras.Model is accepted; of these attributes each is
 What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for
 export as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes
 through an operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer
-whose `call` spells out what one operation of Keras says may have `export_call`, which ONNX and TFLite follow in its
-place.
+whose `call` can be said in fewer operations may have `export_call`, which ONNX and TFLite follow in its place.
 """
 
 import importlib

@@ -82,6 +82,9 @@ def test_attention():
     expected, weights = attention(x, w, 3)
     close(y, expected)
     close(a, weights)
+    y, a = layer.export_call(keras.ops.convert_to_tensor(x, "float32"), return_weights=True)
+    close(y, expected)
+    close(a, weights)
 
 
 @pytest.mark.parametrize("approximate", [True, False])

@@ -53,6 +53,22 @@ def test_pictures_are_turned_upright_and_coloured(tmp_path):
     assert read_image(tmp_path / "palette.png", num_channels=1).shape == (120, 160, 1)
 
 
+def test_pictures_of_other_depths(tmp_path):
+    grey = np.linspace(0, 65535, 40 * 30).reshape(40, 30).astype("uint16")
+    Image.fromarray(grey).save(tmp_path / "scan.png")
+    for channels in (1, 3):
+        np.testing.assert_array_equal(read_image(tmp_path / "scan.png", channels)[..., 0], grey >> 8)
+    Image.fromarray(PICTURE).convert("RGBA").save(tmp_path / "clear.png")
+    assert read_image(tmp_path / "clear.png", num_channels=4).shape == (120, 160, 4)
+    with pytest.raises(ConfigError, match="The model takes 5"):
+        read_image(tmp_path / "clear.png", num_channels=5)
+
+
+def test_a_picture_too_narrow_to_resize():
+    with pytest.raises(ImageError, match="1 x 20000 pixels is too narrow"):
+        Preprocessing((224, 224), crop=0.875)(np.zeros((1, 1, 20_000, 3), "uint8"))
+
+
 def test_pictures_that_are_none(tmp_path):
     (tmp_path / "text.jpg").write_text("hello")
     with pytest.raises(ImageError, match=r"text.jpg cannot be read as a picture"):

@@ -43,12 +43,30 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
-        q, k, v = (self.split_heads(y, l) for y in (self.query(x) * self.scale, self.key(x), self.value(x)))
-        a = ops.softmax(ops.matmul(q, ops.swapaxes(k, -1, -2)))  # (n, heads, l, l)
-        y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
-        y = self.out(ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, d)))
-        y = ops.reshape(y, (-1, l, d))
+        y, a = self.attend(self.query(x), self.key(x), self.value(x), l, training)
+        y = ops.reshape(self.out(y), (-1, l, d))
         return (y, a) if return_weights else y
+
+    def export_call(self, x, training=None, return_weights=False):
+        """The same with two biases fewer, since the rows of A sum to 1.
+
+        The key's bias shifts every row of q k^T by a number, which softmax ignores; the value's goes through A as it
+        is, into the bias of `out`.
+        """
+        l, d = x.shape[1:]
+        x = ops.reshape(x, (-1, d))
+        k, v = (ops.matmul(x, dense.kernel) for dense in (self.key, self.value))
+        y, a = self.attend(self.query(x), k, v, l, training)
+        bias = ops.matmul(self.value.bias, self.out.kernel) + self.out.bias
+        y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
+        return (y, a) if return_weights else y
+
+    def attend(self, q, k, v, l, training):
+        """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
+        q, k, v = (self.split_heads(x, l) for x in (q * self.scale, k, v))
+        a = ops.softmax(ops.matmul(q, ops.swapaxes(k, -1, -2)))
+        y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
+        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, q.shape[1] * q.shape[3])), a
 
     def split_heads(self, x, l):
         x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))

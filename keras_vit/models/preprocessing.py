@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from keras_vit.errors import ImageError
 from keras_vit.models.config import pair, require
+
+MOST_PIXELS = 50_000_000  # of a resized picture
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class Preprocessing:
         size = tuple(
             max(round(length * scale), part) for length, part in zip((height, width), self.image_size, strict=True)
         )
+        if size[0] * size[1] > MOST_PIXELS:
+            raise ImageError(
+                f"A picture of {height} x {width} pixels is too narrow: resized for the crop it would have "
+                f"{size[0]:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
+            )
         x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=True)
         top, left = ((length - part) // 2 for length, part in zip(size, self.image_size, strict=True))
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
