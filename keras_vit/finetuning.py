@@ -12,6 +12,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
 from keras_vit.models import VARIANTS
 from keras_vit.progress import FitProgress
+from keras_vit.training import checkpoints
 
 # The paper's own datasets and the rows of Table 4 that are theirs.
 RECIPE_OF = {
@@ -180,16 +181,17 @@ def introduce(console, settings, model, recipe, examples, held_out):
         f"{examples.num_examples:,} pictures to train on, {held_out.num_examples:,} held out."
     )
     console.print(
-        f"{recipe.name}: {recipe.optimizer}, {recipe.total_steps:,} steps of {recipe.batch_size} pictures, "
+        f"{recipe.name}: {recipe.optimizer_name}, {recipe.total_steps:,} steps of {recipe.batch_size} pictures, "
         f"learning rate {recipe.learning_rate:.2g} ({recipe.source})."
     )
 
 
 def finish(model, held_out, batch_size, out, console):
     """Writes the model in the official layout and the picture of its mistakes; gives the accuracy."""
-    zoo.save(model, out / "model.npz")
     found = mistakes.predictions(model, held_out.evaluation(batch_size, model.preprocessing))
-    mistakes.draw(found, held_out.class_names, out / "mistakes.png")
+    with checkpoints.needed(out):
+        zoo.save(model, out / "model.npz")
+        mistakes.draw(found, held_out.class_names, out / "mistakes.png")
     console.print(
         f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {out}: model.keras, model.npz, mistakes.png, ..."
     )

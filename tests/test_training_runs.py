@@ -15,7 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from training_run import EPOCH, TOTAL, batches, compiled
+from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
 
 from keras_vit import training
 from keras_vit.errors import ConfigError
@@ -40,9 +40,9 @@ class Server:
             bufsize=1,
         )
 
-    def run(self, folder, number=None, ready=None):
+    def run(self, folder, number=None, ready=None, most_bytes=""):
         """Starts a run, sends it the signal once `ready()`, and gives its exit status."""
-        self.process.stdin.write(f"{folder}\n")
+        self.process.stdin.write(f"{folder}\t{most_bytes}\n")
         pid = int(self.line())
         if number is not None:
             done = threading.Event()
@@ -199,6 +199,27 @@ def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
     assert all(np.isfinite(v.numpy()).all() for v in model.weights)
     assert run.store.steps()[0] == 6
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_disk_that_takes_no_more(server, unbroken, tmp_path):
+    """The weights cannot be written: the run goes to its end, says so, and is resumed when there is room."""
+    assert server.run(tmp_path, most_bytes=20_000) == RUN_ERROR
+    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert "metrics.csv" in names
+    assert not names & {"final.weights.npz", "model.keras", "partial.keras", "best.weights.npz"}
+    assert not [name for name in names if name.startswith("step-") or name.endswith(checkpoints.SUFFIX)]
+    assert server.run(tmp_path) == 0
+    same(tmp_path, unbroken)
+
+
+def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
+    for name in ("metrics.csv", "curves.png"):
+        (tmp_path / name).mkdir()
+    run, model = training.Run(tmp_path, every=5), compiled()
+    with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
+        run.fit(model, batches, 10, 5)
+    assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
+    assert run.store.steps()[0] == 10 and (tmp_path / "final.weights.npz").exists()
 
 
 def test_what_a_run_folder_holds_and_refuses(tmp_path):

@@ -4,6 +4,7 @@ python training_run.py FOLDER [TOTAL_STEPS]     or     python training_run.py se
 """
 
 import os
+import resource
 import sys
 import time
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from keras_vit import models, training
 
 TOTAL, EPOCH, BATCH = 60, 25, 4
+RUN_ERROR = 3  # exit status
 
 
 def batches(step):
@@ -53,14 +55,23 @@ def main(folder, total=TOTAL):
 
 
 def serve():
-    """Forks a process for each folder read from stdin, so that TensorFlow is imported once; says its id, its status."""
-    for folder in sys.stdin:
+    """Forks a process for each folder read from stdin, so that TensorFlow is imported once; says its id, its status.
+
+    After a tab may come the most bytes that a file of it may have: what is written beyond fails as on a full disk.
+    """
+    for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             status = 1
+            folder, _, most = line.strip().partition("\t")
             try:
-                main(folder.strip())
+                if most:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), resource.RLIM_INFINITY))
+                main(folder)
                 status = 0
+            except training.RunError as error:
+                print(error, file=sys.stderr)
+                status = RUN_ERROR
             except SystemExit as leaving:
                 status = leaving.code
             finally:

@@ -47,8 +47,8 @@ class Examples:
         return self.source.num_examples
 
     def steps_per_epoch(self, batch_size):
-        """Whole batches in an epoch, at least 1."""
-        return max(1, self.num_examples // batch_size)
+        """Batches that one pass over the examples needs, the last of them shared with the next pass."""
+        return -(-self.num_examples // batch_size)
 
     def train(
         self,
@@ -109,7 +109,7 @@ class Examples:
         batches = pictures.batch(share.per_host, drop_remainder=True)
         if augmentation.one_hot:
             batches = batches.enumerate(start).map(mixed, tf.data.AUTOTUNE, deterministic=True)
-        return distributed(batches, share, context)
+        return distributed(batches, share, context, None if steps is None else steps - start)
 
     def evaluation(self, batch_size, preprocessing=None, *, dtype="float32", context=None):
         """Batches of every example once: a `tf.data.Dataset` of (images, labels, weights) with static shapes.
@@ -139,7 +139,8 @@ class Examples:
             return image, example["label"], example["weight"] * labelled(example["label"])
 
         pictures = self.pictures(self.source.sequence(share), share, picture, preprocessing, replace=False)
-        return distributed(pictures.batch(share.per_host, drop_remainder=True), share, context)
+        batches = pictures.batch(share.per_host, drop_remainder=True)
+        return distributed(batches, share, context, self.source.steps(share))
 
     def pictures(self, chunks, share, picture, preprocessing, replace):
         """`picture` of every example, several at a time; what cannot be read is replaced, or blank with weight 0.
@@ -171,7 +172,7 @@ class Examples:
             spares = tf.data.Dataset.from_tensors(chunk).flat_map(spare)
             return read.concatenate(spares).take(size)
 
-        parallel = min(32, 2 * (os.cpu_count() or 1))
+        parallel = (os.cpu_count() or 1) + 1
         return chunks.interleave(
             whole_chunk, cycle_length=parallel, block_length=size, num_parallel_calls=parallel, deterministic=True
         )
@@ -200,10 +201,13 @@ def checked(preprocessing, dtype):
     return preprocessing or Preprocessing()
 
 
-def distributed(batches, share, context):
-    """Batches of one replica's size, not sharded a second time, read ahead."""
+def distributed(batches, share, context, steps):
+    """Batches of one replica's size, as many as `steps` (None: endless), not sharded a second time, read ahead."""
     if share.replicas > share.hosts:
         batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
+    if steps is not None:
+        # Not knowing their number, Keras warns where they end.
+        batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
     if context is not None:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

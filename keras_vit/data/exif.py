@@ -4,20 +4,22 @@ import tensorflow as tf
 
 HEAD = 1024
 ORIENTATION = 0x0112
-MARKER = b"Exif\x00\x00"
+
+
+def present(data):
+    """Whether a JPEG, a string (), has EXIF data: first of all, or after the 18 bytes of a JFIF segment."""
+    return tf.strings.regex_full_match(tf.strings.substr(data, 0, 30), r"\C{6}(\C{18})?Exif\x00\x00\C*")
 
 
 def orientation(data):
     """1 to 8 (EXIF 2.3, section 4.6.4); 1, upright, where a JPEG says nothing or nonsense. data: a string ()."""
-    # APP1 comes first, or after the 18 bytes of a JFIF segment.
-    first, second = (tf.equal(tf.strings.substr(data, at, len(MARKER)), MARKER) for at in (6, 24))
-    tiff = tf.where(first, 12, 30)
 
     def entry():
+        tiff = tf.where(tf.equal(tf.strings.substr(data, 6, 4), b"Exif"), 12, 30)
         head = tf.io.decode_raw(tf.strings.substr(data, tiff, HEAD), tf.uint8, fixed_length=HEAD)
         return orientation_entry(tf.cast(head, tf.int32))
 
-    return tf.cond(first | second, entry, lambda: 1)
+    return tf.cond(present(data), entry, lambda: 1)
 
 
 def orientation_entry(tiff):

@@ -43,8 +43,8 @@ class Share:
 
     @property
     def chunk(self):
-        """Examples that are read one after another: the largest divisor of the host's batch up to 16, if any."""
-        sizes = [size for size in range(2, 17) if self.per_host % size == 0]
+        """Examples that are read one after another: the largest divisor of the host's batch up to 32, if any."""
+        sizes = [size for size in range(2, 33) if self.per_host % size == 0]
         return sizes[-1] if sizes else self.per_host
 
 

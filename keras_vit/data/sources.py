@@ -38,7 +38,11 @@ class Indexed:
             index = tf.minimum(positions, self.num_examples - 1)
             return self.examples(index, tf.zeros_like(index), weight)
 
-        return order.positions(share, 0, -(-self.num_examples // share.batch_size)).map(visit)
+        return order.positions(share, 0, self.steps(share)).map(visit)
+
+    def steps(self, share):
+        """Global batches of `sequence`."""
+        return -(-self.num_examples // share.batch_size)
 
     def examples(self, index, epoch, weight):
         label = tf.gather(self.labels, index)

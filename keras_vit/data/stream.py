@@ -66,13 +66,16 @@ class Stream:
         return self.chunks(records, share)
 
     def sequence(self, share):
-        hosts = [pieces(self.instructions, share.hosts)[host :: share.hosts] for host in range(share.hosts)]
-        counts = [sum(piece.take for piece in host) for host in hosts]
-        missing = -(-max(counts) // share.per_host) * share.per_host - counts[share.host]
-        records = self.read(hosts[share.host], range(len(hosts[share.host])), parallel=1)
+        mine = pieces(self.instructions, share.hosts)[share.host :: share.hosts]
+        missing = self.steps(share) * share.per_host - sum(piece.take for piece in mine)
+        records = self.read(mine, range(len(mine)), parallel=1)
         records = records.map(lambda index, record: (tf.constant(0, tf.int64), index, record, 1.0))
         filling = records.take(1).repeat().map(lambda *visit: (*visit[:3], 0.0)).take(missing)
         return self.chunks(records.concatenate(filling), share)
+
+    def steps(self, share):
+        hosts = [pieces(self.instructions, share.hosts)[host :: share.hosts] for host in range(share.hosts)]
+        return -(-max(sum(piece.take for piece in host) for host in hosts) // share.per_host)
 
     def groups_before(self, mine, epoch, place, key):
         """(groups, records) of an epoch that come before its record `place`: whole groups, and what is left."""

@@ -5,6 +5,7 @@ import io
 import math
 import signal
 import threading
+import warnings
 
 import keras
 import numpy as np
@@ -66,16 +67,23 @@ class MetricsLog(keras.callbacks.Callback):
             self.write_events(row)
 
     def write_events(self, row):
-        self.events = self.events or tf.summary.create_file_writer(str(self.folder / "tensorboard"))
         values = [
             tf.compat.v1.Summary.Value(tag=name, simple_value=value)
             for name, value in row.items()
             if name not in ("epoch", "step")
         ]
-        with self.events.as_default():
-            # tf.summary.scalar needs the tensorboard package; reading the events later does.
-            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), row["step"])
-        self.events.flush()
+        try:
+            self.events = self.events or tf.summary.create_file_writer(str(self.folder / "tensorboard"))
+            with self.events.as_default():
+                # tf.summary.scalar needs the tensorboard package; reading the events later does.
+                tf.summary.experimental.write_raw_pb(
+                    tf.compat.v1.Summary(value=values).SerializeToString(), row["step"]
+                )
+            self.events.flush()
+        except tf.errors.OpError as error:
+            warnings.warn(
+                f"No TensorBoard events of step {row['step']}: {error.message}. The run goes on.", stacklevel=2
+            )
 
     def on_train_end(self, logs=None):
         if self.rows and is_chief(self.model):
@@ -99,7 +107,7 @@ def write_rows(path, rows):
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    checkpoints.write(path, lambda file: file.write(text.getvalue().encode()))
+    checkpoints.write_if_possible(path, lambda file: file.write(text.getvalue().encode()))
 
 
 def draw_curves(rows, path):
@@ -120,7 +128,7 @@ def draw_curves(rows, path):
         axis.grid(alpha=0.3)
         if name != "learning_rate":
             axis.legend()
-    figure.savefig(path, dpi=120)
+    checkpoints.write_if_possible(path, lambda file: figure.savefig(file, dpi=120, format="png"))
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -131,19 +139,20 @@ class BestWeights(keras.callbacks.Callback):
 
     def __init__(self, folder, log, monitor="val_accuracy"):
         super().__init__()
-        self.folder = folder
-        self.log = log
+        self.path = folder / "best.weights.npz"
         self.monitor = monitor
+        self.sign = -1 if monitor.endswith("loss") else 1
+        before = [self.sign * row[monitor] for row in log.rows if monitor in row]
+        self.best = max(before, default=-math.inf)
 
     def on_epoch_end(self, epoch, logs=None):
-        values = [row[self.monitor] for row in self.log.rows if self.monitor in row]
-        if not values or self.monitor not in (logs or {}):
+        value = self.sign * (logs or {}).get(self.monitor, math.nan)
+        if not value > self.best:
             return
-        best = min(values) if self.monitor.endswith("loss") else max(values)
-        if values[-1] == best and best not in values[:-1]:
-            arrays = weights(self.model)
-            if is_chief(self.model):
-                checkpoints.write(self.folder / "best.weights.npz", lambda file: np.savez(file, **arrays))
+        arrays = weights(self.model)
+        # What could not be written is not the best that there is.
+        if not is_chief(self.model) or checkpoints.write_if_possible(self.path, lambda file: np.savez(file, **arrays)):
+            self.best = value
 
 
 def weights(model):

@@ -4,6 +4,7 @@ A checkpoint is two files: step-00000120.npz, the arrays, and step-00000120.json
 last. Both appear under their names only when they are whole.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -30,6 +31,32 @@ def write(path, fill):
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_if_possible(path, fill):
+    """`write`; whether it could. A disk that is full or fails is a warning, and the file that was there stays."""
+    try:
+        write(path, fill)
+    except OSError as error:
+        warnings.warn(f"{path} could not be written: {error.strerror}. The run goes on.", stacklevel=3)
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def needed(folder):
+    """Turns a failure to write what the run cannot do without into a `RunError`.
+
+    >>> with needed("runs/1"):
+    ...     model.save("runs/1/model.keras")
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"A file of the run in {folder} could not be written: {error.strerror or error}. Its checkpoints are kept: "
+            "make room and resume it."
+        ) from error
 
 
 def digest(path):

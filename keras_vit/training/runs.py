@@ -1,6 +1,7 @@
 """A run: a folder, and a `fit` that goes on where it was cut, bit for bit."""
 
 import json
+import os
 from pathlib import Path
 
 import keras
@@ -136,13 +137,21 @@ class Run:
         }
         if is_chief(model):
             text = json.dumps(facts, indent=2, default=str)
-            checkpoints.write(self.folder / "config.json", lambda file: file.write(text.encode()))
+            with checkpoints.needed(self.folder):
+                checkpoints.write(self.folder / "config.json", lambda file: file.write(text.encode()))
 
     def write_final(self, model):
-        if is_chief(model):
-            arrays = {v.path: v.numpy() for v in model.weights}
+        if not is_chief(model):
+            return
+        arrays = {v.path: v.numpy() for v in model.weights}
+        partial = self.folder / "partial.keras"
+        with checkpoints.needed(self.folder):
             checkpoints.write(self.folder / "final.weights.npz", lambda file: np.savez(file, **arrays))
-            model.save(self.folder / "model.keras")
+            try:
+                model.save(partial)
+                os.replace(partial, self.folder / "model.keras")
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 class RestoreMetrics(keras.callbacks.Callback):
