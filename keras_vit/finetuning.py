@@ -13,6 +13,7 @@ from keras_vit.evaluation import mistakes
 from keras_vit.models import VARIANTS
 from keras_vit.progress import FitProgress
 from keras_vit.training import checkpoints
+from keras_vit.training.callbacks import is_chief
 
 # The paper's own datasets and the rows of Table 4 that are theirs.
 RECIPE_OF = {
@@ -146,11 +147,14 @@ def run(settings, out, *, resume=False, every=200, console=None):
     if kept.store.steps() and not resume:
         raise ConfigError(f"{out} holds a run already. Go on with it by --resume, or choose another folder.")
     start = max(kept.store.steps(), default=0)
+    strategy = training.strategy(
+        settings.strategy
+    )  # several workers must know of each other before anything is computed
     keras.utils.set_random_seed(settings.seed)
     examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
     recipe = recipe_for(settings, examples)
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
-    with data.data_errors(), training.strategy(settings.strategy).scope():
+    with data.data_errors(), strategy.scope():
         if start:
             recipe = recipe.with_(learning_rate=begun_with(settings, Path(out)))
         elif settings.grid_search:
@@ -189,9 +193,10 @@ def introduce(console, settings, model, recipe, examples, held_out):
 def finish(model, held_out, batch_size, out, console):
     """Writes the model in the official layout and the picture of its mistakes; gives the accuracy."""
     found = mistakes.predictions(model, held_out.evaluation(batch_size, model.preprocessing))
-    with checkpoints.needed(out):
-        zoo.save(model, out / "model.npz")
-        mistakes.draw(found, held_out.class_names, out / "mistakes.png")
+    if is_chief(model):
+        with checkpoints.needed(out):
+            zoo.save(model, out / "model.npz")
+            mistakes.draw(found, held_out.class_names, out / "mistakes.png")
     console.print(
         f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {out}: model.keras, model.npz, mistakes.png, ..."
     )

@@ -85,14 +85,25 @@ def test_split_folders(photographs, tmp_path, name):
         load(tmp_path, "test")
 
 
-def test_what_is_no_picture_is_left_out(photos):
+def test_what_is_no_picture_is_left_out(photos, caplog):
     (photos / "china" / "notes.txt").write_text("taken in China")
     (photos / "china" / "._01.jpg").write_bytes(b"resource fork")
     (photos / ".git").mkdir()
+    (photos / "__MACOSX" / "china").mkdir(parents=True)
+    (photos / "__MACOSX" / "china" / "._02.jpg").write_bytes(b"resource fork")
+    (photos / "china" / ".thumbnails").mkdir()
+    shutil.copy(photos / "china" / "01.jpg", photos / "china" / ".thumbnails" / "01.jpg")
     Image.new("RGB", (20, 20)).save(photos / "china" / "UPPER.PNG")
     (photos / "china" / "deeper").mkdir()
     Image.new("RGB", (20, 20)).save(photos / "china" / "deeper" / "a.jpeg")
-    assert load(photos, "train+validation").num_examples == 42
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert load(photos, "train+validation").num_examples == 42
+    assert not caplog.records
+    for name in ("a.HEIC", "b.tif", "c.tif"):
+        (photos / "flower" / name).write_bytes(b"no kind that TensorFlow reads")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert load(photos, "train+validation").num_examples == 42
+    assert "these files are not read: 1 .heic, 2 .tif." in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -136,6 +147,8 @@ def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
         again = train(examples, start=5)
     named = {record.getMessage().split(" cannot be read")[0] for record in caplog.records if record.name == "keras_vit"}
     assert named == {str(path) for path in files}
+    assert not [record.getMessage() for record in caplog.records if "[[{{" in record.getMessage()]
+    assert not [record for record in caplog.records if "retracing" in record.getMessage()]
     assert len(batches) == 10
     assert all(np.ptp(image) > 0 for images, _ in batches for image in images)
     for (images, labels), (other, other_labels) in zip(batches[5:], again, strict=True):

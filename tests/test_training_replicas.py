@@ -1,12 +1,11 @@
 """N replicas, on logical CPUs and as worker processes, train to the weights of one device."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import cluster
 import numpy as np
 import pytest
 
@@ -30,14 +29,6 @@ def finish(*processes):
         finally:
             process.kill()
         assert process.returncode == 0, said[-3000:]
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +75,9 @@ def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_device(one_device, tmp_path):
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
-    configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(2)]
     outs = [tmp_path / str(i) for i in range(2)]
-    finish(*(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=c) for out, c in zip(outs, configs, strict=True)))
+    workers = zip(outs, cluster.configs(2), strict=True)
+    finish(*(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=config) for out, config in workers))
     for case in WORKERS:
         for out in outs:
             equal(one_device, out, case)

@@ -12,12 +12,13 @@ import threading
 import time
 from pathlib import Path
 
+import cluster
 import keras
 import numpy as np
 import pytest
 from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
 
-from keras_vit import training
+from keras_vit import training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training import checkpoints
 from keras_vit.training.runs import segments
@@ -108,6 +109,57 @@ def same(a, b):
     assert x[0] == y[0] == TOTAL
     for key, other in zip(sorted(x[1]), sorted(y[1]), strict=True):
         np.testing.assert_array_equal(x[1][key], y[1][other], err_msg=key)
+
+
+def workers(*command):
+    """The command as two worker processes."""
+    for config in cluster.configs(2):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": config}
+        yield subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def statuses(processes):
+    try:
+        return [process.wait(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    assert statuses(list(workers(sys.executable, SCRIPT, whole, "multi_worker"))) == [0, 0]
+    running = list(workers(sys.executable, SCRIPT, folder, "multi_worker"))
+    wait_for(lambda: newest(folder) >= 6 or any(process.poll() is not None for process in running))
+    running[1].terminate()
+    assert statuses(running) == [143, 143]
+    assert 6 <= newest(folder) < TOTAL
+    assert statuses(list(workers(sys.executable, SCRIPT, folder, "multi_worker"))) == [0, 0]
+    same(folder, whole)
+
+
+@pytest.mark.slow
+def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
+    """Each sees its part of every batch, and every held-out picture counts once."""
+    model = zoo.load("ViT-Test/4", weights=None, image_size=16, num_classes=10)
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:  # at zero, where heads begin, rounding is most of what is learned
+        variable.assign(variable + 0.1 * rng.standard_normal(variable.shape).astype("float32"))
+    zoo.save(model, tmp_path / "model.npz")
+    command = [sys.executable, "-m", "keras_vit", "finetune", "--data", "digits", "--model", tmp_path / "model.npz"]
+    command += ["--image-size", 16, "--steps", 30, "--batch-size", 64]
+    subprocess.run([*map(str, command), "--out", tmp_path / "one", "--strategy", "one_device"], check=True)
+    assert statuses(list(workers(*command, "--out", tmp_path / "two", "--strategy", "multi_worker"))) == [0, 0]
+    one, two = (dict(np.load(tmp_path / name / "model.npz")) for name in ("one", "two"))
+    largest = max(np.abs(value).max() for value in one.values())
+    for name, value in one.items():
+        # The keys' biases have no gradient but rounding.
+        scale = largest if name.endswith("key/bias") else np.abs(value).max()
+        assert np.abs(two[name] - value).max() <= 1e-5 * scale, name
+    one, two = (np.genfromtxt(tmp_path / name / "metrics.csv", delimiter=",", names=True) for name in ("one", "two"))
+    for name in one.dtype.names:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow

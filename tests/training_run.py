@@ -1,6 +1,6 @@
 """Run in a process of its own by test_training_runs: trains a tiny model in a run folder, to be killed and resumed.
 
-python training_run.py FOLDER [TOTAL_STEPS]     or     python training_run.py serve
+python training_run.py FOLDER [one_device|multi_worker]     or     python training_run.py serve
 """
 
 import os
@@ -48,10 +48,10 @@ class Slow(keras.callbacks.Callback):
         time.sleep(0.02)
 
 
-def main(folder, total=TOTAL):
-    run = training.Run(folder, every=3)
-    validation = batches(10_000).take(2)
-    run.fit(compiled(), batches, int(total), EPOCH, validation=validation, resume=True, callbacks=[Slow()])
+def main(folder, kind="one_device"):
+    with training.strategy(kind).scope():
+        run, model = training.Run(folder, every=3), compiled()
+    run.fit(model, batches, TOTAL, EPOCH, validation=batches(10_000).take(2), resume=True, callbacks=[Slow()])
 
 
 def serve():

@@ -39,6 +39,8 @@ def general(data, box, channels, orient):
 
 def apart(function):
     """`function` as one op of the graph that calls it: a branch not taken costs time for each of its ops (measured)."""
+    if tf.executing_eagerly():
+        return function
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 

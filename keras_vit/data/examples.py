@@ -202,14 +202,17 @@ def checked(preprocessing, dtype):
 
 
 def distributed(batches, share, context, steps):
-    """Batches of one replica's size, as many as `steps` (None: endless), not sharded a second time, read ahead."""
+    """Batches of one replica's size, as many as `steps` (None: endless), read ahead.
+
+    What is a host's own is not sharded a second time; global batches are, batch by batch, so that several workers
+    together train on what one would.
+    """
     if share.replicas > share.hosts:
         batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
     if steps is not None:
         # Not knowing their number, Keras warns where they end.
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
-    if context is not None:
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        batches = batches.with_options(options)
+    policies, options = tf.data.experimental.AutoShardPolicy, tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policies.DATA if context is None else policies.OFF
+    batches = batches.with_options(options)
     return batches.prefetch(tf.data.AUTOTUNE)

@@ -1,13 +1,19 @@
 """A folder of class folders of pictures, split as its subfolders say or by a hash of each file's name."""
 
 import hashlib
+import logging
+from collections import Counter
 from pathlib import Path
 
 from keras_vit.data.errors import DataError
 
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
+# Pictures of which TensorFlow reads none.
+FOREIGN = {".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".svg", ".tif", ".tiff"}
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 HELD_OUT = 10  # per cent of a folder without a validation folder
+
+log = logging.getLogger("keras_vit")
 
 
 def scan(folder, split):
@@ -36,11 +42,11 @@ def scan(folder, split):
     if not found["train"]:
         found = {"train": folder, "validation": None, "test": None}
     classes = class_folders(found["train"])
-    files = [entry for part in parts for entry in part_files(part, split, found, classes)]
-    if not files:
+    entries = [entry for part in parts for entry in part_files(part, split, found, classes)]
+    if not entries:
         raise DataError(f"No picture of {folder} falls into the split {split!r}. It has too few pictures to be split.")
-    files.sort(key=lambda entry: (entry[1], entry[0]))
-    return [path for path, _ in files], [label for _, label in files], tuple(path.name for path in classes)
+    entries.sort(key=lambda entry: (entry[1], entry[0]))
+    return [path for path, _ in entries], [label for _, label in entries], tuple(path.name for path in classes)
 
 
 def subfolder(folder, names):
@@ -49,11 +55,15 @@ def subfolder(folder, names):
 
 def class_folders(folder):
     """The class folders, sorted; at least two, each with pictures."""
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not hidden(path.name))
     if not classes:
         raise DataError(f"{folder} has no folders. Expected one folder of pictures per class, such as {folder}/cat.")
     if len(classes) == 1:
         raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.")
+    foreign = Counter(path.suffix.lower() for path in files(folder, FOREIGN))
+    if foreign:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(foreign.items()))
+        log.warning("Of %s these files are not read: %s. Save them as JPEG or PNG.", folder, kinds)
     empty = [path.name for path in classes if next(pictures(path), None) is None]
     if empty:
         raise DataError(
@@ -63,11 +73,20 @@ def class_folders(folder):
     return classes
 
 
-def pictures(folder):
-    """The picture files in a folder and its subfolders, hidden ones (such as ._a.jpg) left out."""
+def hidden(name):
+    """Whether a system made it for itself: .git, ._a.jpg, and the folder that macOS puts into archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def files(folder, suffixes):
+    """The files of those endings in a folder and its subfolders, hidden ones left out."""
     for path in folder.rglob("*"):
-        if path.suffix.lower() in PICTURES and not path.name.startswith("."):
+        if path.suffix.lower() in suffixes and not any(map(hidden, path.relative_to(folder).parts)):
             yield path
+
+
+def pictures(folder):
+    return files(folder, PICTURES)
 
 
 def part_files(part, split, found, classes):
@@ -79,14 +98,14 @@ def part_files(part, split, found, classes):
     labels = {path.name: label for label, path in enumerate(classes)}
     if found[part] and (part != "train" or found["validation"]):
         return labelled(found[part], labels)
-    files = labelled(found["train"], labels)
+    entries = labelled(found["train"], labels)
     held_out = part == "validation"
-    return files if part == "test" else [f for f in files if is_held_out(f[0], found["train"]) == held_out]
+    return entries if part == "test" else [e for e in entries if is_held_out(e[0], found["train"]) == held_out]
 
 
 def labelled(folder, labels):
     foreign = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in labels)
-    foreign = [name for name in foreign if not name.startswith(".")]
+    foreign = [name for name in foreign if not hidden(name)]
     if foreign:
         raise DataError(f"{folder} has folders for {listed(foreign)}, which the training folder has not.")
     return [(path, label) for name, label in labels.items() for path in pictures(folder / name)]

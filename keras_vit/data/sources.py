@@ -109,5 +109,5 @@ def readable(source, data, channels):
     try:
         source.part(data, whole, channels)
     except tf.errors.OpError as error:
-        return error.message.partition("} ")[2] or error.message
+        return (error.message.partition("} ")[2] or error.message).partition(" [Op:")[0]
     return None

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.models.distribution import several_workers
 from keras_vit.training import checkpoints
 from keras_vit.training.errors import NotFiniteError, Preempted
 
@@ -166,7 +167,7 @@ def weights(model):
 
 
 class Saver(keras.callbacks.Callback):
-    """Checkpoints every `every` steps, at the last one, and on SIGTERM, after which it ends the process.
+    """Checkpoints every `every` steps, at the last one, and on SIGTERM to any worker, after which all processes end.
 
     Comes after all other callbacks, so that what an epoch writes is written before the checkpoint at its end.
 
@@ -188,7 +189,7 @@ class Saver(keras.callbacks.Callback):
         self.every = every
         self.total = total
         self.saved = counter.step
-        self.told = False
+        self.told = self.stopping = False
         self.handler = None
 
     def on_train_begin(self, logs=None):
@@ -203,19 +204,32 @@ class Saver(keras.callbacks.Callback):
     def tell(self, number, frame):
         self.told = True
 
+    def agree(self):
+        """Once any worker is told to stop, all are: those left behind would wait for it in the next step.
+
+        The signal may come at any moment, also in here, so that `told` alone decides nothing.
+        """
+        strategy, told = self.model.distribute_strategy, self.told
+        if several_workers(strategy):
+            flags = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(float(self.told)))
+            told = strategy.reduce("SUM", flags, axis=None) > 0
+        self.stopping = bool(told)
+
     def on_train_batch_end(self, batch, logs=None):
+        self.agree()
         step = self.counter.step
         loss = float((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
             self.stop(step, f"The loss of step {step} is {loss}.")
         # The last batch of an epoch is saved after the epoch's validation and row.
         last = self.params.get("steps") and batch + 1 >= self.params["steps"]
-        if not last and (self.told or step // self.every > self.saved // self.every):
+        if not last and (self.stopping or step // self.every > self.saved // self.every):
             self.save(step)
 
     def on_epoch_end(self, epoch, logs=None):
+        self.agree()
         step = self.counter.step
-        if self.told or step // self.every > self.saved // self.every or step == self.total:
+        if self.stopping or step // self.every > self.saved // self.every or step == self.total:
             self.save(step)
 
     def save(self, step):
@@ -226,7 +240,8 @@ class Saver(keras.callbacks.Callback):
         if is_chief(self.model):
             self.store.save(step, arrays)
         self.saved = step
-        if self.told:
+        if self.stopping:
+            self.agree()  # nobody leaves while the first worker still writes
             self.on_train_end()
             print(f"Stopped by SIGTERM after step {step}; the run can be resumed.", flush=True)
             raise Preempted(step)
