@@ -1,6 +1,7 @@
 """The private hooks of Keras that models/distribution.py overrides are there, and are still called."""
 
 import inspect
+import warnings
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ from training_worker import data, small, sparse
 
 from keras_vit import training
 from keras_vit.errors import ConfigError
+from keras_vit.models import distribution
 from keras_vit.models.distribution import DistributedModel, GlobalUpdate
 
 MODEL_HOOKS = {
@@ -89,3 +91,14 @@ def test_compile_knows_the_models_strategy():
     assert np.isfinite(model.fit(data().take(1), verbose=0).history["loss"][0])
     with pytest.raises(ConfigError, match=r"outside the scope of the model's MirroredStrategy"):
         model.compile(training.SGD(0.1), sparse())
+
+
+def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
+    monkeypatch.setattr(distribution, "replicas", lambda: 2)
+    model = small("vit")
+    with pytest.warns(UserWarning, match="Use keras_vit.training.AdamW"):
+        model.compile(keras.optimizers.AdamW(global_clipnorm=1.0), sparse())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.compile(training.AdamW(1e-3, global_clipnorm=1.0), sparse())
+        model.compile(keras.optimizers.AdamW(), sparse())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 WORKER = Path(__file__).with_name("training_worker.py")
-ONE = ("sgd", "sgd-bfloat16", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches")
-MIRRORED = {2: ("sgd", "adam-accumulation"), 4: ("sgd-resnet-weighted", "adamw-microbatches")}
+ONE = ("sgd", "sgd-bfloat16", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches", "adam-sum")
+MIRRORED = {2: ("sgd", "adam-accumulation"), 4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum")}
 WORKERS = ("adamw", "sgd-bfloat16")
 
 

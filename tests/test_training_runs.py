@@ -295,6 +295,10 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)
+    scaled = compiled()
+    scaled.optimizer = keras.optimizers.LossScaleOptimizer(scaled.optimizer)  # what mixed_float16 makes of it
+    with pytest.raises(ConfigError, match="mixed_bfloat16"):
+        training.Run(tmp_path / "half").fit(scaled, batches, 12, 5)
 
 
 def test_several_steps_per_execution_give_the_same_run(tmp_path):

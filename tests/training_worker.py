@@ -101,6 +101,11 @@ CASES = {
         data=dict(one_hot=True),
         microbatches=3,
     ),
+    "adam-sum": dict(
+        optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),
+        loss=lambda: sparse(reduction="sum"),
+        data=dict(floats=False),
+    ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
     ),

@@ -9,6 +9,8 @@ replicas' steps under a condition in a loop for steps_per_execution, which fails
 tests/test_training_hooks.py fails when a hook is gone.
 """
 
+import warnings
+
 import keras
 
 from keras_vit import _registration
@@ -102,6 +104,19 @@ def first(outputs, data):
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 
 
+def require_global_clipping(optimizer):
+    """Warns of an optimizer of Keras' own that would clip each replica's gradient for itself."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    clips = [name for name in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(inner, name, None) is not None]
+    if clips and replicas() > 1 and not isinstance(inner, GlobalUpdate):
+        name = type(inner).__name__
+        warnings.warn(
+            f"keras.optimizers.{name} applies {clips[0]} to each replica's gradient before they are summed, so that "
+            f"the result depends on the number of replicas. Use keras_vit.training.{name}.",
+            stacklevel=3,
+        )
+
+
 def require_in_scope(optimizer, strategy):
     created_in_scope = strategy.extended.variable_created_in_scope
     if not all(created_in_scope(variable.value) for variable in getattr(optimizer, "variables", ())):
@@ -135,6 +150,7 @@ class TensorFlowModel(keras.Model):
         """
         with self.distribute_strategy.scope():
             super().compile(*args, **kwargs)
+            require_global_clipping(self.optimizer)
         if self._distribute_strategy is not None:
             require_in_scope(self.optimizer, self._distribute_strategy)
 
@@ -237,7 +253,7 @@ class TensorFlowModel(keras.Model):
     def share(self, data, totals):
         """Factor of a part's loss, which Keras has divided by the number of replicas unless it is a sum."""
         if self.loss_reduction() == "sum":
-            return tf.ones(())
+            return tf.sign(self.counts(data)[0])  # nothing of the example that stands in for an empty part
         return tf.math.divide_no_nan(self.counts(data)[1], totals[1]) * replicas()
 
     def track_loss(self, loss, n, total):

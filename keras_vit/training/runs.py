@@ -115,8 +115,12 @@ class Run:
                 "steps_per_epoch must be a multiple of steps_per_execution. "
                 f"Received: {steps_per_epoch} and {model.steps_per_execution}."
             )
-        if model.optimizer.use_ema and not isinstance(model.optimizer, GlobalUpdate):
-            raise ConfigError("With averaged weights a run needs an optimizer of keras_vit.training.")
+        inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        if inner.use_ema and not isinstance(model.optimizer, GlobalUpdate):
+            raise ConfigError(
+                "With averaged weights a run needs an optimizer of keras_vit.training, in float32 or mixed_bfloat16: "
+                f"mixed_float16 wraps it. Received: {type(model.optimizer).__name__} of {type(inner).__name__}."
+            )
 
     def resumed(self, model):
         """Restores the newest whole checkpoint; gives its step, 0 when there is none."""
