@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -29,6 +30,7 @@ def shaken(model):
 
 
 def tiny(crop=None):
+    keras.utils.set_random_seed(1)  # logits well off zero, where their cosine says nothing
     preprocessing = Preprocessing((32, 32), crop=crop)
     return shaken(VisionTransformer(**TINY, num_classes=3, labels=LABELS, preprocessing=preprocessing))
 
