@@ -147,9 +147,8 @@ def run(settings, out, *, resume=False, every=200, console=None):
     if kept.store.steps() and not resume:
         raise ConfigError(f"{out} holds a run already. Go on with it by --resume, or choose another folder.")
     start = max(kept.store.steps(), default=0)
-    strategy = training.strategy(
-        settings.strategy
-    )  # several workers must know of each other before anything is computed
+    # Several workers must know of each other before anything is computed.
+    strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
     recipe = recipe_for(settings, examples)

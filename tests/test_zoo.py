@@ -159,7 +159,13 @@ def test_a_repository_of_weights_alone(hub):
 
 @pytest.mark.parametrize(
     "said",
-    ["[1, 2]", "not JSON", '{"id2label": 3, "num_attention_heads": "4", "image_mean": [1], "pretrained_cfg": 7}'],
+    [
+        "[1, 2]",
+        "not JSON",
+        '{"id2label": 3, "num_attention_heads": "4", "image_mean": [1], "pretrained_cfg": 7}',
+        '{"image_mean": [0, 0, 0], "image_std": [1, 1, 1], "size": {"shortest_edge": 0}}',
+        '{"image_mean": [0, 0, 0], "image_std": [1, 1, 1], "size": {"shortest_edge": 1e999}}',
+    ],
 )
 def test_a_repository_that_says_nonsense(hub, said):
     shutil.copy(GOLDEN / "timm_vit.safetensors", hub / "model.safetensors")

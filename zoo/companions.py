@@ -100,7 +100,7 @@ def stated_preprocessing(stated, config):
         if not len(mean) == len(std) == config.num_channels:
             return None
         return Preprocessing(size, crop, INTERPOLATIONS[interpolation], mean, std)
-    except (KeyError, TypeError, ValueError, IndexError, ConfigError):
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, ConfigError):
         return None
 
 
