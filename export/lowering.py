@@ -8,7 +8,7 @@ from keras_vit.export.emit_linear import LINEAR
 from keras_vit.export.emit_math import MATH
 from keras_vit.export.emit_shape import SHAPE
 from keras_vit.export.graph import Graph, Value
-from keras_vit.export.tracing import Untraceable, forget, trace
+from keras_vit.export.tracing import Untraceable, trace
 
 OPERATIONS = {**MATH, **SHAPE, **LINEAR}
 
@@ -43,9 +43,7 @@ def lower(model, input_shapes):
     lowering = Lowering(graph, traced.same, dict(zip(map(id, tensors), inputs, strict=True)))
     traced.steps.reverse()
     while traced.steps:
-        step = traced.steps.pop()
-        lowering.run(step)
-        forget(step)
+        lowering.run(traced.steps.pop())
     graph.path = ""
     return graph, inputs, distinct(graph, inputs, [lowering.value(x) for x in traced.outputs])
 

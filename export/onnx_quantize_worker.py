@@ -51,24 +51,48 @@ def quantized(job):
     )
 
 
-def compacted(path):
-    """The file again, equal constants shared (zero points are zeros each) and without shapes that can be inferred."""
+def drop_zero_points(graph):
+    """Leaves out zero points that are 0 anyway: those of int32 biases and of the weights of MatMulInteger.
+
+    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
+    """
     import onnx
 
-    proto = onnx.load(path)
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        place = {"DequantizeLinear": 2, "MatMulInteger": 3}.get(node.op_type)
+        tensor = constants.get(node.input[place]) if place in range(len(node.input)) else None
+        if tensor is None or onnx.numpy_helper.to_array(tensor).any():
+            continue
+        if node.op_type == "MatMulInteger" or tensor.data_type == onnx.TensorProto.INT32:
+            del node.input[place]
+
+
+def share_constants(graph):
+    """Keeps one of equal constants (zero points are zeros each), and none that is not used."""
     first, renamed = {}, {}
-    for tensor in proto.graph.initializer:
+    for tensor in graph.initializer:
         name, tensor.name = tensor.name, ""
         renamed[name] = first.setdefault(tensor.SerializeToString(), name)
         tensor.name = name
-    kept = [tensor for tensor in proto.graph.initializer if renamed[tensor.name] == tensor.name]
-    del proto.graph.value_info[:]
-    if any(attribute.HasField("g") for node in proto.graph.node for attribute in node.attribute):
-        kept, renamed = list(proto.graph.initializer), {}  # branches may use the names
-    for node in proto.graph.node:
+    for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(kept)
+    used = {name for node in graph.node for name in node.input} | {x.name for x in graph.output}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def compacted(path):
+    """The file again without shapes that can be inferred and constants that can be spared."""
+    import onnx
+
+    proto = onnx.load(path)
+    del proto.graph.value_info[:]
+    # Branches may use the names of constants.
+    if not any(attribute.HasField("g") for node in proto.graph.node for attribute in node.attribute):
+        drop_zero_points(proto.graph)
+        share_constants(proto.graph)
     onnx.save_model(proto, path)
 
 

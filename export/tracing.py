@@ -83,24 +83,26 @@ class Tracer:
 
     def visit(self, node, path):
         operation, called = node.operation, node.arguments
-        outputs = tuple(node.outputs)
+        args, kwargs = keras.tree.map_structure(owned, (called.args, called.kwargs))
+        inputs, outputs = node.input_tensors, tuple(node.outputs)
         self.alive += node.outputs
+        node.arguments = None  # the node is kept, what was computed from weights need not be
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
         if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
-            self.steps.append(Step(operation, called.args, called.kwargs, outputs, inside))
+            self.steps.append(Step(operation, args, kwargs, outputs, inside))
             return
-        known = {id(x) for x in node.input_tensors}
-        results = self.enter(operation, called.args, called.kwargs, known, inside)
+        results = self.enter(operation, args, kwargs, {id(x) for x in inputs}, inside)
         for outer, inner in zip(outputs, results, strict=True):
             if outer is not inner:
                 self.same[id(outer)] = inner
         self.alive += results
 
 
-def forget(step):
-    """Gives back what a step's operation remembers of it: arrays computed from weights among them."""
-    nodes = step.operation._inbound_nodes
-    nodes[:] = [node for node in nodes if node.outputs[0] is not step.outputs[0]]
+def owned(x):
+    """A tensor computed from weights as a NumPy array, since TensorFlow gives no memory back to the system."""
+    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
+        return x
+    return keras.ops.convert_to_numpy(x)
 
 
 def inference(call, kwargs):

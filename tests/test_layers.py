@@ -94,7 +94,13 @@ def test_encoder_block(approximate):
     y = layer_norm(x, w["attention_norm/gamma"], w["attention_norm/beta"], 1e-3)
     x1 = x + attention(y, under(w, "attention/"), 2)[0]
     y = layer_norm(x1, w["mlp_norm/gamma"], w["mlp_norm/beta"], 1e-3)
-    close(layer(x), x1 + mlp(y, under(w, "mlp/"), approximate))
+    expected = x1 + mlp(y, under(w, "mlp/"), approximate)
+    close(layer(x), expected)
+    z = keras.ops.convert_to_tensor(x, "float32")
+    close(layer.export_call(z), expected)
+    again, weights = layer.export_call(z, return_weights=True)
+    close(again, expected)
+    close(weights, layer(x, return_weights=True)[1])
 
 
 def test_gelu_exact_and_approximate_part():

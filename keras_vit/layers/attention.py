@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.normalization import behind
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,17 +48,20 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         y = ops.reshape(self.out(y), (-1, l, d))
         return (y, a) if return_weights else y
 
-    def export_call(self, x, training=None, return_weights=False):
+    def export_call(self, x, training=None, return_weights=False, norm=None):
         """The same with two biases fewer, since the rows of A sum to 1.
 
         The key's bias shifts every row of q k^T by a number, which softmax ignores; the value's goes through A as it
         is, into the bias of `out`.
+
+        Args:
+            norm: the layer norm whose scale and shift `x` lacks; the projections take them upon themselves.
         """
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))
-        k, v = (ops.matmul(x, dense.kernel) for dense in (self.key, self.value))
-        y, a = self.attend(self.query(x), k, v, l, training)
-        bias = ops.matmul(self.value.bias, self.out.kernel) + self.out.bias
+        (q, q_bias), (k, _), (v, v_bias) = (behind(norm, dense) for dense in (self.query, self.key, self.value))
+        y, a = self.attend(ops.matmul(x, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
+        bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
         return (y, a) if return_weights else y
 

@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import GELU, LayerNormalization
+from keras_vit.layers.normalization import GELU, LayerNormalization, behind
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -47,6 +47,13 @@ class MLP(keras.layers.Layer):
         x = self.gelu(self.hidden(x))
         x = self.out(self.dropout(x, training=training))
         return ops.reshape(self.dropout(x, training=training), (-1, l, d))
+
+    def export_call(self, x, training=None, norm=None):
+        """The same; `norm` is the layer norm whose scale and shift `x` lacks, which the first product then takes."""
+        l, d = x.shape[1:]
+        kernel, bias = behind(norm, self.hidden)
+        x = self.gelu(ops.matmul(ops.reshape(x, (-1, d)), kernel) + bias)
+        return ops.reshape(self.out(x), (-1, l, d))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -114,6 +121,15 @@ class EncoderBlock(keras.layers.Layer):
         y, weights = y if return_weights else (y, None)
         z = z + self.dropout(y, training=training)
         z = z + self.mlp(self.mlp_norm(z), training=training)
+        return (z, weights) if return_weights else z
+
+    def export_call(self, z, training=None, return_weights=False):
+        """The same with the scale and shift of both norms in the products behind them."""
+        y = self.attention_norm.standardized(z)
+        y = self.attention.export_call(y, return_weights=return_weights, norm=self.attention_norm)
+        y, weights = y if return_weights else (y, None)
+        z = z + y
+        z = z + self.mlp.export_call(self.mlp_norm.standardized(z), norm=self.mlp_norm)
         return (z, weights) if return_weights else z
 
     def compute_output_shape(self, input_shape):

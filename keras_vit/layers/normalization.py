@@ -37,11 +37,22 @@ class LayerNormalization(keras.layers.Layer):
     def export_call(self, x):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
 
+    def standardized(self, x):
+        """The norm without its scale and shift, which the layers `behind` it take."""
+        return ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
+
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
         return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def behind(norm, dense):
+    """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
+    if norm is None:
+        return dense.kernel, dense.bias
+    return norm.gamma[:, None] * dense.kernel, ops.matmul(norm.beta, dense.kernel) + dense.bias
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
