@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_vit.export.exif import upright
+
 PIXEL_LIMIT = 50_000_000  # height times width; a picture that unpacks, or is resized, to more is refused before that
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PNG_HEADER = 24  # bytes up to the end of width and height
@@ -33,7 +35,7 @@ def cropped(x, preprocessing):
 
 
 def decoded(encoded, channels):
-    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels).
+    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels); JPEGs upright as their EXIF data say.
 
     Raises, when run, tf.errors.InvalidArgumentError for anything else and for more than PIXEL_LIMIT pixels.
     """
@@ -45,7 +47,7 @@ def decoded(encoded, channels):
     with tf.control_dependencies([require_few(size)]):
         return tf.cond(
             is_jpeg,
-            lambda: tf.io.decode_jpeg(encoded, channels=channels, dct_method="INTEGER_ACCURATE"),
+            lambda: upright(tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"), encoded),
             lambda: tf.io.decode_png(encoded, channels=channels),
         )
 

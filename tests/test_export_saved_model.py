@@ -7,7 +7,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from keras_vit import export
 from keras_vit.errors import ExportError
@@ -70,6 +70,49 @@ def test_encoded_pictures_of_different_sizes(exported):
     np.testing.assert_allclose(result["logits"], expected, atol=2e-5)
     jpeg = loaded.signatures["serve_bytes"](image_bytes=tf.constant([encoded(pictures[0], "JPEG")]))
     assert jpeg["logits"].shape == (1, 3)
+
+
+@pytest.mark.parametrize("jfif", (False, True))
+@pytest.mark.parametrize("endian", "<>")
+def test_pictures_of_a_turned_camera(exported, endian, jfif):
+    import tensorflow as tf
+
+    files, upright = [], []
+    for turn in range(10):  # 0 and 9 mean nothing
+        note = Image.Exif()
+        note.endian = endian
+        note[0x010F], note[0x0112], note[0x0131] = "a camera", turn, "software"
+        file = io.BytesIO()
+        Image.fromarray(picture(40, 60)).save(file, "JPEG", quality=95, exif=note)
+        data = file.getvalue()
+        if not jfif:
+            data = data[:2] + data[20:]
+        assert data.index(b"Exif") == (24 if jfif else 6)
+        files.append(data)
+        upright.append(np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))))
+    assert upright[6].shape == (60, 40, 3)
+    serve = exported[1].signatures
+    result = serve["serve_bytes"](image_bytes=tf.constant(files))["logits"]
+    expected = [serve["serve_uint8"](images=tf.constant(x[None]))["logits"][0] for x in upright]
+    assert np.ptp(expected, axis=0).max() > 0.01
+    np.testing.assert_allclose(result, expected, atol=2e-3)
+
+
+def test_nonsense_about_the_camera_is_ignored(exported):
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    file = io.BytesIO()
+    note = Image.Exif()
+    note[0x0112] = 6
+    Image.fromarray(picture(40, 60)).save(file, "JPEG", exif=note)
+    serve = exported[1].signatures["serve_bytes"]
+    start = file.getvalue().index(b"Exif") + 6
+    for _ in range(200):
+        data = bytearray(file.getvalue())
+        for place in random.integers(start, start + 26, 3):
+            data[place] = random.integers(256)
+        assert np.isfinite(serve(image_bytes=tf.constant([bytes(data)]))["logits"]).all()
 
 
 def narrow():
