@@ -7,6 +7,7 @@ Keys of the job: saved_model (folder), output (file), quantize (None, "float16",
 import contextlib
 import json
 import os
+import re
 import sys
 
 import flatbuffers
@@ -44,19 +45,38 @@ def pictures_of(path):
     return [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
 
 
+def last_dense(path):
+    """The name of what the last dense layer of a TFLite file computes; None where it has none."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(path, "rb") as file:
+        model = schema.ModelT.InitFromPackedBuf(file.read(), 0)
+    codes = [code.builtinCode for code in model.operatorCodes]
+    graph = model.subgraphs[0]
+    dense = [op for op in graph.operators if codes[op.opcodeIndex] == schema.BuiltinOperator.FULLY_CONNECTED]
+    return graph.tensors[dense[-1].outputs[0]].name.decode() if dense else None
+
+
 def in_int8(job):
-    """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float."""
+    """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
+
+    Calibrated ranges serve dense layers but the last, whose logits lie close to each other; it and the convolutions,
+    which gain no speed by them (measured), take each input's own. Depthwise kernels are widened, being slower in int8.
+    """
     from ai_edge_quantizer import qtyping, quantizer
 
     quantizing = quantizer.Quantizer(job["output"])
     operations = qtyping.TFLOperationName
-    for operation in (operations.FULLY_CONNECTED, operations.CONV_2D, operations.DEPTHWISE_CONV_2D):
-        if job["quantize"] == "dynamic":
-            quantizing.add_dynamic_config(".*", operation, num_bits=8)
-        else:
-            quantizing.add_static_config(".*", operation, activation_num_bits=8, weight_num_bits=8)
-    found = None if job["quantize"] == "dynamic" else ranges(quantizing, pictures_of(job["calibration"]))
-    result = quantizing.quantize(found)
+    quantizing.add_weight_only_config(".*", operations.DEPTHWISE_CONV_2D, num_bits=8)
+    quantizing.add_dynamic_config(".*", operations.CONV_2D, num_bits=8)
+    last = last_dense(job["output"])
+    if job["quantize"] == "dynamic" or last is None:
+        quantizing.add_dynamic_config(".*", operations.FULLY_CONNECTED, num_bits=8)
+        result = quantizing.quantize()
+    else:
+        quantizing.add_static_config(".*", operations.FULLY_CONNECTED, activation_num_bits=8, weight_num_bits=8)
+        quantizing.add_dynamic_config(re.escape(last), operations.FULLY_CONNECTED, num_bits=8)
+        result = quantizing.quantize(ranges(quantizing, pictures_of(job["calibration"])))
     os.remove(job["output"])
     result.export_model(job["output"])
 

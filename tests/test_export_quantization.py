@@ -62,6 +62,31 @@ def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
     assert "Conv" in operators and "ConvInteger" not in operators
 
 
+@pytest.mark.parametrize("quantize", ["dynamic", "int8"])
+def test_what_tflite_computes_in_float(quantize, tmp_path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    x = keras.Input((16, 16, 3))
+    y = keras.layers.Conv2D(64, 3, activation="relu")(x)
+    y = keras.layers.DepthwiseConv2D(3, activation="relu")(y)
+    y = keras.layers.Dense(64, activation="relu")(keras.layers.GlobalAveragePooling2D()(y))
+    model = keras.Model(x, keras.layers.Dense(64)(y))
+    images = np.random.default_rng(0).uniform(-1, 1, (64, 16, 16, 3)).astype("float32")
+    assert export.convert(model, tmp_path / "m.tflite", quantize=quantize, images=images).cosine > 0.999
+    file = schema.ModelT.InitFromPackedBuf((tmp_path / "m.tflite").read_bytes(), 0)
+    names = {value: name for name, value in vars(schema.TensorType).items() if name.isupper()}
+    types = {}
+    for operator in file.subgraphs[0].operators:
+        tensors = [file.subgraphs[0].tensors[i] for i in (*operator.inputs[:2], operator.outputs[0])]
+        code = file.operatorCodes[operator.opcodeIndex].builtinCode
+        types.setdefault(code, []).append([names[x.type] for x in tensors])
+    floating, hybrid = ["FLOAT32"] * 3, ["FLOAT32", "INT8", "FLOAT32"]
+    assert types[schema.BuiltinOperator.DEPTHWISE_CONV_2D] == [floating]
+    assert types[schema.BuiltinOperator.CONV_2D] == [hybrid]
+    first = hybrid if quantize == "dynamic" else ["INT8"] * 3
+    assert types[schema.BuiltinOperator.FULLY_CONNECTED] == [first, hybrid]
+
+
 def test_one_number_a_picture_has_no_direction_of_its_own(tmp_path):
     """Near 0 its sign turns, which says nothing of how close the numbers are."""
     x = keras.Input((8, 8, 3))
