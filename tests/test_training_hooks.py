@@ -60,6 +60,14 @@ def test_fit_calls_the_hooks(monkeypatch):
     assert "_get_current_learning_rate" in called
 
 
+def test_the_losses_of_outputs_are_means_where_we_look():
+    model = small("two outputs")
+    model.compile("sgd", {"a": sparse(), "b": "mse"})
+    assert model.output_losses() == []
+    model.fit(data(two=True).take(1), verbose=0)
+    assert [[v.name for v in metric.variables] for metric in model.output_losses()] == [["total", "count"]] * 2
+
+
 def test_accumulators_and_averages_are_where_we_look():
     optimizer = training.SGD(0.1, use_ema=True, gradient_accumulation_steps=2)
     optimizer.build([keras.Variable(np.zeros(3), name="kernel")])
@@ -93,6 +101,19 @@ def test_compile_knows_the_models_strategy():
         model.compile(training.SGD(0.1), sparse())
 
 
+def test_a_saved_model_goes_on_as_it_would_have(tmp_path):
+    model, losses = small("two outputs"), {"a": training.SoftmaxLoss(), "b": "mse"}
+    model.compile(training.AdamW(training.WarmupCosine(1e-2, 20, 3), weight_decay=0.1, use_ema=True), losses)
+    model.fit(data(two=True), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        each.fit(data(two=True), verbose=0)
+    assert loaded.optimizer.iterations == 12
+    for v, w in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(v, w)
+
+
 def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
     monkeypatch.setattr(distribution, "replicas", lambda: 2)
     model = small("vit")
@@ -102,3 +123,11 @@ def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
         warnings.simplefilter("error")
         model.compile(training.AdamW(1e-3, global_clipnorm=1.0), sparse())
         model.compile(keras.optimizers.AdamW(), sparse())
+
+
+def test_compiling_the_step_of_several_replicas_as_one_is_refused(monkeypatch):
+    model = small("vit")
+    model.compile("sgd", sparse(), jit_compile=True)
+    monkeypatch.setattr(distribution, "replicas", lambda: 2)
+    with pytest.raises(ConfigError, match="jit_compile=True cannot train on 2 replicas"):
+        model.compile("sgd", sparse(), jit_compile=True)

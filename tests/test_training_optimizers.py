@@ -157,7 +157,7 @@ def test_optimizers_come_back_from_their_configuration(kind):
         (training.WarmupConstant(0.1, 10, 3), lambda t: 0.1 * min(1, t / 3)),
         (
             training.WarmupStaircase(0.1, 10, 3, boundaries=(5, 8)),
-            lambda t: 0.1 * min(1, t / 3) * 0.1 ** ((t >= 5) + (t >= 8)),
+            lambda t: 0.1 * min(1, t / 3) * 0.1 ** ((5 < t) + (8 < t)),
         ),
     ],
 )

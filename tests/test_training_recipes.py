@@ -33,6 +33,15 @@ TABLE4 = {
     "flowers": (500, SMALL),
     "vtab": (2_500, (0.01,)),
 }
+# big_vision's configurations: batch, epochs, rate, its absolute decay per step at the peak, warmup, clipping, dtype of
+# the first moment, loss, the head's bias.
+BIG_VISION = {
+    "augreg-i21k": (4096, 300, 1e-3, 1e-4, 10_000, 1.0, "bfloat16", "sigmoid", -10.0),
+    "augreg-i1k": (4096, 300, 1e-3, 1e-4, 10_000, 1.0, "bfloat16", "sigmoid", -6.9),
+    "plain-vit-i1k": (1024, 90, 1e-3, 1e-4, 10_000, 1.0, "bfloat16", "softmax", None),
+    "bit-i21k": (4096, 90, 0.03 / 256 * 4096, 3e-5 / 256 * 4096, 5000, 1.0, "bfloat16", "sigmoid", -10.0),
+    "bit-i1k": (4096, 90, 0.1 / 256 * 4096, 1e-4 / 256 * 4096, 1000, 1.0, "bfloat16", "softmax", None),
+}
 
 
 def small(**kwargs):
@@ -61,6 +70,23 @@ def test_table_4(name):
     assert (recipe.optimizer_name, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
     assert (recipe.weight_decay, recipe.global_clipnorm) == (None, 1.0)
     assert recipe.learning_rate in recipe.learning_rates
+
+
+@pytest.mark.parametrize("name", BIG_VISION)
+def test_big_visions_configurations(name):
+    batch, epochs, rate, decay, warmup, clip, dtype, loss, bias = BIG_VISION[name]
+    row = training.recipe(name).row
+    assert (row.batch_size, row.epochs, row.warmup_steps, row.decay) == (batch, epochs, warmup, "cosine")
+    assert (row.global_clipnorm, row.momentum_dtype, row.loss, row.head_bias) == (clip, dtype, loss, bias)
+    assert (row.learning_rate, row.weight_decay * row.learning_rate) == pytest.approx((rate, decay))
+    assert row.optimizer == ("SGD" if name.startswith("bit") else "Adam")
+
+
+def test_augregs_fine_tuning():
+    """vit_jax/configs/augreg.py over configs/common.py."""
+    row = training.recipe("finetune-augreg").row
+    assert (row.learning_rate, row.total_steps, row.warmup_steps, row.image_size) == (0.03, 500, 100, 384)
+    assert (row.batch_size, row.global_clipnorm, row.weight_decay, row.momentum_dtype) == (512, 1.0, None, "bfloat16")
 
 
 def test_hyper_rule_follows_the_size_of_the_training_set():

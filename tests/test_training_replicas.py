@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 WORKER = Path(__file__).with_name("training_worker.py")
-ONE = ("sgd", "sgd-bfloat16", "sgd-resnet-weighted", "adam-accumulation", "adamw", "adamw-microbatches", "adam-sum")
-MIRRORED = {2: ("sgd", "adam-accumulation"), 4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum")}
+MIRRORED = {
+    2: ("sgd", "adam-accumulation"),
+    4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs"),
+}
 WORKERS = ("adamw", "sgd-bfloat16")
+ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
 
 
 def start(out, kind, count, *cases, **environment):
@@ -34,7 +37,7 @@ def finish(*processes):
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory):
     out = tmp_path_factory.mktemp("one")
-    finish(start(out, "one_device", 1, *ONE))
+    finish(start(out, "one_device", 1, *ONE, "on-batches"))
     return out
 
 
@@ -52,7 +55,7 @@ def equal(expected, found, case):
 @pytest.fixture(scope="module", params=sorted(MIRRORED))
 def mirrored(request, tmp_path_factory):
     out = tmp_path_factory.mktemp(f"mirrored{request.param}")
-    finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks"))
+    finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks", "on-batches"))
     return request.param, out
 
 
@@ -71,6 +74,16 @@ def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
     np.testing.assert_array_equal(masks[0], masks[1])
     assert len(np.unique(masks[0].reshape(-1, 64), axis=0)) == 3 * count
     assert 0.3 < (masks == 0).mean() < 0.7
+
+
+@pytest.mark.slow
+def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_all(one_device, mirrored):
+    """`train_on_batch` and its like in float16, several steps per execution being asked for."""
+    a, b = (dict(np.load(folder / "on-batches.npz")) for folder in (one_device, mirrored[1]))
+    assert a.pop("scales").tolist() == b["scales"].tolist() == [2.0**15] * 3 + [2.0**14] * 3 + [2.0**13] * 4
+    assert a.pop("updates").tolist() == b["updates"].tolist() == [1, 2, 3, 3, 4, 5, 5, 6, 7, 8]
+    for name, value in a.items():
+        np.testing.assert_allclose(b[name], value, atol=4 * 2**-10 * np.abs(value).max(), err_msg=name)
 
 
 @pytest.mark.slow

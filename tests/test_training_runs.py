@@ -21,6 +21,7 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
 from keras_vit import training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training import checkpoints
+from keras_vit.training.callbacks import read_rows
 from keras_vit.training.runs import segments
 
 SCRIPT = Path(__file__).with_name("training_run.py")
@@ -30,10 +31,10 @@ KILLS = 20
 class Server:
     """A process that has imported TensorFlow and forks runs."""
 
-    def __init__(self):
+    def __init__(self, kind="one_device"):
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "serve"],
+            [sys.executable, str(SCRIPT), "serve", kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -162,28 +163,41 @@ def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
         np.testing.assert_allclose(two[name], one[name], rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
+def killed_at_random_moments(server, unbroken, folder, kills):
     rng = random.Random(0)
     killed = 0
-    folder = tmp_path / "0"
-    while killed < KILLS:
+    begins = folder / "0"
+    while killed < kills:
         # Up to six checkpoints, and the writing of them, after a process has begun at the last one; every fifth time
         # before it has; now and then a run gets to its end.
-        begun = newest(folder) if killed % 5 else -1
+        begun = newest(begins) if killed % 5 else -1
         delay = rng.uniform(0, 0.4) if killed % 5 else rng.uniform(0, 2)
 
-        def ready(begun=begun, delay=delay, folder=folder):
+        def ready(begun=begun, delay=delay, folder=begins):
             return newest(folder) > begun and (time.sleep(delay) or True)
 
-        status = server.run(folder, signal.SIGKILL, ready)
+        status = server.run(begins, signal.SIGKILL, ready)
         assert status in (0, -signal.SIGKILL)
         killed += status != 0
         if status == 0:
-            same(unbroken, folder)
-            folder = tmp_path / str(killed)
-    assert server.run(folder) == 0
-    same(unbroken, folder)
+            same(unbroken, begins)
+            begins = folder / str(killed)
+    assert server.run(begins) == 0
+    same(unbroken, begins)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
+    killed_at_random_moments(server, unbroken, tmp_path, KILLS)
+
+
+@pytest.mark.slow
+def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
+    """Metrics too, which each replica sums up for itself."""
+    server = Server("mirrored")
+    assert server.run(tmp_path / "unbroken") == 0
+    killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, KILLS // 4)
+    server.close()
 
 
 @pytest.mark.slow
@@ -201,15 +215,24 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
     whole = store.path(3, ".npz").read_bytes()
     for torn in (whole[:-100], whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b""):
         store.path(3, ".npz").write_bytes(torn)
-        with pytest.warns(UserWarning, match="step 3 .* damaged"):
+        with pytest.warns(UserWarning, match="step 3 .* cannot be read"):
             step, arrays = store.newest()
         assert step == 2 and arrays["a"][0] == 2
     store.path(2, ".json").write_text("{")
     with pytest.warns(UserWarning):
         assert store.newest()[0] == 1
     store.path(1, ".npz").unlink()
-    with pytest.warns(UserWarning):
-        assert store.newest() is None
+    (tmp_path / "step-notes.json").write_text("{}")
+    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other is left"):
+        store.newest()
+    assert store.save(4, {"a": np.ones(3)})
+    about = json.loads(store.path(4, ".json").read_text())
+    store.path(4, ".json").write_text(json.dumps({**about, "format": 99}))
+    with pytest.raises(training.RunError, match="format is 99"):
+        store.load(4)
+    store.path(4, ".json").write_text("[]")
+    with pytest.raises(training.RunError, match="step 4 .* cannot be read"):
+        store.load(4)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -293,12 +316,42 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
+    with checkpoints.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
+        run.fit(model, batches, 12, 5, resume=True)
+    (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
+    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+        run.fit(again, batches, 12, 5, resume=True)
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)
-    scaled = compiled()
-    scaled.optimizer = keras.optimizers.LossScaleOptimizer(scaled.optimizer)  # what mixed_float16 makes of it
-    with pytest.raises(ConfigError, match="mixed_bfloat16"):
-        training.Run(tmp_path / "half").fit(scaled, batches, 12, 5)
+    model.compile(keras.optimizers.AdamW(use_ema=True), training.SoftmaxLoss())
+    with pytest.raises(ConfigError, match="Use keras_vit.training.AdamW"):
+        training.Run(tmp_path / "foreign").fit(model, batches, 12, 5)
+
+
+class Weights(keras.callbacks.Callback):
+    """The weights after every batch."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = getattr(self, "seen", [])
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append({v.path: v.numpy() for v in self.model.trainable_variables})
+
+
+def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
+    """mixed_float16 wraps the optimizer that averages."""
+    model, seen, held_out = compiled(dtype="mixed_float16", gradient_accumulation_steps=None), Weights(), batches(900)
+    run = training.Run(tmp_path)
+    run.fit(model, batches, 12, 5, validation=held_out.take(2), monitor="val_loss", callbacks=[seen])
+    average = seen.seen[0]
+    for weights in seen.seen[1:]:
+        average = {path: 0.9 * average[path] + 0.1 * weight for path, weight in weights.items()}
+    final = dict(np.load(tmp_path / "final.weights.npz"))
+    for path, value in average.items():
+        np.testing.assert_allclose(final[path], value, rtol=1e-5, atol=1e-7, err_msg=path)
+    training.load_weights(model, tmp_path / "best.weights.npz")
+    least = min(row["val_loss"] for row in read_rows(tmp_path / "metrics.csv"))
+    np.testing.assert_allclose(model.evaluate(held_out.take(2), verbose=0)[0], least, rtol=1e-5)
 
 
 def test_several_steps_per_execution_give_the_same_run(tmp_path):

@@ -1,6 +1,8 @@
 """Run in a process of its own by test_training_runs: trains a tiny model in a run folder, to be killed and resumed.
 
-python training_run.py FOLDER [one_device|multi_worker]     or     python training_run.py serve
+python training_run.py FOLDER [one_device|mirrored|multi_worker]     or     python training_run.py serve [KIND]
+
+"mirrored" is on two logical CPUs.
 """
 
 import os
@@ -27,14 +29,14 @@ def batches(step):
     return tf.data.Dataset.counter(step).map(batch)
 
 
-def small():
+def small(dtype=None):
     keras.utils.set_random_seed(0)
     sizes = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=4)
-    return models.VisionTransformer(dropout_rate=0.2, **sizes)
+    return models.VisionTransformer(dropout_rate=0.2, dtype=dtype, **sizes)
 
 
-def compiled(**kwargs):
-    model = small()
+def compiled(dtype=None, **kwargs):
+    model = small(dtype)
     schedule = training.WarmupCosine(3e-3, TOTAL, warmup_steps=10)
     arguments = {"weight_decay": 0.1, "global_clipnorm": 1.0, "use_ema": True, "ema_momentum": 0.9, **kwargs}
     arguments = {"momentum_dtype": "bfloat16", "gradient_accumulation_steps": 2, **arguments}
@@ -49,12 +51,15 @@ class Slow(keras.callbacks.Callback):
 
 
 def main(folder, kind="one_device"):
+    if kind == "mirrored":
+        cpus = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
     with training.strategy(kind).scope():
         run, model = training.Run(folder, every=3), compiled()
     run.fit(model, batches, TOTAL, EPOCH, validation=batches(10_000).take(2), resume=True, callbacks=[Slow()])
 
 
-def serve():
+def serve(kind="one_device"):
     """Forks a process for each folder read from stdin, so that TensorFlow is imported once; says its id, its status.
 
     After a tab may come the most bytes that a file of it may have: what is written beyond fails as on a full disk.
@@ -67,7 +72,7 @@ def serve():
             try:
                 if most:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), resource.RLIM_INFINITY))
-                main(folder)
+                main(folder, kind)
                 status = 0
             except training.RunError as error:
                 print(error, file=sys.stderr)
@@ -82,4 +87,4 @@ def serve():
 
 
 if __name__ == "__main__":
-    serve() if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])
+    serve(*sys.argv[2:]) if sys.argv[1] == "serve" else main(*sys.argv[1:])

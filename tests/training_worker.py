@@ -19,6 +19,10 @@ EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
 
 
 def small(family, dtype=None, dropout_rate=0.0):
+    if family == "two outputs":
+        features = small("vit").get_layer("head").input
+        outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
+        return DistributedModel(keras.utils.get_source_inputs(features), outputs)
     if family == "resnet":
         model = models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
     else:
@@ -38,13 +42,14 @@ def small(family, dtype=None, dropout_rate=0.0):
     return model if isinstance(model, DistributedModel) else DistributedModel(model.inputs, model.outputs)
 
 
-def data(one_hot=False, floats=True, weights=False):
+def data(one_hot=False, floats=True, weights=False, two=False):
     """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, EXAMPLES)
     images = rng.integers(0, 256, (EXAMPLES, 16, 16, 3)).astype("uint8")
     x = (images / 127.5 - 1).astype("float32") if floats else images
     y = np.eye(CLASSES, dtype="float32")[labels] if one_hot else labels
+    y = {"a": y, "b": (y[:, None] / CLASSES).astype("float32")} if two else y
     columns = (x, y, rng.uniform(0, 2, EXAMPLES).astype("float32")) if weights else (x, y)
     return tf.data.Dataset.from_tensor_slices(columns).batch(BATCH)
 
@@ -106,6 +111,13 @@ CASES = {
         loss=lambda: sparse(reduction="sum"),
         data=dict(floats=False),
     ),
+    "two-outputs": dict(
+        family="two outputs",
+        optimizer=lambda: training.SGD(0.03, momentum=0.9, global_clipnorm=0.1),
+        loss=lambda: {"a": sparse(), "b": keras.losses.MeanSquaredError()},
+        metrics={"a": "accuracy", "b": "mae"},
+        data=dict(two=True),
+    ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
     ),
@@ -131,8 +143,7 @@ def train(case, strategy):
         model.compile(
             case["optimizer"](),
             case.get("loss", sparse)(),
-            metrics=["accuracy"],
-            weighted_metrics=[],
+            metrics=case.get("metrics", ["accuracy"]),
             steps_per_execution=case.get("steps_per_execution", 1),
         )
     model.microbatches = case.get("microbatches", 1)
@@ -141,6 +152,7 @@ def train(case, strategy):
     weights = {v.path: v.numpy() for v in model.trainable_variables}
     evaluated = model.evaluate(data(**kwargs), verbose=0)
     predicted = model.predict(data(**kwargs).map(lambda x, *_: x), verbose=0)
+    predicted = np.concatenate(keras.tree.flatten(predicted), axis=-1)
     return dict(weights, losses=np.array(losses.losses), evaluated=np.array(evaluated), predicted=predicted)
 
 
@@ -149,6 +161,26 @@ def randomize(model):
     rng = np.random.default_rng(1)
     for v in model.trainable_variables:
         v.assign(v.numpy() + 0.1 * rng.standard_normal(v.shape).astype("float32"))
+
+
+def on_batches(strategy):
+    """Single batches, of which two overflow float16 in the last replica's part alone."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = small("vit", "mixed_float16")
+        randomize(model)
+        optimizer = training.SGD(0.01, momentum=0.9, global_clipnorm=1.0, use_ema=True, ema_momentum=0.9)
+        model.compile(optimizer, sparse(), weighted_metrics=["accuracy"], steps_per_execution=2)
+    trained, scales, updates = [], [], []
+    for step, (x, y) in enumerate(data().unbatch().batch(11).take(5).repeat(2)):
+        weights = np.ones(len(x), "float32")
+        weights[-1] = 1e6 if step in (3, 6) else 1.0
+        trained.append(model.train_on_batch(x, y, weights))
+        scales.append(model.optimizer.dynamic_scale.numpy())
+        updates.append(model.optimizer.iterations.numpy())
+    tested = model.test_on_batch(x, y)
+    results = dict(trained=trained, scales=scales, updates=updates, tested=tested, predicted=model.predict_on_batch(x))
+    return {v.path: v.numpy() for v in model.weights} | {name: np.array(value) for name, value in results.items()}
 
 
 def masks(strategy):
@@ -190,7 +222,8 @@ def main(kind, count, out, *cases):
     if kind == "mirrored":
         reduce_as_tpus()
     for name in cases:
-        results = masks(strategy) if name == "masks" else train(CASES[name], strategy)
+        other = {"masks": masks, "on-batches": on_batches}.get(name)
+        results = other(strategy) if other else train(CASES[name], strategy)
         np.savez(f"{out}/{name}.npz", **results)
 
 

@@ -83,8 +83,8 @@ def draw_confusion(axis, found, class_names):
     axis.imshow(matrix / np.maximum(matrix.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     for i, j in np.argwhere(matrix):
         axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=7, color="white" if i == j else "black")
-    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
-    axis.set_yticks(range(len(names)), names, fontsize=7)
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7, parse_math=False)
+    axis.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
     axis.set(xlabel="predicted", ylabel="true", title="Confusion matrix")
 
 
@@ -98,4 +98,4 @@ def draw_worst(figure, found, class_names):
     for axis, (image, label, predicted, confidence) in zip(axes.flat, found.worst, strict=False):
         axis.imshow(image.squeeze(), cmap="gray")
         title = f"{str(class_names[predicted])[:16]} ({confidence:.0%})\nis {str(class_names[label])[:16]}"
-        axis.set_title(title, fontsize=8)
+        axis.set_title(title, fontsize=8, parse_math=False)

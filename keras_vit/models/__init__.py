@@ -7,6 +7,7 @@ from keras_vit.models.preprocessing import Preprocessing
 __all__ = [
     "VARIANTS",
     "BackboneConfig",
+    "DistributedModel",
     "Preprocessing",
     "ResNet",
     "ResNetConfig",
@@ -22,6 +23,7 @@ __getattr__, __dir__ = _lazy.attributes(
     {
         "VisionTransformer": "keras_vit.models.vit",
         "ResNet": "keras_vit.models.resnet",
+        "DistributedModel": "keras_vit.models.distribution",
         "build": "keras_vit.models.building",
     },
 )

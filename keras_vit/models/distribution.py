@@ -5,7 +5,9 @@ integer leaves on a TPU and for any leaf on several workers; (2) weighs the repl
 batch need not divide evenly; (3) averages the step's logs in a way that fails on several workers, and on a TPU shows
 replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
 condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
-replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy.
+replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy; (7) scales the
+loss of float16 by whether replica 0's gradient is finite; (8) gives the batch of `train_on_batch` and its like whole
+to every replica.
 tests/test_training_hooks.py fails when a hook is gone.
 """
 
@@ -104,9 +106,14 @@ def first(outputs, data):
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
 
 
+def unwrapped(optimizer):
+    """The optimizer itself, where mixed_float16 has wrapped it in a LossScaleOptimizer."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def require_global_clipping(optimizer):
     """Warns of an optimizer of Keras' own that would clip each replica's gradient for itself."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = unwrapped(optimizer)
     clips = [name for name in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(inner, name, None) is not None]
     if clips and replicas() > 1 and not isinstance(inner, GlobalUpdate):
         name = type(inner).__name__
@@ -124,6 +131,30 @@ def require_in_scope(optimizer, strategy):
             f"The optimizer was made outside the scope of the model's {type(strategy).__name__}. Make it inside: "
             "with strategy.scope(): model.compile(optimizer=...)."
         )
+
+
+def require_no_jit(jit_compile):
+    if jit_compile is True and replicas() > 1:
+        raise ConfigError(
+            f"jit_compile=True cannot train on {replicas()} replicas: XLA would take the step of all for one device's. "
+            "Leave it out (TPUStrategy compiles by itself), or train on one device."
+        )
+
+
+def finite_together(gradients):
+    """The replicas' gradients; all NaN where any of them is not finite, so that LossScaleOptimizer skips the step."""
+    found = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in found])
+    others = all_reduce([tf.where(finite, 0.0, 1.0)])[0]
+    factor = tf.where(others > 0, float("nan"), 1.0)
+    return [None if gradient is None else gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+
+
+def one_batch(strategy, batch):
+    """An iterator of the replicas' parts of one batch that the host holds."""
+    dataset = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*batch))
+    dataset = dataset.batch(len(tf.nest.flatten(batch[0])[0]))
+    return iter(strategy.experimental_distribute_dataset(dataset))
 
 
 class TensorFlowModel(keras.Model):
@@ -146,19 +177,29 @@ class TensorFlowModel(keras.Model):
         """`keras.Model.compile`, in the scope of the strategy that the model was made in, wherever it is called.
 
         Raises:
-            ConfigError: for an optimizer that was made outside that scope.
+            ConfigError: for an optimizer that was made outside that scope; for jit_compile=True on several replicas.
         """
         with self.distribute_strategy.scope():
             super().compile(*args, **kwargs)
+            require_no_jit(self.jit_compile)
             require_global_clipping(self.optimizer)
         if self._distribute_strategy is not None:
             require_in_scope(self.optimizer, self._distribute_strategy)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""
+        with self.distribute_strategy.scope():
+            self.compile(**keras.saving.deserialize_keras_object(config))
+            if self.optimizer is not None:
+                self.optimizer.build(self.trainable_variables)
 
     def train_step(self, data):
         data = self.normalized(data)
         if self.microbatches == 1 and replicas() == 1:
             return super().train_step(data)
         gradients = self.gradients(data, self.global_counts(data))
+        if replicas() > 1 and isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            gradients = finite_together(gradients)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
         return shared_logs(self.get_metrics_result())
 
@@ -234,8 +275,11 @@ class TensorFlowModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(never_empty(data))
         y_pred = self(x, training=training)
         self.require_loss_per_example(y, y_pred)
+        before = [[tf.convert_to_tensor(v) for v in metric.variables] for metric in self.output_losses()]
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        loss = loss * tf.cast(self.share(data, totals), loss.dtype)
+        share = self.share(data, totals)
+        loss = loss * tf.cast(share, loss.dtype)
+        self.weigh_output_losses(before, share / replicas(), tf.math.divide_no_nan(self.counts(data)[0], totals[0]))
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         # Evaluation means over the examples' weights, so that padding does not count; training as Keras does.
         weight = 0 if training else 1
@@ -256,6 +300,17 @@ class TensorFlowModel(keras.Model):
             return tf.sign(self.counts(data)[0])  # nothing of the example that stands in for an empty part
         return tf.math.divide_no_nan(self.counts(data)[1], totals[1]) * replicas()
 
+    def output_losses(self):
+        """The means in which Keras keeps the loss of each of several outputs; every batch counts 1 in them."""
+        return self._compile_loss.metrics if self._compile_loss else []
+
+    def weigh_output_losses(self, before, share, part):
+        """Makes a part's losses count by its share of the batch; `before`: the means' variables without the part."""
+        for metric, (total, count) in zip(self.output_losses(), before, strict=True):
+            value = (metric.total - total) / (metric.count - count)
+            metric.total.assign(total + value * share)
+            metric.count.assign(count + part)
+
     def track_loss(self, loss, n, total):
         """Adds a part's loss to the mean, with its weight n of the step's; the parts' losses add up to the step's."""
         value = tf.math.divide_no_nan(tf.cast(loss, "float32") * total, n)
@@ -267,9 +322,23 @@ class TensorFlowModel(keras.Model):
         build_for(self, iterator._distributed_dataset.element_spec)
 
     def _make_function(self, step_function):
-        if self.steps_per_execution == 1 or self.distribute_strategy.num_replicas_in_sync == 1 or self.run_eagerly:
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync == 1:
             return super()._make_function(step_function)
-        return several_steps(self, step_function)
+        single = self.steps_per_execution == 1 or self.run_eagerly
+        run = super()._make_function(step_function) if single else several_steps(self, step_function)
+
+        def function(batches):
+            if isinstance(batches, tf.distribute.DistributedIterator):
+                return run(batches)
+            return self._get_metrics_result_or_logs(run(one_batch(strategy, next(batches))))
+
+        return function
+
+    def predict_on_batch(self, x):
+        if self.distribute_strategy.num_replicas_in_sync == 1:
+            return super().predict_on_batch(x)
+        return self.predict(x, batch_size=len(tf.nest.flatten(x)[0]), verbose=0)
 
 
 def several_steps(model, step_function):
@@ -302,6 +371,8 @@ def several_steps(model, step_function):
 
 
 DistributedModel = TensorFlowModel if TENSORFLOW else keras.Model
+if TENSORFLOW:
+    keras.saving.register_keras_serializable("keras_vit", "DistributedModel")(TensorFlowModel)
 
 
 class GlobalUpdate:

@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.models.distribution import several_workers
+from keras_vit.models.distribution import several_workers, unwrapped
 from keras_vit.training import checkpoints
-from keras_vit.training.errors import NotFiniteError, Preempted
+from keras_vit.training.errors import NotFiniteError, Preempted, RunError
+from keras_vit.training.state import restore, state
 
 
 def is_chief(model):
@@ -94,8 +95,12 @@ class MetricsLog(keras.callbacks.Callback):
 def read_rows(path):
     if not path.exists():
         return []
-    with open(path, newline="") as file:
-        return [{name: number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [{name: number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        return sorted(rows, key=lambda row: row["step"])
+    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
+        raise RunError(f"{path} is not the run's ({error!r}). Mend it, or move it away.") from error
 
 
 def number(text):
@@ -159,7 +164,7 @@ class BestWeights(keras.callbacks.Callback):
 def weights(model):
     """{path: array} of the weights that a finished run would have."""
     arrays = {v.path: v.numpy() for v in model.weights}
-    optimizer = model.optimizer
+    optimizer = unwrapped(model.optimizer)
     if optimizer.use_ema:
         pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
         arrays |= {v.path: a.numpy() for v, a in pairs}
@@ -233,7 +238,7 @@ class Saver(keras.callbacks.Callback):
             self.save(step)
 
     def save(self, step):
-        arrays = checkpoints.state(self.model)
+        arrays = state(self.model)
         wrong = [key for key, a in arrays.items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
         if wrong:
             self.stop(step, f"After step {step} {wrong[0].split('/', 2)[2]} is not finite.")
@@ -252,6 +257,6 @@ class Saver(keras.callbacks.Callback):
         kept = 0
         if found:
             kept, arrays = found
-            checkpoints.restore(self.model, arrays)
+            restore(self.model, arrays)
         keeping = f"Those of step {kept} are kept in {self.store.folder}" if found else "No checkpoint was written"
         raise NotFiniteError(f"{sentence} {keeping}. Try a smaller learning rate, or clipping.", step, kept)

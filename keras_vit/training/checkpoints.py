@@ -1,4 +1,4 @@
-"""The whole state of a training model in files that are complete or do not count.
+"""Files that are complete or do not count, checkpoints of a run among them.
 
 A checkpoint is two files: step-00000120.npz, the arrays, and step-00000120.json with its length and SHA-256, written
 last. Both appear under their names only when they are whole.
@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,13 @@ import numpy as np
 
 from keras_vit.training.errors import RunError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 SUFFIX = ".partial"
+FORMAT = 2  # of checkpoints; 1 had the replicas' sums of a metric added up
 
 
 def write(path, fill):
@@ -59,47 +66,33 @@ def needed(folder):
         ) from error
 
 
+@contextlib.contextmanager
+def alone(folder):
+    """Holds the folder, which no other process may hold meanwhile; a process that dies lets go of it.
+
+    Raises:
+        RunError: when another process holds it.
+    """
+    if fcntl is None:
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise RunError(f"Another process trains in {folder}. Wait for it, or choose another folder.") from error
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
 def digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def variables(model):
-    """{key: variable} of all that a step reads or changes: weights, seeds, optimizer, running metrics."""
-    named = [("model", model.variables), ("optimizer", model.optimizer.variables), ("metrics", model.metrics_variables)]
-    return {f"{kind}/{i}/{v.path}": v for kind, owned in named for i, v in enumerate(owned)}
-
-
-def state(model):
-    """{key: array} of `variables`; bfloat16 travels as uint16. On several workers all must call it."""
-    arrays = {key: np.asarray(v.numpy()) for key, v in variables(model).items()}
-    return {key: a.view("uint16") if a.dtype.name == "bfloat16" else a for key, a in arrays.items()}
-
-
-def restore(model, arrays):
-    """Puts `arrays` of `state` into the model.
-
-    Raises:
-        RunError: when they are not of this model, optimizer and metrics.
-    """
-    own = variables(model)
-    # Names of variables count up within a process; kind, number and shape are what matters.
-    keys = {tuple(key.split("/", 2)[:2]): key for key in arrays}
-    if len(keys) != len(own):
-        raise RunError(
-            f"The checkpoint holds {len(keys)} variables, this model with its optimizer and metrics {len(own)}. "
-            "Build and compile it as in the run that wrote the checkpoint."
-        )
-    for key, variable in own.items():
-        array = arrays.get(keys.get(tuple(key.split("/", 2)[:2])))
-        if array is None or tuple(array.shape) != tuple(variable.shape):
-            found = "nothing" if array is None else f"shape {array.shape}"
-            raise RunError(f"The checkpoint has {found} for {key}, of shape {tuple(variable.shape)}.")
-    for key, variable in own.items():
-        array = arrays[keys[tuple(key.split("/", 2)[:2])]]
-        if variable.dtype == "bfloat16":
-            array = array.view(variable.numpy().dtype)
-        variable.assign(array)
 
 
 class Checkpoints:
@@ -118,7 +111,13 @@ class Checkpoints:
 
     def steps(self):
         """Steps of the checkpoints that look whole, newest first."""
-        return sorted((int(path.stem.removeprefix("step-")) for path in self.folder.glob("step-*.json")), reverse=True)
+        return sorted((step for step, path in self.files() if path.suffix == ".json"), reverse=True)
+
+    def files(self):
+        """(step, path) of each file of a checkpoint, whole or not."""
+        for path in self.folder.glob("step-*"):
+            if found := re.fullmatch(r"step-(\d+)\.(npz|json)(\.partial)?", path.name):
+                yield int(found[1]), path
 
     def path(self, step, suffix):
         return self.folder / f"step-{step:08d}{suffix}"
@@ -133,7 +132,7 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.path(step, ".npz")
             write(path, lambda file: np.savez(file, **arrays))
-            about = {"step": step, "bytes": path.stat().st_size, "sha256": digest(path)}
+            about = {"format": FORMAT, "step": step, "bytes": path.stat().st_size, "sha256": digest(path)}
             write(self.path(step, ".json"), lambda file: file.write(json.dumps(about).encode()))
         except OSError as error:
             warnings.warn(
@@ -146,31 +145,40 @@ class Checkpoints:
 
     def prune(self):
         kept = self.steps()[: self.keep]
-        for path in self.folder.glob("step-*"):
-            if int(path.name.removeprefix("step-").split(".")[0]) not in kept:
+        for step, path in self.files():
+            if step not in kept:
                 path.unlink(missing_ok=True)
 
     def load(self, step):
         """The arrays of a checkpoint.
 
         Raises:
-            RunError: when it is torn or damaged.
+            RunError: when it is torn or damaged, or of a later version of this package.
         """
         try:
             about = json.loads(self.path(step, ".json").read_text())
+            if about.get("format", 1) > FORMAT:
+                raise ValueError(f"its format is {about['format']}, and this version of the package knows {FORMAT}")
             path = self.path(step, ".npz")
             if path.stat().st_size != about["bytes"] or digest(path) != about["sha256"]:
                 raise ValueError("its SHA-256 is not the one written down")
             with np.load(path, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (OSError, ValueError, KeyError) as error:
-            raise RunError(f"The checkpoint of step {step} in {self.folder} is damaged: {error}.") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
     def newest(self):
-        """(step, arrays) of the newest whole checkpoint, or None; warns of each that is damaged."""
-        for step in self.steps():
+        """(step, arrays) of the newest whole checkpoint, or None where there is none; warns of those passed over.
+
+        Raises:
+            RunError: when there are checkpoints, and none is whole.
+        """
+        steps = self.steps()
+        for step in steps:
             try:
                 return step, self.load(step)
             except RunError as error:
+                if step == steps[-1]:
+                    raise RunError(f"{error} No other is left: begin in another folder, or empty this one.") from error
                 warnings.warn(f"{error} The one before it is used.", stacklevel=2)
         return None

@@ -11,20 +11,15 @@ def depths(model):
     Blocks are the layers named encoderblock_i or blockI_unitJ; of a hybrid's, the ResNet's come first.
     """
     layers = [layer.name for layer in model.layers if layer.weights]
-    depth, found = 0, {}
     blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
+    depth, found = 0, {}
     for name in layers:
         if name in blocks:
             depth = blocks.index(name) + 1
-        elif blocks and name_after(model, name, blocks[-1]):
-            depth = len(blocks) + 1
+        elif blocks and depth == len(blocks):
+            depth += 1
         found[name] = depth
     return found
-
-
-def name_after(model, name, last):
-    order = [layer.name for layer in model.layers]
-    return order.index(name) > order.index(last)
 
 
 def layer_decay(model, rate):

@@ -112,7 +112,7 @@ class SGD(Extras, keras.optimizers.SGD):
 
 
 class AdamStep:
-    """Adam's update (arXiv 1412.6980, the form before its section 2.1's end), shared by Adam and AdamW."""
+    """Adam's update (arXiv 1412.6980, as its section 2 ends, with epsilon hat), shared by Adam and AdamW."""
 
     def build(self, variables):
         if self.built:

@@ -1,5 +1,6 @@
 """A run: a folder, and a `fit` that goes on where it was cut, bit for bit."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -8,10 +9,11 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.models.distribution import GlobalUpdate, build_for
+from keras_vit.models.distribution import GlobalUpdate, build_for, unwrapped
 from keras_vit.training import checkpoints
-from keras_vit.training.callbacks import BestWeights, MetricsLog, Saver, StepCounter, is_chief, weights
+from keras_vit.training.callbacks import BestWeights, MetricsLog, Saver, StepCounter, is_chief
 from keras_vit.training.errors import RunError
+from keras_vit.training.state import restore, state
 
 
 class Run:
@@ -76,36 +78,38 @@ class Run:
             config: JSON-able facts to keep in config.json.
 
         Raises:
-            RunError: when the folder holds a run and resume is False, or its checkpoint is not of this model.
+            RunError: when the folder holds a run and resume is False, its checkpoint is not of this model, none of its
+                checkpoints is whole, or another process trains in it.
             NotFiniteError: when a loss or weight is not finite.
             Preempted: after SIGTERM, when all is saved.
         """
         steps_per_epoch = min(steps_per_epoch or total_steps, total_steps)
-        self.check(model, steps_per_epoch, resume)
-        build_for(model, train(0).element_spec)
-        start = self.resumed(model) if resume else 0
-        self.write_config(model, config, total_steps, steps_per_epoch)
-        average = bool(model.optimizer.use_ema)
-        kept = self.callbacks(start, total_steps, monitor, swap=average and validation is not None)
-        first = [RestoreMetrics(checkpoints.state(model))] if start % steps_per_epoch else []
-        for begin, end in segments(start, total_steps, steps_per_epoch):
-            model.optimizer.unfinished = end < total_steps
-            length = min(steps_per_epoch, end - begin)
-            epoch = begin // steps_per_epoch
-            model.fit(
-                train(begin).take(end - begin),
-                initial_epoch=epoch,
-                epochs=epoch + (end - begin) // length,
-                steps_per_epoch=length,
-                validation_data=validation,
-                callbacks=[*first, *kept[:-1], *callbacks, kept[-1]],
-                verbose=verbose,
-                shuffle=False,
-            )
-            first = []
-        if start >= total_steps:
-            model.optimizer.finalize_variable_values(model.trainable_variables)
-        self.write_final(model)
+        with checkpoints.alone(self.folder) if is_chief(model) else contextlib.nullcontext():
+            self.check(model, steps_per_epoch, resume)
+            build_for(model, train(0).element_spec)
+            start = self.resumed(model) if resume else 0
+            self.write_config(model, config, total_steps, steps_per_epoch)
+            optimizer = unwrapped(model.optimizer)
+            kept = self.callbacks(start, total_steps, monitor, swap=optimizer.use_ema and validation is not None)
+            first = [RestoreMetrics(state(model))] if start % steps_per_epoch else []
+            for begin, end in segments(start, total_steps, steps_per_epoch):
+                optimizer.unfinished = end < total_steps
+                length = min(steps_per_epoch, end - begin)
+                epoch = begin // steps_per_epoch
+                model.fit(
+                    train(begin).take(end - begin),
+                    initial_epoch=epoch,
+                    epochs=epoch + (end - begin) // length,
+                    steps_per_epoch=length,
+                    validation_data=validation,
+                    callbacks=[*first, *kept[:-1], *callbacks, kept[-1]],
+                    verbose=verbose,
+                    shuffle=False,
+                )
+                first = []
+            if start >= total_steps:
+                optimizer.finalize_variable_values(model.trainable_variables)
+            self.write_final(model)
 
     def check(self, model, steps_per_epoch, resume):
         if not resume and self.store.steps():
@@ -115,11 +119,12 @@ class Run:
                 "steps_per_epoch must be a multiple of steps_per_execution. "
                 f"Received: {steps_per_epoch} and {model.steps_per_execution}."
             )
-        inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        if inner.use_ema and not isinstance(model.optimizer, GlobalUpdate):
+        optimizer = unwrapped(model.optimizer)
+        if optimizer.use_ema and not isinstance(optimizer, GlobalUpdate):
+            name = type(optimizer).__name__
             raise ConfigError(
-                "With averaged weights a run needs an optimizer of keras_vit.training, in float32 or mixed_bfloat16: "
-                f"mixed_float16 wraps it. Received: {type(model.optimizer).__name__} of {type(inner).__name__}."
+                "With averaged weights a run needs an optimizer of keras_vit.training. "
+                f"Received: keras.optimizers.{name}. Use keras_vit.training.{name}, or use_ema=False."
             )
 
     def resumed(self, model):
@@ -128,7 +133,7 @@ class Run:
         if found is None:
             return 0
         step, arrays = found
-        checkpoints.restore(model, arrays)
+        restore(model, arrays)
         return step
 
     def write_config(self, model, config, total_steps, steps_per_epoch):
@@ -166,7 +171,7 @@ class RestoreMetrics(keras.callbacks.Callback):
         self.arrays = arrays
 
     def on_epoch_begin(self, epoch, logs=None):
-        checkpoints.restore(self.model, self.arrays)
+        restore(self.model, self.arrays)
 
 
 def segments(start, total, length):
@@ -195,6 +200,3 @@ def load_weights(model, path):
         raise RunError(f"{path} holds the weights of another model.")
     for key, variable in own.items():
         variable.assign(arrays[key])
-
-
-__all__ = ["Run", "load_weights", "segments", "weights"]

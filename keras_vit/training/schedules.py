@@ -90,7 +90,7 @@ class WarmupConstant(Warmup):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class WarmupStaircase(Warmup):
-    """Linear warmup, then the peak divided by 10 from each of `boundaries` on (BiT-HyperRule).
+    """Linear warmup, then the peak divided by 10 after each of `boundaries` (BiT-HyperRule: where boundary < step).
 
     Args:
         boundaries: steps, increasing.
@@ -104,7 +104,7 @@ class WarmupStaircase(Warmup):
         self.boundaries = tuple(boundaries)
 
     def decay(self, step, progress):
-        passed = sum((ops.cast(step >= boundary, "float32") for boundary in self.boundaries), ops.zeros_like(progress))
+        passed = sum((ops.cast(boundary < step, "float32") for boundary in self.boundaries), ops.zeros_like(progress))
         return ops.power(0.1, passed)
 
     def get_config(self):

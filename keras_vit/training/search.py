@@ -19,9 +19,7 @@ def development_split(dataset, share):
     """
     if not 0 < share <= 0.5:
         raise ConfigError(f"development_split needs a share in (0, 0.5]. Received: {share}.")
-    k = round(1 / share)
-
-    n = int(dataset.cardinality())
+    k, n = round(1 / share), int(dataset.cardinality())
 
     def part(held_out):
         kept = dataset.enumerate().filter(lambda i, *example: (i % k == 0) == held_out)

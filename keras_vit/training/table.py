@@ -94,11 +94,18 @@ TABLE3 = (
 )
 
 
-def finetuning(name, steps, learning_rates, learning_rate, development=None, image_size=384, **fields):
+TABLE4_SOURCE = (
+    "arXiv 2010.11929, Table 4; rate within its range and warmup: google-research/vision_transformer, big_vision"
+)
+
+
+def finetuning(
+    name, steps, learning_rates, learning_rate, development=None, image_size=384, source=TABLE4_SOURCE, **fields
+):
     """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer)."""
     return Row(
         f"finetune-{name}",
-        "arXiv 2010.11929, Table 4; rate within its range and warmup: google-research/vision_transformer, big_vision",
+        source,
         "SGD",
         learning_rate,
         512,
@@ -124,6 +131,9 @@ TABLE4 = (
     finetuning("pets", 500, SMALL_RATES, 0.003, 0.10),
     finetuning("flowers", 500, SMALL_RATES, 0.003, 0.10),
     finetuning("vtab", 2_500, (0.01,), 0.01, augmentation="none"),
+)
+AUGREG_FINETUNING = finetuning(
+    "augreg", 500, (), 0.03, source="arXiv 2106.10270; google-research/vision_transformer vit_jax/configs/augreg.py"
 )
 
 
@@ -193,7 +203,6 @@ SCRATCH = (
         weight_decay=0.1,
         epochs=90,
         examples=round(0.99 * IMAGENET),
-        momentum_dtype=None,
         augmentation="light2",
     ),
     from_scratch(
@@ -220,7 +229,7 @@ SCRATCH = (
     ),
 )
 
-RECIPES = {row.name: row for row in (*TABLE3, *TABLE4, *HYPER_RULE, *SCRATCH)}
+RECIPES = {row.name: row for row in (*TABLE3, *TABLE4, AUGREG_FINETUNING, *HYPER_RULE, *SCRATCH)}
 
 
 def hyper_rule_row(examples):
