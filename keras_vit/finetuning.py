@@ -8,6 +8,7 @@ import keras
 from rich.console import Console
 
 from keras_vit import data, training, zoo
+from keras_vit.data import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
 from keras_vit.models import VARIANTS
@@ -115,15 +116,50 @@ def searched(settings, recipe, examples, held_out, augmentation, console):
 
 
 def begun_with(settings, out):
-    """The learning rate of the run in `out`, which must have been begun with the same settings."""
-    begun = json.loads((out / "config.json").read_text("utf-8"))
+    """The learning rate of the run in `out`, which must have been begun with the same settings.
+
+    Raises:
+        RunError: when its config.json does not say.
+        ConfigError: when a setting differs.
+    """
+    try:
+        begun = json.loads((out / "config.json").read_text("utf-8"))
+        before, learning_rate = dict(begun["settings"]), float(begun["recipe"]["learning_rate"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise training.RunError(
+            f"{out / 'config.json'} does not say what the run was begun with ({error!r}). Put the run's own there, or "
+            "choose another folder."
+        ) from error
     for name, value in dataclasses.asdict(settings).items():
-        if begun["settings"].get(name) != value:
+        if before.get(name) != value:
             raise ConfigError(
-                f"The run in {out} was begun with {name}={begun['settings'].get(name)!r}. Received: {name}={value!r}. "
+                f"The run in {out} was begun with {name}={before.get(name)!r}. Received: {name}={value!r}. "
                 "Resume it with the settings it was begun with, or choose another folder."
             )
-    return begun["recipe"]["learning_rate"]
+    return learning_rate
+
+
+def require_apart(dataset, out):
+    """Refuses a run's folder that would be a class, with the run's own pictures, when the data are read again."""
+    scheme, _, where = dataset.partition(":")
+    if scheme == "folder" and folder.would_read(where, out):
+        raise ConfigError(
+            f"The run's folder {out} lies among the class folders of {where}, and would be read as one. "
+            "Choose a folder outside of it."
+        )
+
+
+def require_same_classes(examples, out):
+    """Refuses to go on with classes that are not those the run in `out` was begun with."""
+    begun = json.loads((out / "config.json").read_text("utf-8")).get("classes")
+    now = list(examples.class_names)
+    if begun not in (None, now):
+        gone, new = (sorted(set(a) - set(b)) for a, b in ((begun, now), (now, begun)))
+        raise ConfigError(
+            f"The run in {out} was begun with {len(begun)} classes, now {examples.name} has {len(now)}: "
+            f"{folder.listed(gone) or 'none'} gone, {folder.listed(new) or 'none'} new. Resume it with the classes it "
+            "was begun with, or choose another folder."
+        )
 
 
 def run(settings, out, *, resume=False, every=200, console=None):
@@ -143,19 +179,25 @@ def run(settings, out, *, resume=False, every=200, console=None):
     0.95
     """
     console = console or Console()
+    require_apart(settings.dataset, out)
     kept = training.Run(out, every=every)
     if kept.store.steps() and not resume:
         raise ConfigError(f"{out} holds a run already. Go on with it by --resume, or choose another folder.")
     start = max(kept.store.steps(), default=0)
+    learning_rate = begun_with(settings, Path(out)) if start else None
+    if resume and not start:
+        console.print(f"{out} has no checkpoint yet: the run begins.")
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
+    if start:
+        require_same_classes(examples, Path(out))
     recipe = recipe_for(settings, examples)
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
     with data.data_errors(), strategy.scope():
         if start:
-            recipe = recipe.with_(learning_rate=begun_with(settings, Path(out)))
+            recipe = recipe.with_(learning_rate=learning_rate)
         elif settings.grid_search:
             recipe = searched(settings, recipe, examples, held_out, augmentation, console)
         model = load_model(settings, recipe, examples)
@@ -172,7 +214,11 @@ def run(settings, out, *, resume=False, every=200, console=None):
             validation=held_out.evaluation(recipe.batch_size, model.preprocessing),
             resume=resume,
             callbacks=[FitProgress(recipe.total_steps, start, recipe.batch_size)],
-            config={"settings": dataclasses.asdict(settings), "recipe": dataclasses.asdict(recipe.row)},
+            config={
+                "settings": dataclasses.asdict(settings),
+                "recipe": dataclasses.asdict(recipe.row),
+                "classes": examples.class_names,
+            },
         )
         return finish(model, held_out, recipe.batch_size, Path(out), console)
 

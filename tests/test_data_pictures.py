@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image, ImageOps
+from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import augmentation, crops, decode, order
@@ -61,30 +61,6 @@ def test_pixels_are_pillows(photo, kind, tolerance):
 def test_grey_and_colour(photo, channels, kind):
     for pixels in (photo[:20, :30], photo[:20, :30, 0]):
         assert decode.read_part(tf.constant(encoded(pixels, kind)), crops.whole, channels).shape == (20, 30, channels)
-
-
-@pytest.mark.parametrize("turn", range(1, 9))
-@pytest.mark.parametrize("endian", ["MM", "II"])
-def test_photos_are_turned_upright_as_pillow_does(photo, turn, endian):
-    exif = Image.Exif()
-    exif.endian = {"MM": ">", "II": "<"}[endian]
-    exif[0x010F], exif[0x0112], exif[0x0131] = "a camera", turn, "software"
-    content = encoded(photo[:64, :96], exif=exif, quality=95)
-    upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
-    read = decode.read_part(tf.constant(content), crops.whole, 3, orient=True).numpy()
-    assert read.shape == upright.shape
-    assert np.abs(read.astype(int) - upright).mean() < 1
-    assert decode.read_part(tf.constant(content), crops.whole, 3).shape == (64, 96, 3)
-
-
-@pytest.mark.parametrize(
-    "junk", [b"", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff"]
-)
-def test_a_broken_orientation_is_upright(photo, junk):
-    content = encoded(photo[:16, :24])
-    segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
-    read = decode.read_part(tf.constant(content[:2] + segment + content[2:]), crops.whole, 3, orient=True)
-    assert read.shape == (16, 24, 3)
 
 
 def test_training_pictures_are_the_part_resized(photo):

@@ -2,39 +2,21 @@
 
 import tensorflow as tf
 
-from keras_vit.data import exif
 
-
-def read_part(data, box, channels, orient=False):
-    """The part of an encoded picture that `box` chooses, uint8 (h, w, channels).
+def read_part(data, box, channels, gain=1):
+    """The part of an encoded picture, as datasets store them, that `box` chooses: uint8 (h, w, channels).
 
     Args:
-        data: contents of a JPEG, PNG, BMP, GIF (its first frame) or, from TensorFlow 2.21, WebP file; a string ().
+        data: contents of a JPEG, PNG, BMP or GIF file (its first frame); a string ().
         box: function of the picture's (height, width), int32 (2,), to (top, left, height, width), int32 (4,).
         channels: 1 or 3.
-        orient: turns JPEGs upright as their EXIF data say; the papers' datasets are read without.
+        gain: factor of the pixels, an int (dSprites are stored as 0 and 1).
     """
 
-    others = apart(lambda data: general(data, box, channels, orient))
-    plain = tf.io.is_jpeg(data)
-    if orient:
-        plain &= ~exif.present(data)
-    image = tf.cond(plain, lambda: fused(data, box, channels), lambda: others(data))
-    return tf.ensure_shape(image, (None, None, channels))
-
-
-def general(data, box, channels, orient):
-    """`read_part` of whatever is not a JPEG without EXIF data."""
-
-    def other():
-        return cut(tf.io.decode_image(data, channels, expand_animations=False), box)
-
-    def upright():
-        turn = exif.orientation(data)
-        turned = apart(lambda data: cut(exif.turned(tf.io.decode_jpeg(data, channels), turn), box))
-        return tf.cond(tf.equal(turn, 1), lambda: fused(data, box, channels), lambda: turned(data))
-
-    return tf.cond(tf.io.is_jpeg(data), upright, other) if orient else other()
+    others = apart(lambda data: cut(tf.io.decode_image(data, channels, expand_animations=False), box))
+    image = tf.cond(tf.io.is_jpeg(data), lambda: fused(data, box, channels), lambda: others(data))
+    image = tf.ensure_shape(image, (None, None, channels))
+    return image if gain == 1 else image * tf.constant(gain, tf.uint8)
 
 
 def apart(function):

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-HEAD = 1024
-ORIENTATION = 0x0112
+BEGINNING = 1024  # bytes of EXIF data in which the entry is looked for
+ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
 
 def present(data):
@@ -12,14 +12,11 @@ def present(data):
 
 
 def orientation(data):
-    """1 to 8 (EXIF 2.3, section 4.6.4); 1, upright, where a JPEG says nothing or nonsense. data: a string ()."""
-
-    def entry():
-        tiff = tf.where(tf.equal(tf.strings.substr(data, 6, 4), b"Exif"), 12, 30)
-        head = tf.io.decode_raw(tf.strings.substr(data, tiff, HEAD), tf.uint8, fixed_length=HEAD)
-        return orientation_entry(tf.cast(head, tf.int32))
-
-    return tf.cond(present(data), entry, lambda: 1)
+    """What a JPEG in which EXIF data are `present` says, 1 (upright) to 8; 1 for nonsense. data: a string ()."""
+    start = tf.where(tf.equal(tf.strings.substr(data, 6, 4), b"Exif"), 12, 30)
+    # What is missing up to the fixed length is read as zeros.
+    head = tf.io.decode_raw(tf.strings.substr(data, start, BEGINNING), tf.uint8, fixed_length=BEGINNING)
+    return orientation_entry(tf.cast(head, tf.int32))
 
 
 def orientation_entry(tiff):
@@ -37,18 +34,3 @@ def orientation_entry(tiff):
     values = tf.where(short(entries[:, 0], entries[:, 1]) == ORIENTATION, short(entries[:, 8], entries[:, 9]), 0)
     value = tf.reduce_max(tf.concat([values, [1]], 0))
     return tf.where(value <= 8, value, 1)
-
-
-def turned(image, orientation):
-    """The picture (h, w, c), upright."""
-    turns = (
-        lambda: image,
-        lambda: image[:, ::-1],
-        lambda: image[::-1, ::-1],
-        lambda: image[::-1],
-        lambda: tf.transpose(image, (1, 0, 2)),
-        lambda: tf.transpose(image[::-1], (1, 0, 2)),
-        lambda: tf.transpose(image[::-1, ::-1], (1, 0, 2)),
-        lambda: tf.transpose(image[:, ::-1], (1, 0, 2)),
-    )
-    return tf.switch_case(orientation - 1, turns)

@@ -1,17 +1,24 @@
 """A folder of class folders of pictures, split as its subfolders say or by a hash of each file's name."""
 
+import functools
 import hashlib
 import logging
+import os
 from collections import Counter
 from pathlib import Path
 
 from keras_vit.data.errors import DataError
 
-PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"}
-# Pictures of which TensorFlow reads none.
-FOREIGN = {".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".svg", ".tif", ".tiff"}
+PICTURES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff", ".avif", ".jp2"),
+)
+# Pictures that Pillow does not read.
+FOREIGN = (".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef", ".svg")
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 HELD_OUT = 10  # per cent of a folder without a validation folder
+# What macOS puts into archives, Synology beside pictures and Windows at a disk's root; hidden as .git is.
+SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
 
 log = logging.getLogger("keras_vit")
 
@@ -19,14 +26,18 @@ log = logging.getLogger("keras_vit")
 def scan(folder, split):
     """The pictures of one split.
 
-    With a subfolder train (or training), the splits are the subfolders: train, validation (valid, val, dev), test.
-    Where there is none for validation, a tenth of train is held out; where there is none for test, "test" is an error.
-    Without a subfolder train, the whole folder is split so: a tenth for "validation", the rest for "train". A file
-    belongs to the same split wherever the folder is and whatever else is in it: its name and class decide.
+    With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
+    val, dev), test, in capitals or not. Where there is none for validation, a tenth of train is held out; where there
+    is none for test, "test" is an error. Without a subfolder train, the whole folder is split so: a tenth for
+    "validation", the rest for "train". A file belongs to the same split wherever the folder is and whatever else is in
+    it, its name and class decide, but that a few pictures are split so that every class has one to train on, and
+    validation has any.
+
+    Class folders may have subfolders. Links are followed.
 
     Args:
         folder: path.
-        split: "train", "validation", "test" or "train+validation".
+        split: "train", "validation", "test", or several joined by +, such as "train+validation".
 
     Returns:
         (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
@@ -34,88 +45,186 @@ def scan(folder, split):
     Raises:
         DataError: when there is no such folder or split, no class, one class only, or a class without pictures.
     """
-    folder = Path(folder).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"There is no folder {folder}. Expected a folder that has one folder of pictures per class.")
-    found = {name: subfolder(folder, names) for name, names in SPLITS.items()}
     parts = split.split("+")
-    if not found["train"]:
-        found = {"train": folder, "validation": None, "test": None}
-    classes = class_folders(found["train"])
-    entries = [entry for part in parts for entry in part_files(part, split, found, classes)]
+    if not set(parts) <= set(SPLITS):
+        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    places = split_folders(existing(folder))
+    train = places["train"]
+    if "test" in parts and not places["test"]:
+        raise DataError(f"{train} has no folder test beside it. Use the split 'validation'.")
+    classes = class_names(train)
+
+    @functools.cache
+    def pictures(place):
+        return found_in(place, classes, warn=place != train or "train" in parts)
+
+    def part(name):
+        found = pictures(places[name] or train)
+        if name == "test" or places["validation"]:
+            return found
+        held_out = held_out_of(found, train)
+        return held_out if name == "validation" else found - held_out
+
+    entries = set().union(*map(part, parts))
+    if "train" in parts:
+        require_all(classes, entries, train)
     if not entries:
-        raise DataError(f"No picture of {folder} falls into the split {split!r}. It has too few pictures to be split.")
-    entries.sort(key=lambda entry: (entry[1], entry[0]))
-    return [path for path, _ in entries], [label for _, label in entries], tuple(path.name for path in classes)
+        raise DataError(f"No picture of {folder} falls into the split {split!r}. Add pictures to it.")
+    entries = sorted((label, path.parts, path) for path, label in entries)
+    return [path for *_, path in entries], [label for label, *_ in entries], classes
 
 
-def subfolder(folder, names):
-    return next((folder / name for name in names if (folder / name).is_dir()), None)
+def existing(folder):
+    """The folder's path; DataError when there is none."""
+    path = Path(os.path.expanduser(folder))
+    expected = "Expected a folder that has one folder of pictures per class"
+    if not folder:
+        raise DataError(f"folder: names no folder. {expected}: folder:PATH.")
+    if path.is_file():
+        raise DataError(f"{path} is a file. {expected}. Unpack it if it is an archive.")
+    if not os.path.isdir(path):
+        raise DataError(f"There is no folder {path}. {expected}.")
+    return path
 
 
-def class_folders(folder):
-    """The class folders, sorted; at least two, each with pictures."""
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not hidden(path.name))
+def split_folders(root):
+    """The folder of each split, None where there is none; all of a folder without a folder train is "train".
+
+    A folder train that has no folders is a class (of vehicles).
+    """
+    inside = subfolders(root)
+    found = {split: [path for path in inside if path.name.lower() in names] for split, names in SPLITS.items()}
+    found["train"] = [path for path in found["train"] if subfolders(path)]
+    if not found["train"]:
+        known = [name for names in SPLITS.values() for name in names]
+        if inside and all(path.name.lower() in known for path in inside):
+            raise DataError(
+                f"{root} has {listed(path.name for path in inside)}, and no folder train that has one folder of "
+                f"pictures per class, such as {root}/train/cat."
+            )
+        return {"train": root, "validation": None, "test": None}
+    for split, paths in found.items():
+        if len(paths) > 1:
+            names = listed(path.name for path in paths)
+            raise DataError(f"Each of {names} in {root} may be the split {split!r}. Rename all but one.")
+    return {split: paths[0] if paths else None for split, paths in found.items()}
+
+
+def would_read(folder, path):
+    """Whether pictures at `path`, which need not exist, would be among those of a dataset's folder."""
+    path = Path(path).resolve()
+    for place in filter(None, split_folders(existing(folder)).values()):
+        if path.is_relative_to(place.resolve()):
+            return not any(map(hidden, path.relative_to(place.resolve()).parts))
+    return False
+
+
+def class_names(folder):
+    """The names of the class folders, sorted; at least two."""
+    classes = subfolders(folder)
     if not classes:
         raise DataError(f"{folder} has no folders. Expected one folder of pictures per class, such as {folder}/cat.")
     if len(classes) == 1:
-        raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.")
-    foreign = Counter(path.suffix.lower() for path in files(folder, FOREIGN))
-    if foreign:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(foreign.items()))
-        log.warning("Of %s these files are not read: %s. Save them as JPEG or PNG.", folder, kinds)
-    empty = [path.name for path in classes if next(pictures(path), None) is None]
-    if empty:
-        raise DataError(
-            f"No pictures for {listed(empty)} in {folder}. Add some ({', '.join(sorted(PICTURES))}), or remove the "
-            f"folder."
-        )
-    return classes
+        inner = f" If the classes are the folders in it, give {classes[0]}." if subfolders(classes[0]) else ""
+        raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.{inner}")
+    for path in classes:
+        if os.fsencode(path.name).decode(errors="ignore") != path.name:
+            raise DataError(f"The name of the folder {path.name!r} in {folder} is not in UTF-8. Rename it.")
+    return tuple(path.name for path in classes)
+
+
+def subfolders(folder):
+    return [Path(entry.path) for entry in visible(folder) if is_folder(entry)]
+
+
+def visible(folder):
+    """The entries of a folder by name, without those that a system made for itself."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not hidden(entry.name)), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from error
 
 
 def hidden(name):
-    """Whether a system made it for itself: .git, ._a.jpg, and the folder that macOS puts into archives."""
-    return name.startswith(".") or name == "__MACOSX"
+    return name.startswith(".") or name in SYSTEM
 
 
-def files(folder, suffixes):
-    """The files of those endings in a folder and its subfolders, hidden ones left out."""
-    for path in folder.rglob("*"):
-        if path.suffix.lower() in suffixes and not any(map(hidden, path.relative_to(folder).parts)):
-            yield path
+def is_folder(entry):
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
-def pictures(folder):
-    return files(folder, PICTURES)
+def files(folder, above=()):
+    """The files in a folder and its subfolders; a link to a folder that it is in, one of `above`, is not followed."""
+    here = os.path.realpath(folder)
+    if here in above:
+        return
+    for entry in visible(folder):
+        if is_folder(entry):
+            yield from files(entry.path, (*above, here))
+        else:
+            yield Path(entry.path)
 
 
-def part_files(part, split, found, classes):
-    """[(path, label)] of one part of a split."""
-    if part not in SPLITS:
-        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
-    if part == "test" and not found["test"]:
-        raise DataError(f"{found['train']} has no folder test beside it. Use the split 'validation'.")
-    labels = {path.name: label for label, path in enumerate(classes)}
-    if found[part] and (part != "train" or found["validation"]):
-        return labelled(found[part], labels)
-    entries = labelled(found["train"], labels)
-    held_out = part == "validation"
-    return entries if part == "test" else [e for e in entries if is_held_out(e[0], found["train"]) == held_out]
-
-
-def labelled(folder, labels):
-    foreign = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in labels)
-    foreign = [name for name in foreign if not hidden(name)]
+def found_in(place, classes, warn):
+    """{(path, label)} of the pictures of a split's folder; with `warn`, what is not read is counted in the log."""
+    foreign = [path.name for path in subfolders(place) if path.name not in classes]
     if foreign:
-        raise DataError(f"{folder} has folders for {listed(foreign)}, which the training folder has not.")
-    return [(path, label) for name, label in labels.items() for path in pictures(folder / name)]
+        raise DataError(f"{place} has folders for {listed(foreign)}, which the training folder has not.")
+    found, unread = set(), Counter()
+    for label, name in enumerate(classes):
+        for path in files(place / name) if (place / name).is_dir() else ():
+            kind = path.suffix.lower()
+            if kind in PICTURES:
+                found.add((path, label))
+            elif kind in FOREIGN:
+                unread[kind] += 1
+    if warn:
+        report(place, unread, classes, found)
+    return found
 
 
-def is_held_out(path, folder):
-    digest = hashlib.sha256(path.relative_to(folder).as_posix().encode()).digest()
-    return int.from_bytes(digest[:8], "big") % 100 < HELD_OUT
+def report(place, unread, classes, found):
+    """Warns of files and folders of a split's folder `place` that a user may not have meant to be passed over."""
+    if unread:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(unread.items()))
+        log.warning("Of %s these files are not read: %s. Save them as JPEG or PNG.", place, kinds)
+    loose = sum(not is_folder(entry) and Path(entry.name).suffix.lower() in PICTURES for entry in visible(place))
+    if loose:
+        log.warning("Pictures outside of the class folders of %s are not read: %d.", place, loose)
+    labels = {label for _, label in found}
+    missing = [name for label, name in enumerate(classes) if label not in labels]
+    if missing:
+        log.warning("%s has no pictures for %s.", place, listed(missing))
+
+
+def held_out_of(entries, folder):
+    """Those of {(path, label)} that are for validation: at least one, if a class has two, and never all of a class."""
+    hashes = {entry: percentile(entry[0], folder) for entry in entries}
+    ranked = sorted(entries, key=lambda entry: (hashes[entry], entry))
+    kept = {label: (path, label) for path, label in ranked}
+    spare = [entry for entry in ranked if entry != kept[entry[1]]]
+    return {entry for entry in spare if hashes[entry] < HELD_OUT} or set(spare[:1])
+
+
+def percentile(path, folder):
+    """0 to 99, of a file's name within its dataset."""
+    digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
+    return int.from_bytes(digest[:8], "big") % 100
+
+
+def require_all(classes, entries, folder):
+    """Raises DataError for classes without a picture to train on."""
+    labels = {label for _, label in entries}
+    empty = [name for label, name in enumerate(classes) if label not in labels]
+    if empty:
+        raise DataError(
+            f"No pictures for {listed(empty)} to train on in {folder}. Add some ({', '.join(PICTURES)}), or remove the "
+            f"folder."
+        )
 
 
 def listed(names):
+    names = list(names)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(repr(name) for name in names[:5]) + more

@@ -1,16 +1,21 @@
 """Where examples are: pixels in memory, encoded pictures in memory, files. Each finds any example by its number."""
 
-from pathlib import Path
+import os
 
 import tensorflow as tf
 
 from keras_vit.data import order
 from keras_vit.data.crops import whole
 from keras_vit.data.decode import cut, read_part
+from keras_vit.data.photos import read_photo
+from keras_vit.errors import ImageError
 
 
 class Indexed:
-    """Examples that are found by number; subclasses give `lookup`, `part` and `name`.
+    """Examples that are found by number.
+
+    Subclasses give `lookup`, of numbers int64 (n,) to what is stored (n, ...), and `part`, of one that is stored to the
+    pixels uint8 (h, w, channels) in the part that `box` chooses, both as in `read_part`.
 
     `visits` and `sequence` give chunks of examples, dicts of "data" (what `part` reads), "label", "epoch", "index" and
     "weight", each (chunk, ...).
@@ -48,6 +53,10 @@ class Indexed:
         label = tf.gather(self.labels, index)
         return {"data": self.lookup(index), "label": label, "epoch": epoch, "index": index, "weight": weight}
 
+    def name(self, index, data):
+        """What messages call an example."""
+        return f"example {index}"
+
 
 class Pixels(Indexed):
     """uint8 pictures (n, h, w, c) in memory, c 1 or 3."""
@@ -65,12 +74,9 @@ class Pixels(Indexed):
             return image
         return tf.image.grayscale_to_rgb(image) if channels == 3 else tf.image.rgb_to_grayscale(image)
 
-    def name(self, index, data):
-        return f"example {index}"
-
 
 class Encoded(Indexed):
-    """Encoded pictures in memory; `gain` multiplies their pixels (dSprites are stored as 0 and 1)."""
+    """Encoded pictures in memory; `gain` is `read_part`'s."""
 
     def __init__(self, data, labels, gain=1):
         super().__init__(labels)
@@ -80,11 +86,7 @@ class Encoded(Indexed):
         return tf.gather(self.data, index)
 
     def part(self, data, box, channels):
-        image = read_part(data, box, channels)
-        return image if self.gain == 1 else image * tf.constant(self.gain, tf.uint8)
-
-    def name(self, index, data):
-        return f"example {index}"
+        return read_part(data, box, channels, self.gain)
 
 
 class Files(Indexed):
@@ -92,16 +94,16 @@ class Files(Indexed):
 
     def __init__(self, paths, labels):
         super().__init__(labels)
-        self.paths = tf.constant([str(path) for path in paths])
+        self.paths = tf.constant([os.fsencode(path) for path in paths])
 
     def lookup(self, index):
         return tf.gather(self.paths, index)
 
     def part(self, data, box, channels):
-        return read_part(tf.io.read_file(data), box, channels, orient=True)
+        return read_photo(tf.io.read_file(data), box, channels)
 
     def name(self, index, data):
-        return str(Path(data.decode()))
+        return data.decode(errors="replace")
 
 
 def readable(source, data, channels):
@@ -110,4 +112,6 @@ def readable(source, data, channels):
         source.part(data, whole, channels)
     except tf.errors.OpError as error:
         return (error.message.partition("} ")[2] or error.message).partition(" [Op:")[0]
+    except ImageError as error:
+        return str(error)
     return None

@@ -126,8 +126,7 @@ class Stream:
         return visits.map(example, tf.data.AUTOTUNE, deterministic=True).batch(share.chunk, drop_remainder=True)
 
     def part(self, data, box, channels):
-        image = read_part(data, box, channels)
-        return image if self.gain == 1 else image * tf.constant(self.gain, tf.uint8)
+        return read_part(data, box, channels, self.gain)
 
     def name(self, index, data):
         return f"example {index}"

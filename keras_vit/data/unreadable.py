@@ -49,7 +49,7 @@ class Unreadable:
         names = ", ".join(self.names[-3:])
         return (
             f"{len(self.names)} pictures of {self.where} cannot be read, {self.limit} may be skipped; "
-            f"the last: {names}. Remove or replace them, or raise max_unreadable."
+            f"the last: {names}. Remove or replace them, or give `data.load` a larger max_unreadable."
         )
 
     def places(self, indices, data):
