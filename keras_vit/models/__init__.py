@@ -7,7 +7,6 @@ from keras_vit.models.preprocessing import Preprocessing
 __all__ = [
     "VARIANTS",
     "BackboneConfig",
-    "DistributedModel",
     "Preprocessing",
     "ResNet",
     "ResNetConfig",
@@ -23,7 +22,6 @@ __getattr__, __dir__ = _lazy.attributes(
     {
         "VisionTransformer": "keras_vit.models.vit",
         "ResNet": "keras_vit.models.resnet",
-        "DistributedModel": "keras_vit.models.distribution",
         "build": "keras_vit.models.building",
     },
 )
