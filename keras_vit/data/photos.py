@@ -35,7 +35,8 @@ def read_photo(data, box, channels):
 
 def upright(data):
     """Whether a picture is a JPEG of RGB or grey that says it is upright, where cameras say it, or says nothing."""
-    return tf.cond(plain(data), lambda: True, lambda: tf.io.is_jpeg(data) & says_upright(data))
+    others = apart(lambda data: tf.io.is_jpeg(data) & says_upright(data))
+    return tf.cond(plain(data), lambda: True, lambda: others(data))
 
 
 def plain(data):
