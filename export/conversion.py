@@ -1,5 +1,7 @@
 """`convert`: a model to a file or folder that is proved equal to it before it appears."""
 
+import contextlib
+import dataclasses
 import statistics
 import tempfile
 import time
@@ -10,7 +12,7 @@ from types import ModuleType
 import keras
 import numpy as np
 
-from keras_vit.errors import ExportError, ParityError
+from keras_vit.errors import ExportError, KerasVitError, ParityError
 from keras_vit.export import onnx, saved_model, tflite
 from keras_vit.export.description import described
 from keras_vit.export.files import staged
@@ -87,21 +89,23 @@ def convert(
     """
     form = format_of(path)
     kind = kind_of(quantize, form.kinds, form.name)
-    source = prepared(model)
-    shapes = [with_batch(s, batch_size) for s in input_shapes(model, source, image_size, form.free_size)]
-    inputs = inputs_for(
-        source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model)
-    )
-    further = require_endpoints(form, source, endpoints)
-    calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
-    sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
-    with staged(path) as staging:
-        about = described(model, source, shapes, metadata)
-        form.module.write(source, shapes, staging, about, quantize, calibration, **further)
-        found = compared(source, form, staging, inputs, sizes)
-        require_parity(found, form, kind, source, shapes, inputs, sizes)
-        times = latencies(source, form, staging, inputs, sizes) if latency else {}
-        size, weights = size_of(staging.parent), form.module.weight_bytes(staging)
+    with export_errors(model, form):
+        source = prepared(model)
+        require_float_weights(source, form)
+        shapes = [with_batch(s, batch_size) for s in input_shapes(model, source, image_size, form.free_size)]
+        inputs = inputs_for(
+            source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model)
+        )
+        further = require_endpoints(form, source, endpoints)
+        calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
+        sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
+        with staged(path) as staging:
+            about = described(model, source, shapes, metadata)
+            form.module.write(source, shapes, staging, about, quantize, calibration, **further)
+            found = compared(source, form, staging, inputs, sizes)
+            require_parity(found, form, kind, source, shapes, inputs, sizes)
+            times = latencies(source, form, staging, inputs, sizes) if latency else {}
+            size, weights = size_of(staging.parent), form.module.weight_bytes(staging)
     return Report(
         format=form.name,
         path=str(path),
@@ -115,6 +119,32 @@ def convert(
         tolerance=kind.max_rel_diff,
         **times,
     )
+
+
+@contextlib.contextmanager
+def export_errors(model, form):
+    """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
+    try:
+        yield
+    except KerasVitError:
+        raise
+    except Exception as error:
+        said = str(error).strip().splitlines() or ["no message"]
+        raise ExportError(
+            f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
+            f"{type(error).__name__}, {said[0]} Nothing was written. Try another format, or export a part of the model."
+        ) from error
+
+
+def require_float_weights(model, form):
+    """Refuses a model that `keras.Model.quantize` has changed where the format quantizes by itself."""
+    modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()} - {None}
+    if modes and "int8" in form.kinds:
+        raise ExportError(
+            f"The model {model.name!r} was quantized by Keras ({', '.join(sorted(modes))}), which {form.name} cannot "
+            'hold. Export the model as it was before model.quantize, with quantize="int8" or "dynamic"; a SavedModel '
+            "takes it as it is."
+        )
 
 
 def require_endpoints(form, model, endpoints):
@@ -160,7 +190,9 @@ def runner(model):
     """The model at inference as a function from a list of arrays to the list of outputs."""
 
     def run(inputs):
-        return [np.asarray(x) for x in keras.tree.flatten(model(arguments(model, inputs), training=False))]
+        return [
+            keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(model(arguments(model, inputs), training=False))
+        ]
 
     return run
 
@@ -181,17 +213,21 @@ def require_parity(found, form, kind, source, shapes, inputs, sizes):
     Outputs that are the same for every picture, such as those of a new zero head, prove nothing: then the output of
     every layer is compared instead.
     """
-    equal = found.max_rel_diff <= kind.max_rel_diff and found.cosine >= kind.cosine
-    if equal and (found.varies or kind.calibrated):
+    broken = kind.broken_bounds(found)
+    if not broken and (found.varies or kind.calibrated):
         return
-    parting = first_parting(form, kind, source, shapes, inputs, sizes)
-    if equal and parting is None:
+    layer = first_differing_layer(form, kind, source, shapes, inputs, sizes)
+    if not broken and layer is None:
         return
-    where = "" if parting is None else f" The first layer that parts is {parting[0]!r}, by {parting[1]:.2e}."
+    where = (
+        ""
+        if layer is None
+        else f" The first layer whose output differs is {layer[0]!r} (by {layer[1]:.2e} of its largest)."
+    )
     raise ParityError(
-        f"The {form.name} artefact is not the model: outputs differ by up to {found.max_abs_diff:.2e} "
-        f"({found.max_rel_diff:.2e} of the largest, allowed {kind.max_rel_diff:.0e}), their cosine is "
-        f"{found.cosine:.4f} (at least {kind.cosine}).{where} Nothing was written."
+        f"The {form.name} artefact is not the model: its outputs differ by up to {found.max_abs_diff:.2e}. "
+        f"{'; '.join(broken) or 'All outputs are the same for every image, and those of its layers are not'}."
+        f"{where} Nothing was written."
     )
 
 
@@ -201,7 +237,7 @@ def has_one_output(layer):
     return not isinstance(layer, keras.layers.InputLayer) and len(nodes) == 1 and len(nodes[0].outputs) == 1
 
 
-def first_parting(form, kind, source, shapes, inputs, sizes):
+def first_differing_layer(form, kind, source, shapes, inputs, sizes):
     """The first layer whose output differs in an artefact of this format: (name, relative difference), or None."""
     layers = [layer for layer in source.layers if has_one_output(layer)]
     every = keras.Model(source.input, [layer.output for layer in layers])
@@ -214,7 +250,7 @@ def first_parting(form, kind, source, shapes, inputs, sizes):
         received = in_batches(form.module.load(path, names_of(source)), few, sizes)
     for layer, a, b in zip(layers, expected, received, strict=True):
         found = difference([a], [b])
-        if not (found.max_rel_diff <= kind.max_rel_diff and found.cosine >= kind.cosine):
+        if kind.broken_bounds(dataclasses.replace(found, top1_regret=None)):
             return layer.name, found.max_rel_diff
     return None
 

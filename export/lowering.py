@@ -87,6 +87,8 @@ class Lowering:
         args, kwargs = keras.tree.map_structure(self.argument, (step.args, step.kwargs))
         self.graph.path = step.path.strip("/")
         results = self.emitted(step, args, kwargs)
+        if len(results) != len(step.outputs):
+            raise Unsupported(f"{len(results)} of {len(step.outputs)} outputs of {type(step.operation).__name__}")
         for x, value in zip(step.outputs, results, strict=True):
             self.values[id(x)] = value
 

@@ -1,4 +1,4 @@
-"""ONNX files: the graph as protocol buffers, weights beside it where they exceed 2 GB."""
+"""ONNX files: the graph as protocol buffers, weights beside it where the two would exceed 2 GB."""
 
 import hashlib
 import math
@@ -21,7 +21,7 @@ ALIGNMENT = 4096  # bytes; lets a runtime map each tensor into memory
 
 
 def write(model, shapes, path, description, quantize=None, calibration=None):
-    """Writes `model` as the file `path`; weights of more than 2 GB go to a file beside it, named by their content.
+    """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
     Args:
         quantize: see `quantization`.

@@ -17,6 +17,7 @@ class Difference:
     cosine: float
     top1_agreement: float | None
     top5_agreement: float | None
+    top1_regret: float | None
     varies: bool
 
     def numbers(self):
@@ -50,6 +51,7 @@ def difference(expected, received):
         cosine=min(cosine(a, b) for a, b in pairs),
         top1_agreement=None if classes is None else agreement(*classes, 1),
         top5_agreement=None if classes is None else agreement(*classes, min(5, classes[0].shape[1])),
+        top1_regret=None if classes is None else regret(*classes),
         varies=any(
             np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)
         ),
@@ -70,6 +72,16 @@ def cosine(a, b):
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     same = (norms == 0) & (a == b).all(axis=1)
     return float(np.min(np.where(same, 1.0, (a * b).sum(axis=1) / np.where(norms == 0, 1.0, norms))))
+
+
+def regret(a, b):
+    """How far below its own best the model `a` puts the class that `b` puts first: the worst picture's, over the range
+    of all of a's outputs. A near tie that turns costs next to nothing; NaN where `b` has one."""
+    a = a.astype("float64")
+    if np.isnan(b).any():
+        return float("nan")
+    lost = a.max(axis=1) - a[np.arange(len(a)), b.argmax(axis=1)]
+    return float(lost.max(initial=0) / (np.ptp(a) or 1.0))
 
 
 def agreement(a, b, k):

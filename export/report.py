@@ -23,6 +23,8 @@ class Report:
             picture gives one number, of all pictures together.
         top1_agreement: part of the pictures for which both give the same class, in [0, 1]; None without classes.
         top5_agreement: part of the five best classes that both have in common, in [0, 1]; None without classes.
+        top1_regret: how far below its best class the model puts the one that the artefact puts first, over the range of
+            the model's outputs, in [0, 1]: the worst picture's; None without classes.
         images: number of pictures compared.
         batches: the batch sizes at which they were compared.
         tolerance: what max_rel_diff had to stay under; None where only agreement counts.
@@ -41,6 +43,7 @@ class Report:
     cosine: float
     top1_agreement: float | None
     top5_agreement: float | None
+    top1_regret: float | None
     images: int
     batches: tuple
     tolerance: float | None

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_vit.errors import ExportError, require_tensorflow
 from keras_vit.export.preparation import arguments
 
 
@@ -13,6 +14,7 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
     encoded JPEG or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
     Each of `endpoints` names a method of the model that takes its inputs, such as "features".
     """
+    require_tensorflow("Writing a SavedModel, from which TFLite files are made too,", ExportError)
     import keras
     import tensorflow as tf
 

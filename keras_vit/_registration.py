@@ -10,9 +10,14 @@ import importlib.abc
 import importlib.util
 import sys
 
-MODULES = ("keras_vit.layers", "keras_vit.models.vit", "keras_vit.models.resnet")
-# What models are compiled with, for TensorFlow alone.
-TRAINING = ("keras_vit.training.losses", "keras_vit.training.optimizers", "keras_vit.training.schedules")
+MODULES = (
+    "keras_vit.layers",
+    "keras_vit.models.vit",
+    "keras_vit.models.resnet",
+    "keras_vit.training.losses",
+    "keras_vit.training.optimizers",
+    "keras_vit.training.schedules",
+)
 importing = False
 
 
@@ -27,8 +32,7 @@ def import_classes():
     global importing
     importing = True
     try:
-        on_tensorflow = sys.modules["keras"].backend.backend() == "tensorflow"
-        for module in MODULES + (TRAINING if on_tensorflow else ()):
+        for module in MODULES:
             importlib.import_module(module)
     except ImportError as error:
         if "partially initialized" not in str(error):

@@ -60,7 +60,8 @@ def writable(folder):
 
 
 def digits():
-    """((images, labels) to train on, (images, labels) held out); images uint8 (n, 8, 8, 3), every fifth held out."""
+    """((images, labels) to train on, (images, labels) held out); images uint8 (n, 8, 8, 3). A random fifth of
+    each class is held out."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

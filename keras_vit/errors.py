@@ -31,3 +31,15 @@ class ExportError(KerasVitError, RuntimeError):
 
 class ParityError(ExportError):
     """An artefact whose outputs are not the model's."""
+
+
+def require_tensorflow(what: str, error: type[KerasVitError] = ConfigError) -> None:
+    """Raises `error` unless Keras' backend is TensorFlow; what: the part of the package that needs it."""
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise error(
+            f"{what} works on Keras' TensorFlow backend alone. Received: the backend {backend!r}. "
+            "Set KERAS_BACKEND=tensorflow before Keras is imported."
+        )

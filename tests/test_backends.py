@@ -1,4 +1,4 @@
-"""The golden tests of the models on Keras' other backends, where those are installed."""
+"""The tests of what works on Keras' other backends, where those are installed."""
 
 import importlib.util
 import os
@@ -9,13 +9,22 @@ import sys
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
+PORTABLE = ("test_golden.py", "test_training_optimizers.py", "test_portable.py")
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_golden_files(backend):
+def test_portable(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "test_golden.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *(str(TESTS / name) for name in PORTABLE),
+    ]
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -224,6 +224,12 @@ def foreign():
     return keras.Model(x, SingularValues()(x))
 
 
+def quantized():
+    model = VisionTransformer(**TINY, num_classes=7)
+    model.quantize("int8")
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "name", "arguments", "words"),
     [
@@ -236,6 +242,8 @@ def foreign():
         (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
         (foreign, "model.onnx", {}, "Svd"),
         (foreign, "model.tflite", {}, "Svd"),
+        (quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize"),
+        (quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras"),
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "image_size"),
     ],
 )
@@ -243,6 +251,34 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, word
     with pytest.raises(ExportError, match=words):
         export.convert(model(), tmp_path / name, **arguments)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_model_that_keras_quantized(tmp_path):
+    """Before it was ever called; its answers are close to the float model's, and a SavedModel's to its own."""
+    model = shaken(VisionTransformer(**TINY, num_classes=7))
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 32, 32, 3)).astype("float32")
+    twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    twin.set_weights(model.get_weights())
+    twin.quantize("int8")
+    before, after = np.asarray(model(x)), np.asarray(twin(x))
+    assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
+    assert export.convert(twin, tmp_path / "model").max_rel_diff < 1e-3
+
+
+@pytest.mark.parametrize("error", [ValueError("zip() argument 2 is longer"), KeyError("x"), RuntimeError()])
+def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch):
+    from keras_vit.export import tflite
+
+    def write(model, shapes, path, *arguments):
+        path.write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(tflite, "write", write)
+    with pytest.raises(
+        ExportError, match=f"exported as tflite: {type(error).__name__}, .* Nothing was written"
+    ) as raised:
+        export.convert(convolutional(), tmp_path / "model.tflite")
+    assert raised.value.__cause__ is error and not os.listdir(tmp_path)
 
 
 def test_paths_that_hold_something_else_stay(tmp_path):

@@ -49,6 +49,7 @@ def test_small_and_of_the_same_opinion(trained, digits, name, quantize, shrinks,
     assert report.model_weight_bytes / report.weight_bytes > shrinks
     assert 1 < report.bytes / report.weight_bytes < 1.5
     assert report.images == 64 and report.top1_agreement >= 0.98 and report.cosine > 0.99
+    assert report.top1_regret < 0.02
     assert report.max_rel_diff > 1e-6
 
 
@@ -116,6 +117,22 @@ def test_a_model_that_int8_ruins_is_refused(tmp_path):
     with pytest.raises(ParityError, match="'ruined'"):
         export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
     assert not list(tmp_path.iterdir())
+
+
+def test_another_order_of_the_classes_is_refused(tmp_path):
+    """A large constant in every logit hides that nothing else is left of them: all but the classes' order agrees."""
+    x = keras.Input((8, 8, 3))
+    head = keras.layers.Dense(64)
+    model = keras.Model(x, head(keras.layers.Flatten()(x)))
+    random = np.random.default_rng(0)
+    kernel = random.normal(0, 1, (192, 64)).astype("float32")
+    kernel[0] = 1e4
+    head.set_weights([kernel, np.zeros(64, "float32")])
+    images = random.normal(0, 1, (64, 8, 8, 3)).astype("float32")
+    images[:, 0, 0, 0] = 1
+    with pytest.raises(ParityError, match=r"top-1 regret: .* \(allowed 0.12\)") as raised:
+        export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
+    assert "cosine" not in str(raised.value)
 
 
 def test_latency_is_measured_beside_the_original(trained, tmp_path):

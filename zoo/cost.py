@@ -20,7 +20,7 @@ def parameters(config):
 def gflops(config, image_size=None):
     """Billions of floating-point operations of one picture's forward pass; a multiply-add is two, as in the paper.
 
-    Counted are convolutions and matrix products (99 % of the whole); not normalization, softmax, activations.
+    Counted are convolutions and matrix products; not normalization, softmax, activations.
     `image_size` is (height, width); None takes the configuration's.
     """
     size = image_size or config.image_size

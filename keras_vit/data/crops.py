@@ -85,6 +85,6 @@ def finished(image, preprocessing, dtype):
     offset = np.array(preprocessing.mean) / preprocessing.std
     if len(set(scale)) == len(set(offset)) == 1:
         return image * tf.constant(scale[0], tf.float32) - tf.constant(offset[0], tf.float32)
-    # Broadcasting over a last axis of 3 takes longer than the resize (measured); over pixels it does not.
+    # Broadcasting over a last axis of 3 takes longer than the resize (benchmarks/data.py); over pixels it does not.
     shape = image.shape[-3:]
     return image * spread(scale, shape) - spread(offset, shape)

@@ -20,7 +20,7 @@ def read_part(data, box, channels, gain=1):
 
 
 def apart(function):
-    """`function` as one op of the graph that calls it: a branch not taken costs time for each of its ops (measured)."""
+    """`function` as one op of the graph that calls it: a branch not taken costs time for each of its ops."""
     if tf.executing_eagerly():
         return function
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})

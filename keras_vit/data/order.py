@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.data.errors import DataError
 
-# With the default of 4 the shuffles of neighbouring epochs of 50,000 examples are visibly alike (measured).
+# With the default of 4 the shuffles of neighbouring epochs of 50,000 examples are visibly alike.
 ROUNDS = 12
 
 

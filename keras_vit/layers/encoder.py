@@ -37,6 +37,7 @@ class MLP(keras.layers.Layer):
         self.hidden = self.dense(self.mlp_dim, "hidden")
         self.hidden.build((None, d))
         self.gelu = GELU(self.gelu_approximate, dtype=self.dtype_policy, name="gelu")
+        self.gelu.build((None, self.mlp_dim))
         self.out = self.dense(d, "out")
         self.out.build((None, self.mlp_dim))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")

@@ -1,4 +1,4 @@
-"""Layer norm and GELU, in the forms that run fastest (benchmarks/speed.py).
+"""Layer norm and GELU, spelled out in elementary operations, which TensorFlow fuses.
 
 `export_call` says the same in one standard operation of Keras: exporters follow it in place of `call`.
 """

@@ -11,12 +11,14 @@ to every replica.
 tests/test_training_hooks.py fails when a hook is gone.
 """
 
+import contextlib
 import warnings
 
 import keras
+from keras import ops
 
 from keras_vit import _registration
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, require_tensorflow
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 if TENSORFLOW:
@@ -24,20 +26,32 @@ if TENSORFLOW:
 
 
 def replicas():
-    """How many replicas train in step, of the strategy in scope."""
+    """How many replicas train in step, of the strategy in scope; Keras' other backends have one."""
+    if not TENSORFLOW:
+        return 1
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def all_reduce(values, op="SUM"):
     """Each of a list of tensors summed ("SUM") or averaged ("MEAN") over the replicas; unchanged with one replica."""
-    context = tf.distribute.get_replica_context()
-    if context is None or replicas() == 1 or not values:
+    if replicas() == 1 or not values or tf.distribute.get_replica_context() is None:
         return list(values)
+    context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp[op], [tf.convert_to_tensor(value) for value in values])
 
 
 def several_workers(strategy):
+    """Whether `strategy` trains on several machines; None, as on other backends, does not."""
+    if strategy is None:
+        return False
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
+def beside(variable, strategy):
+    """A context in which new variables lie on the devices of `variable`; strategy: None on other backends."""
+    if strategy is None:
+        return contextlib.nullcontext()
+    return strategy.extended.colocate_vars_with(variable.value)
 
 
 def shared_logs(logs):
@@ -387,6 +401,12 @@ class GlobalUpdate:
 
     unfinished = False
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(self, name):
+                require_tensorflow(f"{name}={getattr(self, name)} of an optimizer")
+
     def finalize_variable_values(self, var_list):
         if not self.unfinished:
             super().finalize_variable_values(var_list)
@@ -417,20 +437,20 @@ class GlobalUpdate:
         """Clips, decays and applies `grads`, the global gradient, then averages the weights."""
         grads = self._clip_gradients(grads)
         for grad, variable in zip(grads, variables, strict=True):
-            rate = tf.cast(self.learning_rate, "float32") * self.multiplier(variable)
+            rate = ops.cast(self.learning_rate, "float32") * self.multiplier(variable)
             if self.weight_decay and self.decays(variable) and self._use_weight_decay(variable):
-                variable.assign_sub(variable * tf.cast(rate * self.weight_decay, variable.dtype))
+                variable.assign_sub(variable * ops.cast(rate * self.weight_decay, variable.dtype))
             self.update_step(grad, variable, rate)
         if self.use_ema:
             self.average_weights()
 
     def average_weights(self):
         """average = momentum * average + (1 - momentum) * weight; the first update copies the weights."""
-        first = tf.equal(self.iterations, 0)
+        first = ops.equal(self.iterations, 0)
         pairs = list(zip(self._trainable_variables, self._model_variables_moving_average, strict=True))
         for variable, average in pairs:
-            momentum = tf.where(first, 0.0, self.ema_momentum)
-            step = (1 - tf.cast(momentum, average.dtype)) * (variable - average)
+            momentum = ops.where(first, 0.0, self.ema_momentum)
+            step = (1 - ops.cast(momentum, average.dtype)) * (variable - average)
             average.assign_add(step)
         if self.ema_overwrite_frequency:
             due = (self.iterations + 1) % self.ema_overwrite_frequency == 0

@@ -12,15 +12,18 @@ Beyond Keras' own arguments, each takes
 
 `global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
 averages the gradients of that many batches before one update; schedules and averages count updates.
+
+All of it works on the TensorFlow backend; on JAX and torch, `gradient_accumulation_steps` and
+`ema_overwrite_frequency` are refused.
 """
 
 import re
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.models.distribution import GlobalUpdate, several_workers
+from keras_vit.models.distribution import GlobalUpdate, beside, several_workers
 
 
 class Extras(GlobalUpdate):
@@ -52,19 +55,20 @@ class Extras(GlobalUpdate):
 
     def slots(self, variables, name, dtype=None):
         """A zero variable for each of `variables`, next to it."""
-        if several_workers(self._distribution_strategy):
+        strategy = getattr(self, "_distribution_strategy", None)
+        if several_workers(strategy):
             # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
             dtype = None
         slots = []
         for variable in variables:
-            with self._distribution_strategy.extended.colocate_vars_with(variable.value):
+            with beside(variable, strategy):
                 path = f"{variable.path.replace('/', '_')}_{name}"
                 slots.append(self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path))
         return slots
 
     def store(self, slot, moment):
         """Keeps a first moment, rounded to `momentum_dtype`."""
-        slot.assign(tf.cast(tf.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
+        slot.assign(ops.cast(ops.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
 
     def get_config(self):
         return {
@@ -101,11 +105,11 @@ class SGD(Extras, keras.optimizers.SGD):
         self.momentums = self.slots(variables, "momentum", self.momentum_dtype) if self.momentum else []
 
     def update_step(self, gradient, variable, learning_rate):
-        g, rate = tf.cast(gradient, variable.dtype), tf.cast(learning_rate, variable.dtype)
+        g, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         step = g
         if self.momentum:
             slot = self.momentums[self._get_variable_index(variable)]
-            velocity = self.momentum * tf.cast(slot, variable.dtype) + g
+            velocity = self.momentum * ops.cast(slot, variable.dtype) + g
             self.store(slot, velocity)
             step = g + self.momentum * velocity if self.nesterov else velocity
         variable.assign_sub(rate * step)
@@ -125,19 +129,19 @@ class AdamStep:
 
     def update_step(self, gradient, variable, learning_rate):
         dtype, i = variable.dtype, self._get_variable_index(variable)
-        g, rate = tf.cast(gradient, dtype), tf.cast(learning_rate, dtype)
-        t = tf.cast(self.iterations + 1, dtype)
+        g, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
+        t = ops.cast(self.iterations + 1, dtype)
         slot, v = self._momentums[i], self._velocities[i]
-        m = tf.cast(slot, dtype)
+        m = ops.cast(slot, dtype)
         m = m + (g - m) * (1 - self.beta_1)
         self.store(slot, m)
-        v.assign_add((tf.square(g) - v) * (1 - self.beta_2))
+        v.assign_add((ops.square(g) - v) * (1 - self.beta_2))
         if self.amsgrad:
-            self._velocity_hats[i].assign(tf.maximum(self._velocity_hats[i], v))
+            self._velocity_hats[i].assign(ops.maximum(self._velocity_hats[i], v))
             v = self._velocity_hats[i]
-        rate = rate * tf.sqrt(1 - tf.pow(tf.constant(self.beta_2, dtype), t))
-        rate = rate / (1 - tf.pow(tf.constant(self.beta_1, dtype), t))
-        variable.assign_sub(rate * m / (tf.sqrt(tf.convert_to_tensor(v)) + self.epsilon))
+        rate = rate * ops.sqrt(1 - ops.power(ops.cast(self.beta_2, dtype), t))
+        rate = rate / (1 - ops.power(ops.cast(self.beta_1, dtype), t))
+        variable.assign_sub(rate * m / (ops.sqrt(v) + self.epsilon))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

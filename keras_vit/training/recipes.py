@@ -10,7 +10,6 @@ from keras_vit.models.config import unknown
 from keras_vit.training import optimizers, schedules
 from keras_vit.training.freezing import layer_decay as layer_decay_factors
 from keras_vit.training.losses import LOSSES
-from keras_vit.training.runs import Run
 from keras_vit.training.table import RECIPES, Row, hyper_rule_row
 
 
@@ -166,6 +165,8 @@ class Recipe:
 
         To go on after a kill use `Run.fit`, which also finds the data's place again.
         """
+        from keras_vit.training.runs import Run
+
         swap = self.row.ema_momentum is not None
         return Run(folder, every).callbacks(total=self.row.total_steps, monitor=monitor, swap=swap)
 

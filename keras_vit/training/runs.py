@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.models.distribution import GlobalUpdate, build_for, unwrapped
 from keras_vit.training import checkpoints
 from keras_vit.training.callbacks import BestWeights, MetricsLog, Saver, StepCounter, is_chief
@@ -33,6 +33,7 @@ class Run:
     """
 
     def __init__(self, folder, every=500, keep=2):
+        require_tensorflow("A run that resumes")
         if every < 1 or keep < 1:
             raise ConfigError(f"every and keep must be positive. Received: every={every}, keep={keep}.")
         self.folder = Path(folder)

@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
 from keras_vit.models.config import unknown
 
 KINDS = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
@@ -31,6 +31,7 @@ def strategy(kind="auto", tpu=None, devices=None):
     """
     if kind not in KINDS:
         raise UnknownNameError(unknown("strategy", kind, KINDS))
+    require_tensorflow("training.strategy")
     taken = found() if kind == "auto" and tpu is None and devices is None else kind
     if taken == "auto":
         taken = "tpu" if tpu is not None else "mirrored"

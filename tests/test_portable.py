@@ -1,0 +1,77 @@
+"""What works on each of Keras' backends, which test_backends.py chooses, and what says that it does not."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import export, training, zoo
+from keras_vit.errors import ConfigError, ExportError
+from keras_vit.models import ResNet, VisionTransformer
+
+ELSEWHERE = keras.backend.backend() != "tensorflow"
+MODELS = {
+    "vit": lambda: VisionTransformer(
+        image_size=16, patch_size=4, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64, num_classes=10
+    ),
+    "resnet": lambda: ResNet(image_size=16, depths=(1, 1), width_factor=0.5, num_classes=10),
+}
+
+
+def examples():
+    random = np.random.default_rng(0)
+    return random.normal(size=(16, 16, 16, 3)).astype("float32"), random.integers(0, 10, 16)
+
+
+def logits_of(model, images):
+    return keras.ops.convert_to_numpy(model(images))
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def trained(request):
+    """A model that a recipe has fitted to 16 images."""
+    keras.utils.set_random_seed(0)
+    model = MODELS[request.param]()
+    changes = {"batch_size": 16, "steps": 20, "learning_rate": 0.01, "warmup_steps": 0, "dropout_rate": 0.0}
+    training.recipe("pretrain-imagenet", **changes).compile(model)
+    images, labels = examples()
+    history = model.fit(images, labels, batch_size=16, epochs=20, verbose=0).history
+    assert history["accuracy"][-1] == 1.0 and history["loss"][-1] < history["loss"][0] / 3
+    return model
+
+
+def test_a_trained_model_evaluates_as_numpy_says(trained):
+    images, labels = examples()
+    accuracy = trained.evaluate(images, labels, verbose=0, return_dict=True)["accuracy"]
+    assert accuracy == pytest.approx(np.mean(logits_of(trained, images).argmax(axis=1) == labels))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_a_trained_model_comes_back_from_a_file(trained, ending, tmp_path):
+    zoo.save(trained, tmp_path / f"model{ending}")
+    again = zoo.load(tmp_path / f"model{ending}", **({"num_heads": 4} if ending == ".safetensors" else {}))
+    images, _ = examples()
+    # timm's layout cannot say that GELU is the one by tanh.
+    atol = 1e-2 if ending == ".safetensors" else 1e-5
+    np.testing.assert_allclose(logits_of(again, images), logits_of(trained, images), atol=atol)
+
+
+def test_onnx(trained, tmp_path):
+    assert export.convert(trained, tmp_path / "model.onnx").max_abs_diff < 1e-4
+
+
+@pytest.mark.skipif(not ELSEWHERE, reason="TensorFlow is the backend that does all of this")
+@pytest.mark.parametrize(
+    ("error", "work"),
+    [
+        (ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "model.tflite")),
+        (ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "saved_model")),
+        (ConfigError, lambda folder: training.strategy("auto")),
+        (ConfigError, lambda folder: training.Run(folder / "run")),
+        (ConfigError, lambda folder: training.SGD(0.1, gradient_accumulation_steps=2)),
+        (ConfigError, lambda folder: training.Adam(0.1, use_ema=True, ema_overwrite_frequency=5)),
+    ],
+)
+def test_what_needs_tensorflow_says_so(error, work, tmp_path):
+    with pytest.raises(error, match="works on Keras' TensorFlow backend alone. Received: the backend"):
+        work(tmp_path)
+    assert not list(tmp_path.iterdir())
