@@ -4,12 +4,14 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import pydoc
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
 
+from keras_vit import zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models.config import VARIANTS
 from keras_vit.models.preprocessing import Preprocessing
@@ -125,8 +127,6 @@ def test_gflops_against_the_paper(name, run):
 
 @pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
 def test_parameters_against_keras(name):
-    from keras_vit import zoo
-
     assert zoo.load(name, weights=None).count_params() == cost.parameters(VARIANTS[name].config)
 
 
@@ -258,18 +258,24 @@ def test_paths(tmp_path, monkeypatch):
 
 
 def test_list():
-    everything = registry.list_models()
+    everything = registry.list()
     assert {row.variant for row in everything if row.tag is None} == set(VARIANTS)
     assert [row.name for row in everything if row.tag] == [row.name for row in checkpoints()]
-    assert registry.list is registry.list_models
-    bit = registry.list_models("R50*", pretrained=True)
+    assert zoo.list is registry.list and zoo.info is registry.info
+    bit = registry.list("R50*", pretrained=True)
     assert {row.variant for row in bit} == {"R50+ViT-B/16", "R50+ViT-L/32", "R50x1", "R50x3"}
-    assert all(row.tag is None for row in registry.list_models(pretrained=False))
-    assert registry.list_models("vit-b/16", pretrained=True) == registry.list_models("ViT-B/16:*")
-    assert all(row.parameters <= 3e7 for row in registry.list_models(max_params=30_000_000))
-    assert {row.tag for row in registry.list_models(dataset="imagenet21k")} == {"augreg-i21k", "bit-m"}
-    assert {row.family for row in registry.list_models(family="hybrid")} == {"hybrid"}
-    assert registry.list_models("nothing") == ()
+    assert all(row.tag is None for row in registry.list(pretrained=False))
+    assert registry.list("vit-b/16", pretrained=True) == registry.list("ViT-B/16:*")
+    assert all(row.parameters <= 3e7 for row in registry.list(max_params=30_000_000))
+    assert {row.tag for row in registry.list(dataset="imagenet21k")} == {"augreg-i21k", "bit-m"}
+    assert {row.family for row in registry.list(family="hybrid")} == {"hybrid"}
+    assert registry.list("nothing") == ()
+
+
+@pytest.mark.parametrize("name", ["list", "info", "load", "save"])
+def test_help_shows_the_public_name(name):
+    shown = pydoc.plain(pydoc.render_doc(getattr(zoo, name)))
+    assert f"\n{name}(" in shown and f"keras_vit.zoo.{name}(" in shown
 
 
 def test_info():
@@ -280,7 +286,7 @@ def test_info():
 
 
 def test_json_and_table():
-    rows = registry.list_models()
+    rows = registry.list()
     read = json.loads(registry.as_json(rows))
     assert [row["name"] for row in read] == [row.name for row in rows]
     assert set(read[0]) == {field.name for field in dataclasses.fields(registry.Row)}
@@ -300,7 +306,7 @@ def test_page_is_current():
 def test_listing_and_fetching_import_no_keras():
     code = (
         "import sys, keras_vit.zoo.registry as r, keras_vit.zoo.download\n"
-        "r.table(r.list_models()), r.as_json(r.list_models()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
+        "r.table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
         "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

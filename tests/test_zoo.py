@@ -69,6 +69,9 @@ def test_a_vit_by_name(mirror):
     larger = zoo.load("ViT-Ti/16", num_classes=10, image_size=(256, 320))
     assert (larger.config.grid, larger.preprocessing.image_size, larger.labels) == ((16, 20), (256, 320), None)
     assert not logits(larger, (256, 320)).any()
+    others = [f"kind {i}" for i in range(1000)]
+    assert not logits(zoo.load("ViT-Ti/16", labels=others), (224, 224)).any(), "other classes, as many"
+    assert logits(zoo.load("ViT-Ti/16", labels=labels("imagenet1k")), (224, 224)).any()
 
 
 def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):

@@ -21,7 +21,7 @@ def rewritten(page):
 
 
 def section(family):
-    rows = registry.list_models(pretrained=True, family=family)
+    rows = registry.list(pretrained=True, family=family)
     return "\n".join([f"### {family}", "", COLUMNS, RULE, *(line(row) for row in rows)])
 
 

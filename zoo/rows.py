@@ -27,6 +27,7 @@ class Checkpoint:
         classifier: "token" or "gap" (None for a ResNet).
         resolution: of the pictures that the weights were last trained on.
         crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
+        position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: the pictures the weights were trained on first and last; the head knows the classes of
             the last.
         accuracy, accuracy_source: top-1 in percent on the ImageNet validation set, and who reports it.
@@ -52,6 +53,7 @@ class Checkpoint:
     interpolation: str = "bilinear"
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
+    position_interpolation: str = "linear"
     pretraining: str | None = None
     dataset: str | None = None
     accuracy: float | None = None
