@@ -43,7 +43,10 @@ def without_weights():
 
 def licences():
     known = ", ".join(sorted({row.licence for row in checkpoints()}))
-    return f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the authors' repositories are."
+    return (
+        f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the repositories that publish them are. "
+        "No README names one for the weights by themselves."
+    )
 
 
 if __name__ == "__main__":

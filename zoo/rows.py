@@ -25,7 +25,7 @@ class Checkpoint:
         valid_head: False where the head is all zeros, so that the model can only give features.
         representation_size: of the pre-logits layer, where the file has one.
         classifier: "token" or "gap" (None for a ResNet).
-        resolution: of the pictures that the weights were last trained on.
+        resolution: of the pictures that the weights were last trained on, or that their authors evaluate them on.
         crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
         position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: the pictures the weights were trained on first and last; the head knows the classes of
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @property
     def preprocessing(self):
-        """How the authors fed the weights (a `Preprocessing`), or None where that is unknown."""
+        """How the authors evaluate the weights (a `Preprocessing`, bilinear for "area"); None where that is unknown."""
         if self.resolution is None:
             return None
         return Preprocessing((self.resolution,) * 2, self.crop, self.interpolation, tuple(self.mean), tuple(self.std))
