@@ -7,7 +7,7 @@ from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, unknown
 from keras_vit.zoo.adapt import representation
 
-HEADS = ("new", "keep")
+CHOICES = ("new", "keep")
 ARGUMENTS = ("weights", "num_classes", "image_size", "labels", "head", "num_heads", "position_interpolation", "dtype")
 
 
@@ -22,8 +22,8 @@ class Asked:
 
     @classmethod
     def of(cls, head, num_classes, labels, image_size, fields):
-        if head is not None and head not in HEADS:
-            raise ConfigError(unknown("head", head, HEADS))
+        if head is not None and head not in CHOICES:
+            raise ConfigError(unknown("head", head, CHOICES))
         if labels is not None and not isinstance(labels, str):
             labels = tuple(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
