@@ -133,6 +133,8 @@ def test_heads_that_are_not_there():
         ("ViT-Ti/16", {"image_size": 225}, "whole number of patches"),
         ("ViT-Ti/16", {"dropout_rate": 2}, r"dropout_rate must be in \[0, 1\)"),
         ("ViT-Ti/16", {"head": "keep", "num_classes": 5}, "of 1000 classes"),
+        ("ViT-Ti/16", {"dtype": "bfloat61"}, "no dtype 'bfloat61'"),
+        ("ViT-Ti/16", {"labels": ["a", "b"], "num_classes": 3}, "2 labels, 3 classes"),
         ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0", {"depths": (1,)}, "no argument 'depths'"),
         ("hf://owner/repo", {"pretrained": True}, "no argument 'pretrained'"),
     ],

@@ -36,7 +36,10 @@ def is_bit(tensors):
 
 
 def bit(tensors):
-    """The tensors of big_vision's BiT under big_transfer's names and in its shapes; others as they are."""
+    """The tensors of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
+
+    The model is big_transfer's too, which pads its root's max-pool with zeros; bit_paper.py pads with -inf.
+    """
     result = {}
     for name, tensor in tensors.items():
         for pattern, replacement in BIT_NAMES:

@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+import keras
+
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
 from keras_vit.models.config import unknown
@@ -65,6 +67,7 @@ def load(
     if position_interpolation not in (None, *POSITION_MATRICES):
         raise ConfigError(unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     asked = Asked.of(head, num_classes, labels, image_size, fields)
+    dtype = policy(dtype)
     if weights is None:
         return untrained(variant(str(name).partition(":")[0]), asked, num_heads, dtype)
     source, title, interpolation = locate(name, weights, num_heads, asked)
@@ -74,6 +77,16 @@ def load(
         tensors, fresh = adapt(source.tensors, source.config, config, new, position_interpolation or interpolation)
         assign(model, tensors, fresh)
     return model
+
+
+def policy(dtype):
+    """The policy of that name (Keras' global one for None)."""
+    try:
+        return keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"There is no dtype {dtype!r}. Expected a policy of Keras such as 'float32' or 'mixed_bfloat16'."
+        ) from error
 
 
 def untrained(row, asked, num_heads, dtype):
