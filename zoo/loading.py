@@ -50,7 +50,7 @@ def load(
             outputs); None decides by num_classes and labels as said above.
         num_heads: attention heads, for a .safetensors file of another size than the paper's, which can't say.
         position_interpolation: "linear" resizes position embeddings as the authors of ViT do, "bilinear" as those of
-            FlexiViT, "bicubic" as timm; None as the checkpoint's authors do.
+            FlexiViT, "bicubic" as timm; None takes what the registry has for that checkpoint, "linear" for files.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
             classifier adapt it, dropout_rate=0.1 and the like are set.

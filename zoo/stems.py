@@ -102,7 +102,8 @@ def augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
 
     Raises:
-        UnknownNameError: when no file of that name exists; the message says what part of it is wrong.
+        UnknownNameError: when no file of that name exists; the message says what part of it is wrong. (Of B_8's three
+            pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
 
     >>> augreg("R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384").num_classes
     4
