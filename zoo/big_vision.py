@@ -36,18 +36,14 @@ def is_bit(tensors):
 
 
 def bit(tensors):
-    """The tensors of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
+    """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
 
     The model is big_transfer's too, which pads its root's max-pool with zeros; bit_paper.py pads with -inf.
     """
-    result = {}
     for name, tensor in tensors.items():
-        for pattern, replacement in BIT_NAMES:
-            if re.fullmatch(pattern, name):
-                name, tensor = re.sub(pattern, replacement, name), reshaped(name, tensor)
-                break
-        result[name] = tensor
-    return result
+        found = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
+        pattern, replacement = next(found, (None, None))
+        yield (re.sub(pattern, replacement, name), reshaped(name, tensor)) if pattern else (name, tensor)
 
 
 def reshaped(name, tensor):

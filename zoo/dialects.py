@@ -31,7 +31,7 @@ def canonical(path, tensors):
     """
     tensors = strip_prefix(tensors)
     if big_vision.is_bit(tensors):
-        return big_vision.bit(tensors)
+        return dict(big_vision.bit(tensors))
     if any(name.startswith("resnet/") for name in tensors):
         return {re.sub(r"standardized_conv2d_\d+", "standardized_conv2d", name): t for name, t in tensors.items()}
     big_vision.require_second_version(path, tensors)

@@ -30,6 +30,11 @@ class Asked:
         fields = fields if image_size is None else {**fields, "image_size": image_size}
         return cls(head, num_classes, labels, fields)
 
+    @property
+    def changes(self):
+        """The fields of a configuration to set."""
+        return self.fields if self.num_classes is None else {**self.fields, "num_classes": self.num_classes}
+
 
 def require_fields(fields, kinds=(ViTConfig, ResNetConfig)):
     """Refuses a name that is a field of none of these kinds of configuration."""
@@ -46,39 +51,31 @@ def target(config, labels, asked):
         ConfigError: for what no model can have, and for a head that cannot be kept or made.
     """
     require_fields(asked.fields, (type(config),))
-    new = takes_new_head(config, labels, asked)
-    fields = dict(asked.fields)
-    if asked.num_classes is not None:
-        fields["num_classes"] = asked.num_classes
-    if new and isinstance(config, ViTConfig):
-        fields.setdefault("representation_size", None)
-    wanted = dataclasses.replace(config, **fields)
+    wanted = dataclasses.replace(config, **asked.changes)
+    new = takes_new_head(config, wanted, labels, asked)
+    if new and isinstance(config, ViTConfig) and "representation_size" not in asked.fields:
+        wanted = dataclasses.replace(wanted, representation_size=None)
     kept = None if new or wanted.num_classes != config.num_classes else labels
     return wanted, as_labels(kept if asked.labels is None else asked.labels, wanted), new
 
 
-def takes_new_head(config, labels, asked):
+def takes_new_head(config, wanted, labels, asked):
     """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
-    classes = config.num_classes if asked.num_classes is None else asked.num_classes
-    differs = classes != config.num_classes or asked_representation(config, asked) != representation(config)
+    differs = wanted.num_classes != config.num_classes or representation(wanted) != representation(config)
     if asked.head == "keep":
-        require_same_head(config, classes, differs)
+        require_same_head(config, wanted, differs)
         return False
-    if asked.head == "new" and not classes:
+    if asked.head == "new" and not wanted.num_classes:
         raise ConfigError("head='new' needs classes to tell apart. Received: none. Pass num_classes= or labels=.")
     renamed = asked.labels is not None and asked.labels != labels
-    return asked.head == "new" or bool(classes and (differs or renamed))
+    return asked.head == "new" or bool(wanted.num_classes and (differs or renamed))
 
 
-def asked_representation(config, asked):
-    return asked.fields.get("representation_size", representation(config))
-
-
-def require_same_head(config, classes, differs):
+def require_same_head(config, wanted, differs):
     if not config.num_classes:
         raise ConfigError("head='keep' needs a head, and the checkpoint has none. Leave head= out for a new one.")
     if differs:
         raise ConfigError(
-            f"head='keep' keeps the checkpoint's head as it is, of {config.num_classes} classes. Received: {classes} "
-            "classes, or another representation_size. Leave head= out for a new head."
+            f"head='keep' keeps the checkpoint's head as it is, of {config.num_classes} classes. Received: "
+            f"{wanted.num_classes} classes, or another representation_size. Leave head= out for a new head."
         )
