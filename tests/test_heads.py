@@ -108,6 +108,7 @@ def test_resnets_too():
         ({"head": "new", "num_classes": 0}, "needs classes to tell apart"),
         ({"head": "fresh"}, "There is no head 'fresh'. .*new"),
         ({"labels": ["x", "y"], "num_classes": 3}, "2 labels, 3 classes"),
+        ({"labels": 3}, "a list of names. Received: 3"),
         ({"labels": "xyz"}, "a list of names. Received: the string 'xyz'"),
     ],
 )

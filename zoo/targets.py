@@ -24,8 +24,8 @@ class Asked:
     def of(cls, head, num_classes, labels, image_size, fields):
         if head is not None and head not in CHOICES:
             raise ConfigError(unknown("head", head, CHOICES))
-        if labels is not None and not isinstance(labels, str):
-            labels = tuple(labels)
+        if labels is not None:
+            labels = listed(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
         fields = fields if image_size is None else {**fields, "image_size": image_size}
         return cls(head, num_classes, labels, fields)
@@ -34,6 +34,16 @@ class Asked:
     def changes(self):
         """The fields of a configuration to set."""
         return self.fields if self.num_classes is None else {**self.fields, "num_classes": self.num_classes}
+
+
+def listed(labels):
+    """Labels as a tuple; a string stays one, for `as_labels` to refuse."""
+    if isinstance(labels, str):
+        return labels
+    try:
+        return tuple(labels)
+    except TypeError as error:
+        raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
 
 
 def require_fields(fields, kinds=(ViTConfig, ResNetConfig)):
@@ -50,8 +60,9 @@ def target(config, labels, asked):
     Raises:
         ConfigError: for what no model can have, and for a head that cannot be kept or made.
     """
-    require_fields(asked.fields, (type(config),))
-    wanted = dataclasses.replace(config, **asked.changes)
+    changes = asked.changes
+    require_fields(changes, (type(config),))
+    wanted = dataclasses.replace(config, **changes)
     new = takes_new_head(config, wanted, labels, asked)
     if new and isinstance(config, ViTConfig) and "representation_size" not in asked.fields:
         wanted = dataclasses.replace(wanted, representation_size=None)
