@@ -1,12 +1,13 @@
 """Rooms and names that are imported when they are first used (PEP 562)."""
 
 import importlib
+import sys
 
 
 def attributes(package, names):
     """The module-level `__getattr__` and `__dir__` of `package`: `names` maps a public name to the module that has it.
 
-    A name that maps to its own module is that module.
+    A name that maps to its own module is that module. `dir` shows these names and all that the package's `__all__` has.
     """
 
     def load(name):
@@ -15,4 +16,4 @@ def attributes(package, names):
         module = importlib.import_module(names[name])
         return module if names[name].endswith(f".{name}") else getattr(module, name)
 
-    return load, lambda: sorted(names)
+    return load, lambda: sorted({*names, *sys.modules[package].__all__})

@@ -84,7 +84,7 @@ def list_command(
     """
     from keras_vit.zoo import registry
 
-    rows = registry.list_models(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
     print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
 
 

@@ -67,3 +67,29 @@ def numbered_convolutions(tensors):
         name.replace("standardized_conv2d", f"standardized_conv2d_{i}" if i % 2 else "standardized_conv2d"): value
         for i, (name, value) in enumerate(tensors.items())
     }
+
+
+def big_vision_bit(tensors):
+    """big_vision's own names of BiT (models/bit_paper.py); norms as (1, 1, 1, c), the head as a matrix."""
+    result = {}
+    for name, value in tensors.items():
+        *path, kind = name.removeprefix("resnet/").split("/")
+        if kind in ("gamma", "beta"):
+            number = "abc".find(path[-2]) + 1 if len(path) > 1 else 0
+            path = [*path[:-2], f"gn{number}"] if number else ["norm-pre-head"]
+            kind, value = {"gamma": "scale", "beta": "bias"}[kind], value.reshape(1, 1, 1, -1)
+        elif path[0] == "head":
+            path, value = ["head"], value.reshape(value.shape[-2:] if kind == "kernel" else -1)
+        elif path[0] == "root_block":
+            path = ["root_block", "conv_root"]
+        elif "proj" in path:
+            path = [*path[:2], "conv_proj"]
+        else:
+            path = [*path[:2], f"conv{'abc'.index(path[2]) + 1}"]
+        result["/".join(["params", *path, kind])] = value
+    return result
+
+
+def without_positions(tensors):
+    """big_vision's file of a model whose positions are computed."""
+    return {name: value for name, value in big_vision(tensors).items() if not name.endswith("pos_embedding")}

@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -109,6 +110,13 @@ HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set
 )
 def test_looking_around_imports_nothing_heavy(code):
     assert run(f"import sys; {code}; print({HEAVY})").strip() == "set()"
+
+
+@pytest.mark.parametrize("package", packages())
+def test_what_is_public_is_shown(package):
+    """As TAB shows it: the names that are imported when they are first used, and the others."""
+    module = importlib.import_module(package)
+    assert set(getattr(module, "__all__", ())) <= set(dir(module))
 
 
 FIRST = (

@@ -188,13 +188,14 @@ def test_weights_that_do_not_say_their_model(tmp_path):
         zoo.load(tmp_path / "bare.weights.h5")
 
 
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(("old", "new"), [((5, 5), (8, 8)), ((8, 8), (3, 5)), ((4, 6), (6, 4))])
-def test_bicubic_positions_are_pillows(old, new):
+def test_positions_between_pixel_centres_are_pillows(old, new, interpolation):
     values = np.random.default_rng(0).normal(size=(1, 1 + old[0] * old[1], 3)).astype("float32")
-    resized = resize_positions(values, 1, old, new, "bicubic")[0, 1:].reshape(*new, 3)
+    resized = resize_positions(values, 1, old, new, interpolation)[0, 1:].reshape(*new, 3)
     for channel in range(3):
         plane = Image.fromarray(values[0, 1:, channel].reshape(old))
-        expected = np.asarray(plane.resize((new[1], new[0]), Image.Resampling.BICUBIC))
+        expected = np.asarray(plane.resize((new[1], new[0]), Image.Resampling[interpolation.upper()]))
         np.testing.assert_allclose(resized[..., channel], expected, atol=1e-5)
 
 

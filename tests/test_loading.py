@@ -44,12 +44,50 @@ def written(path, tensors):
         ("hybrid_1_1_2", layouts.with_optimizer),
         ("bit_1_2_1_1", layouts.with_optimizer),
         ("bit_1_2_1_1", layouts.numbered_convolutions),
+        ("bit_1_2_1_1", layouts.big_vision_bit),
     ],
 )
 def test_layouts(name, layout, tmp_path):
     images, expected = reference(name)
     path = written(tmp_path / "other.npz", layout(layouts.read(GOLDEN / f"{name}.npz")))
     np.testing.assert_allclose(logits(zoo.load(path), images), expected, atol=1e-4)
+
+
+def sines_and_cosines(rows, columns, width):
+    """big_vision's models/vit.py, posemb_sincos_2d, a number at a time: sin(x), cos(x), sin(y), cos(y)."""
+    quarter, positions = width // 4, np.zeros((1, rows * columns, width))
+    for y, x, i in np.ndindex(rows, columns, quarter):
+        omega = 1 / 10_000 ** (i / (quarter - 1))
+        for part, value in enumerate((np.sin(x * omega), np.cos(x * omega), np.sin(y * omega), np.cos(y * omega))):
+            positions[0, y * columns + x, part * quarter + i] = value
+    return positions
+
+
+@pytest.mark.parametrize(
+    ("asked", "grid"), [({}, None), ({"image_size": (32, 48)}, (32, 48)), ({"classifier": "token"}, None)]
+)
+def test_positions_that_are_computed(asked, grid, tmp_path):
+    """big_vision's vit_s16_i1k files store none; at any size they are the formula, never interpolated."""
+    tensors = layouts.read(GOLDEN / "vit_gap_linen.npz")
+    size = tensors["embedding/kernel"].shape[0]
+    rows, columns = (side // size for side in grid or (224, 224))
+    model = zoo.load(written(tmp_path / "bare.npz", layouts.without_positions(tensors)), **asked)
+    assert model.config.grid == (rows, columns)
+    found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
+    expected = sines_and_cosines(rows, columns, found.shape[-1])
+    np.testing.assert_allclose(found[:, -rows * columns :], expected, atol=1e-6)
+    assert not found[:, : -rows * columns].any()
+
+
+def test_a_file_with_computed_positions_answers_as_one_that_stores_them(tmp_path):
+    tensors = layouts.read(GOLDEN / "vit_gap_linen.npz")
+    _, length, width = tensors["Transformer/posembed_input/pos_embedding"].shape
+    positions = sines_and_cosines(*(int(length**0.5),) * 2, width).astype("float32")
+    images, _ = reference("vit_gap_linen")
+    stored = zoo.load(written(tmp_path / "a.npz", {**tensors, "Transformer/posembed_input/pos_embedding": positions}))
+    computed = written(tmp_path / "b.npz", layouts.without_positions(tensors))
+    again = zoo.load(computed, image_size=stored.config.image_size)
+    np.testing.assert_allclose(logits(again, images), logits(stored, images), atol=1e-5)
 
 
 def test_bfloat16(tmp_path):
@@ -113,7 +151,7 @@ def test_positions_are_resized_as_the_authors_do(new):
 def test_saved_models_load_again(tmp_path):
     images, expected = reference("vit_token")
     labels = [f"class {i}" for i in range(7)]
-    zoo.load(GOLDEN / "vit_token.npz", labels=labels).save(tmp_path / "mine.keras")
+    zoo.load(GOLDEN / "vit_token.npz", labels=labels, head="keep").save(tmp_path / "mine.keras")
     model = zoo.load(tmp_path / "mine.keras")
     assert model.labels == tuple(labels)
     np.testing.assert_allclose(logits(model, images), expected, atol=1e-4)
@@ -146,6 +184,7 @@ QUERY = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/query/kernel"
         (lambda t: t.update({"embedding/kernel": np.ones((8, 8), "float32")}), "embedding/kernel must have 4 axes"),
         (lambda t: t.update({"MAPHead_0/probe": np.ones(3, "float32")}), "pools by attention"),
         (lambda t: t.pop("cls"), "no square grid"),
+        (lambda t: t.update({"conv_root/kernel": t.pop("embedding/kernel")}), "a ResNet with a norm after each"),
         (lambda t: t.update({"cls": np.array(["a"])}), "expected an array of numbers"),
     ],
 )

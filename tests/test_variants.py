@@ -9,7 +9,8 @@ from keras_vit import models, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models import VARIANTS, BackboneConfig, ResNetConfig, ViTConfig
 
-# With 1,000 classes at 224 pixels (ViT-Test/4: at 32). From the papers, the authors' files and timm's listing.
+# With 1,000 classes at 224 pixels (ViT-Test/4: at 32, ViT-B/30: at 240). From the papers, the authors' files and
+# timm's listing.
 PARAMETERS = {
     "ViT-Test/4": 206_376,
     "ViT-Ti/16": 5_717_416,
@@ -17,6 +18,7 @@ PARAMETERS = {
     "ViT-S/32": 22_878_952,
     "ViT-B/8": 86_576_872,
     "ViT-B/16": 86_567_656,
+    "ViT-B/30": 87_950_056,
     "ViT-B/32": 88_224_232,
     "ViT-L/16": 304_326_632,
     "ViT-L/32": 306_535_400,

@@ -9,13 +9,16 @@ import threading
 import urllib.parse
 
 import keras
+import layouts
 import numpy as np
 import pytest
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.zoo import registry, settings
+from keras_vit.zoo.big_vision import sines_and_cosines
 from keras_vit.zoo.labels import labels
+from keras_vit.zoo.resizing import resize_positions
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
@@ -69,6 +72,9 @@ def test_a_vit_by_name(mirror):
     larger = zoo.load("ViT-Ti/16", num_classes=10, image_size=(256, 320))
     assert (larger.config.grid, larger.preprocessing.image_size, larger.labels) == ((16, 20), (256, 320), None)
     assert not logits(larger, (256, 320)).any()
+    others = [f"kind {i}" for i in range(1000)]
+    assert not logits(zoo.load("ViT-Ti/16", labels=others), (224, 224)).any(), "other classes, as many"
+    assert logits(zoo.load("ViT-Ti/16", labels=labels("imagenet1k")), (224, 224)).any()
 
 
 def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
@@ -76,6 +82,25 @@ def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
     model = zoo.load("R50x1:distill-160")
     assert model.config.image_size == (160, 160)
     np.testing.assert_array_equal(logits(model, (160, 160)), logits(published, (160, 160)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ViT-S/16:plain-in1k-90ep", "ViT-S/32:flexivit-in1k-90ep"])
+def test_files_of_big_vision_by_name(mirror, name):
+    """The file as big_vision writes it; a plain one without its positions, a flexible one at other patches."""
+    published = offered(mirror, name)
+    (path,) = mirror.glob("big_vision/**/*.npz")
+    tensors = layouts.read(path)
+    plain = "plain" in name
+    path.unlink()
+    np.savez(path, **(layouts.without_positions if plain else layouts.big_vision)(tensors))
+    model = zoo.load(name, patch_size=16, image_size=240)
+    assert (model.config.grid, model.labels) == ((15, 15), labels("imagenet1k"))
+    assert model.config.representation_size == published.config.representation_size == (384 if plain else None)
+    found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
+    stored = layouts.big_vision(tensors)["params/pos_embedding"]
+    grid = sines_and_cosines(15, 15, 384) if plain else resize_positions(stored, 0, (7, 7), (15, 15), "bilinear")
+    np.testing.assert_allclose(found[:, -225:], grid, atol=1e-6)
 
 
 def test_an_augreg_file_by_its_stem(mirror):

@@ -1,8 +1,7 @@
 """Models by name: `load`, `save`, `list`, `info`. Importing it imports no Keras until a model is asked for."""
 
 from keras_vit import _lazy
-from keras_vit.zoo.registry import info
-from keras_vit.zoo.registry import list_models as list
+from keras_vit.zoo.registry import info, list
 
 __all__ = ["info", "list", "load", "save"]
 

@@ -3,31 +3,40 @@
 import numpy as np
 
 from keras_vit.zoo.architecture import POSITIONS, ROOT
+from keras_vit.zoo.big_vision import SineCosine
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")
 PATCHES = "embedding/kernel"
 
 
-def adapt(tensors, source, target, interpolation="linear"):
+def adapt(tensors, source, target, new_head, interpolation="linear"):
     """Tensors of a model of configuration `source` for one of `target`, and prefixes of names that start afresh."""
     tensors = dict(tensors)
-    fresh = set_head(tensors, source, target)
+    fresh = set_head(tensors, source, target, new_head)
     set_channels(tensors, source, target)
     if POSITIONS in tensors:
+        computed = isinstance(tensors[POSITIONS], SineCosine)
+        if computed:
+            tensors[POSITIONS] = tensors[POSITIONS].on(target.grid)
         fresh += set_classifier(tensors, source, target)
         set_patches(tensors, source, target)
-        set_grid(tensors, source, target, interpolation)
+        if not computed:
+            set_grid(tensors, source, target, interpolation)
     return tensors, fresh
 
 
-def set_head(tensors, source, target):
-    """The head goes where the classes change (section 3.2), the tanh layer with it unless the target keeps it."""
-    prefixes = HEADS if source.num_classes != target.num_classes else ()
-    if getattr(source, "representation_size", None) and not target.representation_size:
+def set_head(tensors, source, target, new_head):
+    """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
+    prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
+    if new_head or representation(source) != representation(target):
         prefixes += ("pre_logits/",)
     drop(tensors, prefixes)
-    return HEADS if prefixes and target.num_classes else ()
+    return prefixes
+
+
+def representation(config):
+    return getattr(config, "representation_size", None)
 
 
 def drop(tensors, prefixes):

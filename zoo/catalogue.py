@@ -21,7 +21,7 @@ def rewritten(page):
 
 
 def section(family):
-    rows = registry.list_models(pretrained=True, family=family)
+    rows = registry.list(pretrained=True, family=family)
     return "\n".join([f"### {family}", "", COLUMNS, RULE, *(line(row) for row in rows)])
 
 
@@ -43,7 +43,10 @@ def without_weights():
 
 def licences():
     known = ", ".join(sorted({row.licence for row in checkpoints()}))
-    return f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the authors' repositories are."
+    return (
+        f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the repositories that publish them are. "
+        "No README names one for the weights by themselves."
+    )
 
 
 if __name__ == "__main__":

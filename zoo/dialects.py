@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from keras_vit.errors import CheckpointError
+from keras_vit.zoo import big_vision
 
 # Where a file keeps the model, and what else it may hold: optimizer slots, the text tower of a two-tower model.
 PREFIXES = (
@@ -29,16 +30,22 @@ def canonical(path, tensors):
         CheckpointError: when the file is in none of the authors' layouts.
     """
     tensors = strip_prefix(tensors)
+    if big_vision.is_bit(tensors):
+        return dict(big_vision.bit(tensors))
     if any(name.startswith("resnet/") for name in tensors):
         return {re.sub(r"standardized_conv2d_\d+", "standardized_conv2d", name): t for name, t in tensors.items()}
+    big_vision.require_second_version(path, tensors)
     if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
         raise CheckpointError(
             f"{path} is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
-            f"BiT: resnet/...). It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
+            f"BiT: resnet/... or root_block/...). It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
         )
     if any(name.startswith("MAPHead_0/") for name in tensors):
         raise CheckpointError(f"{path} pools by attention (MAPHead_0); models of the paper pool by token or gap.")
-    return squeeze_norms(join_position_embedding(rename_linen(unstack(path, tensors))))
+    tensors = unstack(path, tensors)
+    computed = big_vision.computed_positions(tensors)
+    stored = tensors if computed is None else {**tensors, "pos_embedding": computed}
+    return squeeze_norms(join_position_embedding(rename_linen(stored)))
 
 
 def strip_prefix(tensors):

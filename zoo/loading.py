@@ -3,15 +3,18 @@
 import dataclasses
 from pathlib import Path
 
+import keras
+
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
-from keras_vit.models.config import ViTConfig, unknown
+from keras_vit.models.config import unknown
 from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.companions import fetch_with_companions
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.targets import Asked, require_fields, target
 from keras_vit.zoo.variables import filling
 
 
@@ -22,8 +25,9 @@ def load(
     num_classes=None,
     image_size=None,
     labels=None,
+    head=None,
     num_heads=None,
-    position_interpolation="linear",
+    position_interpolation=None,
     dtype=None,
     **fields,
 ):
@@ -37,12 +41,16 @@ def load(
             .keras or .weights.h5 of this package.
         weights: "default" for those the name stands for, fetched once and kept; None for random ones; or the path
             of a checkpoint of that variant.
-        num_classes: another number than the checkpoint's puts a new zero head in place of its head (section 3.2);
-            0 gives the features under the head.
+        num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
+            (section 3.2); 0 gives the features under the head.
         image_size: int or (height, width); position embeddings are resized.
-        labels: names of the classes; None keeps the checkpoint's where the classes stay.
+        labels: names of the classes; other names than the checkpoint's, or names where it has none, put a new zero
+            head too, however many they are. None keeps the checkpoint's where its head stays.
+        head: "new" starts from a zero head whatever the classes, "keep" keeps the checkpoint's (labels then name its
+            outputs); None decides by num_classes and labels as said above.
         num_heads: attention heads, for a .safetensors file of another size than the paper's, which can't say.
-        position_interpolation: "linear" resizes position embeddings the authors' way, "bicubic" timm's.
+        position_interpolation: "linear" resizes position embeddings as the authors of ViT do, "bilinear" as those of
+            FlexiViT, "bicubic" as timm; None takes what the registry has for that checkpoint, "linear" for files.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
             classifier adapt it, dropout_rate=0.1 and the like are set.
@@ -51,43 +59,69 @@ def load(
         UnknownNameError: for a name that no table holds.
         CheckpointError: for a file that is missing, damaged, foreign, or of another architecture.
         DownloadError: when weights cannot be fetched.
-        ConfigError: for arguments that no model can have.
+        ConfigError: for arguments that no model can have, before anything is fetched where the name tells the model.
 
     >>> keras_vit.zoo.load("ViT-Ti/16", weights=None, num_classes=10)(numpy.zeros((1, 224, 224, 3))).shape
     (1, 10)
     """
-    if position_interpolation not in POSITION_MATRICES:
+    if position_interpolation not in (None, *POSITION_MATRICES):
         raise ConfigError(unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
-    num_classes = len(labels) if num_classes is None and labels is not None else num_classes
-    changes = {"num_classes": num_classes, "image_size": image_size}
-    changes = {**{key: value for key, value in changes.items() if value is not None}, **fields}
+    asked = Asked.of(head, num_classes, labels, image_size, fields)
+    dtype = policy(dtype)
     if weights is None:
-        row = variant(str(name).partition(":")[0])
-        changes = changes if num_heads is None else {**changes, "num_heads": num_heads}
-        return fitted(row.config, changes, labels=labels, dtype=dtype, name=slug(row.name))
-    source, title = locate(name, weights, num_heads)
-    kept = source.labels if num_classes in (None, source.config.num_classes) else None
+        return untrained(variant(str(name).partition(":")[0]), asked, num_heads, dtype)
+    source, title, interpolation = locate(name, weights, num_heads, asked)
+    config, labels, new = target(source.config, source.labels, asked)
     with filling(source.path) as assign:
-        model = fitted(source.config, changes, source.preprocessing, labels or kept, dtype, slug(title))
-        tensors, fresh = adapt(source.tensors, source.config, model.config, position_interpolation)
+        model = build(config, fed(source.preprocessing, config), labels, dtype, slug(title))
+        tensors, fresh = adapt(source.tensors, source.config, config, new, position_interpolation or interpolation)
         assign(model, tensors, fresh)
     return model
 
 
-def locate(name, weights, num_heads):
-    """The Source that a name and `weights` stand for, and what the model is called."""
+def policy(dtype):
+    """The policy of that name (Keras' global one for None)."""
+    try:
+        return keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"There is no dtype {dtype!r}. Expected a policy of Keras such as 'float32' or 'mixed_bfloat16'."
+        ) from error
+
+
+def untrained(row, asked, num_heads, dtype):
+    """A model of that row with random weights and a zero head."""
+    if asked.head == "keep":
+        raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
+    if num_heads is not None:
+        asked = dataclasses.replace(asked, fields={**asked.fields, "num_heads": num_heads})
+    config, labels, _ = target(row.config, None, asked)
+    return build(config, labels=labels, dtype=dtype, name=slug(row.name))
+
+
+def locate(name, weights, num_heads, asked):
+    """The Source that a name and `weights` stand for, what the model is called, and how its positions are resized."""
     if weights != "default":
         row = variant(str(name).partition(":")[0])
         heads = num_heads or getattr(row.config, "num_heads", None)
-        return of_variant(sized(open_source(Path(weights), heads), row.config), row), row.name
+        return of_variant(sized(open_source(Path(weights), heads), row.config), row), row.name, "linear"
     found = registry.resolve(name)
     if isinstance(found, Path):
-        return open_source(found, num_heads), found.name.split(".")[0]
+        return open_source(found, num_heads), found.name.split(".")[0], "linear"
+    require_possible(found, asked)
     source = open_source(fetch_with_companions(found), num_heads)
     if found.variant is None:
-        return source, source.path.name.split(".")[0]
+        return source, source.path.name.split(".")[0], "linear"
     source = of_variant(sized(source, found.config), variant(found.variant))
-    return promised(source, found), found.variant
+    return promised(source, found), found.variant, found.position_interpolation
+
+
+def require_possible(checkpoint, asked):
+    """Refuses, before anything is fetched, what no model of the checkpoint can have."""
+    if checkpoint.variant is None:
+        require_fields(asked.fields)
+    else:
+        target(checkpoint.config, names(checkpoint.labels), asked)
 
 
 def slug(title):
@@ -145,23 +179,8 @@ def promised(source, checkpoint):
     )
 
 
-def fitted(config, changes, preprocessing=None, labels=None, dtype=None, name=None):
-    """A new model of the configuration with some fields changed, fed and labelled as the old one where that holds."""
-    target = changed(config, changes)
-    if preprocessing is not None and target.image_size is not None:
-        preprocessing = dataclasses.replace(preprocessing, image_size=target.image_size)
-    if preprocessing is not None and target.num_channels != len(preprocessing.mean):
-        preprocessing = None
-    return build(target, preprocessing, labels, dtype, name)
-
-
-def changed(config, changes):
-    known = [field.name for field in dataclasses.fields(config)]
-    for name in changes:
-        if name not in known:
-            raise ConfigError(unknown("argument", name, known))
-    target = dataclasses.replace(config, **changes)
-    new_head = target.num_classes not in (0, config.num_classes)
-    if new_head and isinstance(target, ViTConfig) and "representation_size" not in changes:
-        return dataclasses.replace(target, representation_size=None)
-    return target
+def fed(preprocessing, config):
+    """The checkpoint's Preprocessing at the model's size; None where its channels are others."""
+    if preprocessing is None or config.num_channels != len(preprocessing.mean):
+        return None
+    return dataclasses.replace(preprocessing, image_size=config.image_size or preprocessing.image_size)

@@ -113,7 +113,7 @@ class Row:
     tags: tuple = ()
 
 
-def list_models(pattern="*", *, pretrained=None, max_params=None, dataset=None, family=None):
+def list(pattern="*", *, pretrained=None, max_params=None, dataset=None, family=None):
     """The models there are, as rows, in the order of the variants.
 
     Args:
@@ -123,7 +123,7 @@ def list_models(pattern="*", *, pretrained=None, max_params=None, dataset=None, 
         dataset: whose classes the head knows, such as "imagenet1k" or "imagenet21k".
         family: "ViT", "hybrid" or "ResNet".
 
-    >>> [row.name for row in list_models("R50x3", pretrained=True)]
+    >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
     ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
     """
     rows = (*variant_rows(pretrained), *checkpoint_rows(pretrained))
@@ -203,7 +203,7 @@ def info(name):
     Raises:
         UnknownNameError: as `resolve`, and for files of which nothing is known before they are fetched.
 
-    >>> info("ViT-B/16:augreg-i21k").bytes
+    >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
     410383692
     """
     if name in VARIANTS and default_tag(name) is None:
@@ -247,6 +247,3 @@ def cells(row):
         f"{row.accuracy:.2f}" if row.accuracy else "",
         f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
     )
-
-
-list = list_models  # as keras_vit.zoo.list

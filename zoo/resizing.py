@@ -36,13 +36,17 @@ def along(values, axis, matrix):
     return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
-POSITION_MATRICES = {"linear": corners, "bicubic": lambda old, new: antialiased(old, new, cubic)}
+POSITION_MATRICES = {
+    "linear": corners,
+    "bilinear": lambda old, new: antialiased(old, new, triangle),
+    "bicubic": lambda old, new: antialiased(old, new, cubic),
+}
 
 
 def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear"):
     """Position embeddings (1, prefix + rows * columns, d) on another grid (section 3.2).
 
-    "linear" is the authors' way, "bicubic" timm's.
+    "linear" is the way of ViT's authors, "bilinear" of FlexiViT's, "bicubic" timm's.
     """
     head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
     for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):

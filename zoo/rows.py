@@ -25,8 +25,9 @@ class Checkpoint:
         valid_head: False where the head is all zeros, so that the model can only give features.
         representation_size: of the pre-logits layer, where the file has one.
         classifier: "token" or "gap" (None for a ResNet).
-        resolution: of the pictures that the weights were last trained on.
+        resolution: of the pictures that the weights were last trained on, or that their authors evaluate them on.
         crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
+        position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: the pictures the weights were trained on first and last; the head knows the classes of
             the last.
         accuracy, accuracy_source: top-1 in percent on the ImageNet validation set, and who reports it.
@@ -52,6 +53,7 @@ class Checkpoint:
     interpolation: str = "bilinear"
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
+    position_interpolation: str = "linear"
     pretraining: str | None = None
     dataset: str | None = None
     accuracy: float | None = None
@@ -77,7 +79,7 @@ class Checkpoint:
 
     @property
     def preprocessing(self):
-        """How the authors fed the weights (a `Preprocessing`), or None where that is unknown."""
+        """How the authors evaluate the weights (a `Preprocessing`, bilinear for "area"); None where that is unknown."""
         if self.resolution is None:
             return None
         return Preprocessing((self.resolution,) * 2, self.crop, self.interpolation, tuple(self.mean), tuple(self.std))

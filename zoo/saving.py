@@ -30,7 +30,7 @@ def save(model, path):
     Raises:
         CheckpointError: for an ending that names no format, a foreign model, or a place that cannot be written.
 
-    >>> save(model, "mine.npz")
+    >>> keras_vit.zoo.save(model, "mine.npz")
     >>> keras_vit.zoo.load("mine.npz")
     """
     path = Path(path)

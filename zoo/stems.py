@@ -49,6 +49,14 @@ AUGREG_FIELDS = {
     "adapt_lr": ("0.001", "0.003", "0.01", "0.03"),
     "adapt_resolution": ("224", "384"),
 }
+# How long each dataset was fine-tuned on: "Downstream parameters (table 4)" of vit_jax_augreg.ipynb.
+AUGREG_STEPS = {
+    "imagenet2012": ("20k",),
+    "cifar100": ("2k", "10k"),
+    "oxford_iiit_pet": ("0k", "2k"),
+    "kitti": ("0k", "2k"),
+    "resisc45": ("2k", "10k"),
+}
 AUGREG_GRAMMAR = (
     "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}"
     "[--{adapt_ds}-steps_{adapt_steps}-lr_{adapt_lr}-res_{adapt_resolution}]"
@@ -94,12 +102,14 @@ def augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
 
     Raises:
-        UnknownNameError: when no file of that name exists; the message says what part of it is wrong.
+        UnknownNameError: when no file of that name exists; the message says what part of it is wrong. (Of B_8's three
+            pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
 
     >>> augreg("R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384").num_classes
     4
     """
     found = match(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
+    require_trained(stem, found)
     dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
     return described(
         Checkpoint(
@@ -109,6 +119,7 @@ def augreg(stem):
             num_classes=num_classes,
             classifier="token",
             resolution=int(found["adapt_resolution"] or 224),
+            crop=None if found["adapt_ds"] else 0.875,
             pretraining=AUGREG_DATASETS[found["ds"]][0],
             dataset=dataset,
             source="arXiv 2106.10270",
@@ -117,10 +128,26 @@ def augreg(stem):
     )
 
 
+def require_trained(stem, found):
+    """Refuses values that the authors did not combine; vit_jax_augreg.ipynb counts the files they made."""
+    dataset, steps = found["adapt_ds"], found["adapt_steps"]
+    known = AUGREG_STEPS.get(dataset, ())
+    for trained, rule in (
+        (found["do"] == found["sd"], "do and sd are equal in all of them"),
+        (found["ds"] == "i21k" or found["epochs"] == "300", "i1k was trained for 300ep only"),
+        (found["ds"] == "i21k" or found["model"] != "B_8", "B_8 was trained on i21k only"),
+        (found["adapt_resolution"] != "384" or found["model"] != "B_8", "B_8 was fine-tuned with res_224 only"),
+        (steps is None or steps in known, f"{dataset} has steps_{' and steps_'.join(known)} only"),
+        (dataset != "imagenet2012" or found["adapt_lr"] in ("0.01", "0.03"), f"{dataset} has lr_0.01 and lr_0.03 only"),
+    ):
+        if not trained:
+            raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
+
+
 def vtab(stem):
     """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
 
-    Its resolution is the one that BiT-HyperRule takes for pictures of that task's size.
+    Its resolution is the one that BiT-HyperRule takes for pictures of that task's size (section 3.3 of its paper).
 
     >>> vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102
@@ -132,7 +159,7 @@ def vtab(stem):
             variant=found["model"],
             collection="vtab",
             num_classes=VTAB_TASKS[found["task"]],
-            resolution=128 if found["task"] in SMALL_PICTURES else 480,
+            resolution=hyper_rule_resolution(found["model"], found["task"]),
             pretraining="imagenet21k",
             dataset=found["task"],
             source="arXiv 1912.11370",
@@ -141,11 +168,17 @@ def vtab(stem):
     )
 
 
+def hyper_rule_resolution(model, task):
+    if task in SMALL_PICTURES:
+        return 128
+    return 480 if model == "R152x4" else 384
+
+
 def match(pattern, stem, fields, grammar):
     """The parts of a file name, each checked against the values it can take."""
     found = pattern.fullmatch(stem)
     if found is None:
-        raise UnknownNameError(f"{stem!r} is no name of the form {grammar}.")
+        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
     for name, value in found.groupdict().items():
         if value is not None and value not in fields[name]:
             known = ", ".join(fields[name])
