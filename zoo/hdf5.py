@@ -57,6 +57,8 @@ def datasets(path, file):
     seen, groups = set(), [(0, file)]
     while groups:
         depth, group = groups.pop()
+        if depth > DEEPEST:
+            raise absent(path, f"its groups lie over {DEEPEST} deep")
         for key in group:
             if group.get(key, getclass=True, getlink=True) is not h5py.HardLink:
                 raise absent(path, f"{key} is a link to another place")
@@ -66,7 +68,7 @@ def datasets(path, file):
                 continue
             seen.add(address)
             require_few(path, len(seen))
-            if isinstance(item, h5py.Group) and depth < DEEPEST:
+            if isinstance(item, h5py.Group):
                 groups.append((depth + 1, item))
             elif isinstance(item, h5py.Dataset):
                 yield item

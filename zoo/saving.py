@@ -46,11 +46,13 @@ def written(path, ending, write):
     """Writes beside `path` and renames, so that a file of that name is always whole."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ending}")
     try:
-        temporary.touch(exist_ok=False)  # with the permissions of any new file, which the writers keep
+        temporary.touch(exist_ok=False)
+        permissions = temporary.stat().st_mode & 0o777  # of any new file
     except (OSError, ValueError) as error:
         raise CheckpointError(f"Nothing can be written at {path}: {error}.") from error
     try:
         write(temporary)
+        temporary.chmod(permissions)  # safetensors puts a file of its own in the place
         os.replace(temporary, path)
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
@@ -51,7 +53,9 @@ def described(path, description):
         config = kind(**{field.name: values[field.name] for field in fields(kind)})
         stated = values.get("preprocessing")
         preprocessing = Preprocessing(**stated) if stated else None
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not describe a model of this package: {error!r}.") from error
     if preprocessing and len(preprocessing.mean) != config.num_channels:
         raise CheckpointError(
@@ -157,14 +161,20 @@ def read_weights(path, num_heads):
 
 def from_weights(path, weights, config, preprocessing, labels):
     """The Source of the checkpoint at `path`, whose values are in the HDF5 file `weights`."""
+    require_plausible(path, config, hdf5.stored_numbers(path, weights))
+    table = variables(filled(path, weights, config))
+    tensors = {name: held(name, variable, shape) for name, (variable, shape) in table.items()}
+    return Source(path, config, tensors, preprocessing, labels)
+
+
+def filled(path, weights, config):
+    """A model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
     from keras_vit.models import build
 
-    require_plausible(path, config, hdf5.stored_numbers(path, weights))
     model = build(config)
-    with foreign(path, "does not hold the weights of the model it describes"):
+    with foreign(path, "does not hold the weights of the model it describes"), np.errstate(over="ignore"):
         model.load_weights(weights)
-    tensors = {name: held(name, variable, shape) for name, (variable, shape) in variables(model).items()}
-    return Source(path, config, tensors, preprocessing, labels)
+    return model
 
 
 def held(name, variable, shape):
@@ -178,7 +188,7 @@ def read(reader, path, num_heads):
     try:
         return reader(path, num_heads)
     except ConfigError as error:
-        raise CheckpointError(f"{path} describes no model this package can build. {error}") from error
+        raise CheckpointError(f"{path} does not describe a model that this package can build. {error}") from error
 
 
 def open_source(path, num_heads=None):
