@@ -22,6 +22,7 @@ from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.zoo import tensors
 from keras_vit.zoo.resizing import resize_patches, resize_positions
+from keras_vit.zoo.sources import open_source
 from keras_vit.zoo.variables import variables
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -281,6 +282,28 @@ def test_a_compressed_trap(tmp_path):
     np.savez_compressed(tmp_path / "zeros.npz", **{"embedding/kernel": np.zeros((2**14, 2**14), "float32")})
     with pytest.raises(CheckpointError, match="are not weights"):
         zoo.load(tmp_path / "zeros.npz")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda values: np.asfortranarray(values),
+        lambda values: values.astype(">f4"),
+        lambda values: values.astype("float64"),
+        lambda values: values.astype("longdouble"),
+        lambda values: np.round(values).astype("int16"),
+    ],
+)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_arrays_that_numpy_writes_otherwise(odd, version, how, tmp_path):
+    expected = layouts.read(GOLDEN / "vit_token.npz")
+    with zipfile.ZipFile(tmp_path / "odd.npz", "w", how) as archive:
+        for name, values in expected.items():
+            with archive.open(f"{name}.npy", "w") as stream:
+                np.lib.format.write_array(stream, odd(values), version)
+    for name, tensor in open_source(tmp_path / "odd.npz").tensors.items():
+        np.testing.assert_array_equal(tensor.read(), odd(expected[name]), err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["../cls", "/cls", "a\\..\\cls"])
