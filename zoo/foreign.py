@@ -11,7 +11,7 @@ import zipfile
 from keras_vit.errors import CheckpointError, KerasVitError
 
 SLACK = 2**24  # bytes that any file may unpack to, however small: a head of zeros compresses to nothing
-MOST_TENSORS = 2**16  # H/14 with two optimizer slots has some 1,500
+MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
 MOST_LAYERS = 500  # blocks and units; R200x3 has 66
 MOST_JSON = 2**22  # bytes; the names of 21,843 classes take 0.7 million
 

@@ -13,7 +13,7 @@ from keras_vit.zoo.foreign import foreign, open_archive, require_few
 
 # Bytes of headers: numpy reads no longer ones of arrays; a .safetensors file takes some 100 for a tensor.
 MOST_NPY_HEADER = 10_000
-MOST_SAFETENSORS_HEADER = 2**24
+MOST_SAFETENSORS_HEADER = 2**23
 
 
 @dataclass(frozen=True)
