@@ -60,8 +60,9 @@ def last_dense(path):
 def in_int8(job):
     """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
 
-    Calibrated ranges serve dense layers but the last, whose logits lie close to each other; it and the convolutions,
-    which gain no speed by them (benchmarks/export_speed.py), take each input's own. Depthwise kernels are widened, being slower in int8.
+    Calibrated ranges serve dense layers but the last, whose logits lie close to each other. It and the convolutions,
+    which gain no speed by them (benchmarks/export_speed.py), take each input's own. Depthwise kernels, slower in int8,
+    are widened.
     """
     from ai_edge_quantizer import qtyping, quantizer
 

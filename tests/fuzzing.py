@@ -10,11 +10,19 @@ import resource
 import sys
 
 import numpy as np
+from attacks import acts
+from mutations import MUTATIONS, mutated_json
 
 from keras_vit import models, zoo
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import CheckpointError
 from keras_vit.zoo.sources import open_source
-from keras_vit.zoo.variables import finite
+from keras_vit.zoo.variables import cast, finite
+
+# What transformers writes beside its weights; every .safetensors file is read with a mutation of it.
+COMPANION = {
+    "num_attention_heads": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "id2label": {"0": "a", "1": "b"},
+    "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "size": {"height": 8, "width": 8}, "resample": 2,
+}  # fmt: skip
 
 
 def tiny():
@@ -45,19 +53,21 @@ def mutated(data, rng):
 
 
 def load(path, whole):
-    """Loads the file; `whole` makes a model of it too, which is slower and sees no more of the file."""
+    """Loads the file; `whole` makes a model of it too, which is slower, and answers."""
     if whole:
-        zoo.load(path, num_heads=2)
+        model = zoo.load(path, num_heads=2)
+        answers = model(model.preprocessing(np.full((1, 9, 9, 3), 99, "uint8")))
+        assert np.isfinite(answers).all()
         return
     for name, tensor in open_source(path, num_heads=2).tensors.items():
-        finite(path, name, tensor.read())
+        finite(path, name, cast(tensor.read(), "float32"))
 
 
 def outcome(path, whole):
     try:
         load(path, whole)
-    except KerasVitError:
-        return "refused"
+    except CheckpointError as error:
+        return f"{error!r} acts on terminals" if acts(str(error)) else "refused"
     except BaseException as error:
         return f"{type(error).__name__} from {path.name}: {error}"
     return "loaded"
@@ -84,7 +94,10 @@ def main(folder, seed, count, endings):
     for i in range(count * len(endings)):
         ending = endings[i % len(endings)]
         path = folder / f"bad{ending}"
-        path.write_bytes(mutated(originals[ending], rng))
+        mutate = MUTATIONS[ending] if rng.integers(2) else mutated
+        path.write_bytes(mutate(originals[ending], rng))
+        if ending == ".safetensors":
+            path.with_name("config.json").write_bytes(mutated_json(json.dumps(COMPANION), rng))
         outcomes[outcome(path, whole=i % 20 < len(endings))] += 1
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(json.dumps({"outcomes": outcomes, "grown_mib": grown}))

@@ -1,7 +1,9 @@
 """Checkpoints of other libraries in, every format out and in again, and models adapted to other inputs."""
 
+import contextlib
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
@@ -12,12 +14,15 @@ import keras
 import layouts
 import numpy as np
 import pytest
+from attacks import acts
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.zoo import tensors
 from keras_vit.zoo.resizing import resize_patches, resize_positions
+from keras_vit.zoo.sources import open_source
 from keras_vit.zoo.variables import variables
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -280,6 +285,28 @@ def test_a_compressed_trap(tmp_path):
         zoo.load(tmp_path / "zeros.npz")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda values: np.asfortranarray(values),
+        lambda values: values.astype(">f4"),
+        lambda values: values.astype("float64"),
+        lambda values: values.astype("longdouble"),
+        lambda values: np.round(values).astype("int16"),
+    ],
+)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_arrays_that_numpy_writes_otherwise(odd, version, how, tmp_path):
+    expected = layouts.read(GOLDEN / "vit_token.npz")
+    with zipfile.ZipFile(tmp_path / "odd.npz", "w", how) as archive:
+        for name, values in expected.items():
+            with archive.open(f"{name}.npy", "w") as stream:
+                np.lib.format.write_array(stream, odd(values), version)
+    for name, tensor in open_source(tmp_path / "odd.npz").tensors.items():
+        np.testing.assert_array_equal(tensor.read(), odd(expected[name]), err_msg=name)
+
+
 @pytest.mark.parametrize("name", ["../cls", "/cls", "a\\..\\cls"])
 def test_names_like_paths(name, tmp_path):
     shutil.copy(GOLDEN / "vit_token.npz", tmp_path / "x.npz")
@@ -287,6 +314,99 @@ def test_names_like_paths(name, tmp_path):
         np.lib.format.write_array(stream, np.zeros(3, "float32"))
     with pytest.raises(CheckpointError, match="named like a path"):
         zoo.load(tmp_path / "x.npz")
+
+
+def test_names_that_act_on_a_terminal(tmp_path):
+    """They are shown escaped, and no message is long, whatever a file calls its tensors."""
+    path = tmp_path / "line\nx\x1b[31m.npz"
+    shutil.copy(GOLDEN / "vit_token.npz", path)
+    with zipfile.ZipFile(path, "a") as archive:
+        for name in ("a\x1b]0;t\x07\nall fine\u202e\u2028", "b" * 60_000, "gn" * 30_000):
+            with archive.open(f"{name}.npy", "w") as stream:
+                np.lib.format.write_array(stream, np.zeros(3, "float32"))
+    with pytest.raises(CheckpointError, match=r"left over: a\\x1b\]0;t\\x07\\nall fine\\u202e") as caught:
+        zoo.load(path)
+    assert not acts(str(caught.value))
+    assert len(str(caught.value)) < 2000
+
+
+def far(file, name):
+    """Puts numbers into a file that float32 does not hold."""
+    values = np.full(file[name].shape, 1e300)
+    del file[name]
+    file[name] = values
+
+
+@pytest.mark.parametrize("kind", ["float64", "longdouble"])
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".weights.h5", ".keras"])
+def test_numbers_that_float32_does_not_hold(ending, kind, tmp_path):
+    path = tmp_path / f"far{ending}"
+    zoo.save(tiny(), tmp_path / "good.weights.h5")
+    with h5py.File(tmp_path / "good.weights.h5", "a") as file:
+        far(file, first_array(file)[0])
+    if ending == ".npz":
+        tensors = layouts.read(GOLDEN / "vit_token.npz")
+        np.savez(path, **{**tensors, "cls": np.full(tensors["cls"].shape, 1e300, kind)})
+    elif ending == ".safetensors":
+        state = load_file(GOLDEN / "timm_vit.safetensors")
+        save_file({**state, "cls_token": np.full(state["cls_token"].shape, 1e300)}, path)
+    elif ending == ".weights.h5":
+        shutil.copy(tmp_path / "good.weights.h5", path)
+    else:
+        with_weights(path, tmp_path / "good.weights.h5")
+    with pytest.raises(CheckpointError, match="no numbers in float32"):
+        zoo.load(path, num_heads=4 if ending == ".safetensors" else None)
+
+
+def test_a_float16_model_of_larger_numbers(tmp_path):
+    tensors = layouts.read(GOLDEN / "vit_token.npz")
+    np.savez(tmp_path / "large.npz", **{**tensors, "cls": np.full(tensors["cls"].shape, 70_000.0)})
+    assert zoo.load(tmp_path / "large.npz").get_layer("cls").token[0, 0, 0] == 70_000
+    with pytest.raises(CheckpointError, match="no numbers in float16"):
+        zoo.load(tmp_path / "large.npz", dtype="float16")
+
+
+def test_a_stack_is_read_once(tmp_path, monkeypatch):
+    np.savez(tmp_path / "stacked.npz", **layouts.stacked(layouts.read(GOLDEN / "vit_token.npz")))
+    read, opened = tensors.read_member, []
+    monkeypatch.setattr(tensors, "read_member", lambda *args: opened.append(args[2].filename) or read(*args))
+    zoo.load(tmp_path / "stacked.npz")
+    assert any("encoderblock/" in name for name in opened)
+    assert len(opened) == len(set(opened))
+
+
+def endless(path):
+    """A file of more than anybody says of a model, which takes no room."""
+    with open(path, "wb") as file:
+        file.truncate(2**40)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), endless])
+def test_only_files_stand_beside_a_checkpoint(make, tmp_path):
+    shutil.copy(GOLDEN / "timm_vit.safetensors", tmp_path / "model.safetensors")
+    for name in ("config.json", "preprocessor_config.json"):
+        make(tmp_path / name)
+    assert zoo.load(tmp_path / "model.safetensors", num_heads=4).config.num_heads == 4
+
+
+def test_places_that_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "fifo.npz")
+    for name in ("fifo.npz", "x" * 300 + ".npz", "nul\0.npz", "~nobody/x.npz"):
+        with pytest.raises(CheckpointError, match="There is no file"):
+            zoo.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_saved_files_have_the_permissions_of_new_ones(ending, tmp_path, monkeypatch):
+    """The process' umask is another thread's too, and is left alone."""
+    old = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask was changed"))
+    try:
+        zoo.save(tiny(), tmp_path / f"mine{ending}")
+    finally:
+        monkeypatch.undo()
+        os.umask(old)
+    assert (tmp_path / f"mine{ending}").stat().st_mode & 0o777 == 0o640
 
 
 def tiny():
@@ -330,15 +450,73 @@ def test_hdf5_files_that_reach_elsewhere(trap, ending, tmp_path):
         trap(file, name, shape, tmp_path)
     path = tmp_path / f"bad{ending}"
     if ending == ".keras":
-        zoo.save(tiny(), tmp_path / "good.keras")
-        with zipfile.ZipFile(tmp_path / "good.keras") as good, zipfile.ZipFile(path, "w") as bad:
-            bad.writestr("metadata.json", good.read("metadata.json"))
-            bad.writestr("config.json", good.read("config.json"))
-            bad.write(tmp_path / "good.weights.h5", "model.weights.h5")
+        with_weights(path, tmp_path / "good.weights.h5")
     else:
         shutil.copy(tmp_path / "good.weights.h5", path)
     with pytest.raises(CheckpointError, match="does not hold the weights"):
         zoo.load(path)
+
+
+def with_weights(path, weights, how=zipfile.ZIP_STORED):
+    """A tiny model's .keras file with those weights."""
+    zoo.save(tiny(), path)
+    with zipfile.ZipFile(path) as good:
+        description = good.read("config.json")
+    with zipfile.ZipFile(path, "w", how) as archive:
+        archive.writestr("config.json", description)
+        archive.write(weights, "model.weights.h5")
+
+
+@pytest.mark.parametrize("ending", [".weights.h5", ".keras"])
+@pytest.mark.parametrize(
+    "how", [{}, {"compression": "gzip"}, {"compression": "gzip", "shuffle": True, "fletcher32": True}]
+)
+def test_packed_hdf5_files(how, ending, tmp_path):
+    """Who packs a model's weights again gets the same model."""
+    model = tiny()
+    path = tmp_path / f"packed{ending}"
+    zoo.save(model, tmp_path / "good.weights.h5")
+    with h5py.File(tmp_path / "good.weights.h5", "a") as file:
+        names = []
+        file.visititems(lambda name, item: names.append(name) if getattr(item, "shape", ()) else None)
+        for name in names:
+            values = file[name][()]
+            del file[name]
+            file.create_dataset(name, data=values, **how)
+    if ending == ".keras":
+        with_weights(path, tmp_path / "good.weights.h5", zipfile.ZIP_DEFLATED)
+    else:
+        shutil.copy(tmp_path / "good.weights.h5", path)
+    assert_same(model, zoo.load(path))
+
+
+def test_a_keras_file_with_a_flipped_bit(tmp_path):
+    zoo.save(tiny(), tmp_path / "x.keras")
+    data = bytearray((tmp_path / "x.keras").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "x.keras").write_bytes(data)
+    with pytest.raises(CheckpointError, match="Bad CRC-32"):
+        zoo.load(tmp_path / "x.keras")
+
+
+@pytest.mark.parametrize("where", ["class", "backbone", "dtype", "labels", "name", "build_config", "compile_config"])
+def test_descriptions_that_smuggle_code(where, tmp_path):
+    """Nothing in a .keras file's description is ever made but our own configuration."""
+    code = {"module": "os", "class_name": "system", "config": f"touch {tmp_path / 'run'}", "registered_name": None}
+    code = {"class_name": "Lambda", "module": "keras.layers", "config": {"function": code, "enable_unsafe": True}}
+    path = tmp_path / "x.keras"
+    zoo.save(tiny(), path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    description = json.loads(members["config.json"])
+    about = description if where.endswith("config") or where == "class" else description["config"]
+    about["config" if where == "class" else where] = code
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in {**members, "config.json": json.dumps(description), "../../out": "x"}.items():
+            archive.writestr(name, data)
+    with contextlib.suppress(CheckpointError):
+        zoo.load(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.keras"]
 
 
 def first_array(file):

@@ -6,9 +6,35 @@ import subprocess
 import sys
 
 import pytest
+from attacks import ATTACKS, acts
 
-PROGRAM = pathlib.Path(__file__).parent / "fuzzing.py"
+HERE = pathlib.Path(__file__).parent
 COUNT = 2000
+MOST_MIB = 64  # that a refused file may cost: some 4 times the bytes of the largest attack
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """What the attacks came to, all opened by one process."""
+    folder = tmp_path_factory.mktemp("attacks")
+    for name, make in ATTACKS.items():
+        (folder / name).write_bytes(make())
+    done = subprocess.run([sys.executable, HERE / "attacks.py", folder], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks(name, ends):
+    end = ends["results"][name]
+    assert end["how"] == "refused"
+    assert name in end["sentence"]
+    assert not acts(end["sentence"])
+    assert end["grown"] < MOST_MIB
+
+
+def test_nothing_is_built_for_an_attack(ends):
+    assert not ends["keras"]
 
 
 @pytest.mark.slow
@@ -18,7 +44,7 @@ def test_mutated_checkpoints(tmp_path):
     for seed, endings in enumerate(((".npz", ".weights.h5"), (".safetensors", ".keras"))):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        command = [sys.executable, str(PROGRAM), str(folder), str(seed), str(COUNT), *endings]
+        command = [sys.executable, str(HERE / "fuzzing.py"), str(folder), str(seed), str(COUNT), *endings]
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     for run in runs:
         out, err = run.communicate(timeout=1200)

@@ -1,5 +1,8 @@
 """What pictures become before a model sees them, against Pillow and TensorFlow's own resize."""
 
+import dataclasses
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from PIL import Image
 
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images import read_image
-from keras_vit.models import Preprocessing
+from keras_vit.models import Preprocessing, VisionTransformer
 
 RNG = np.random.default_rng(0)
 PICTURE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
@@ -37,10 +40,61 @@ def test_one_channel():
     np.testing.assert_array_equal(grey, np.ones((2, 8, 8, 1)))
 
 
-@pytest.mark.parametrize("fields", [{"crop": 0.0}, {"crop": 1.5}, {"interpolation": "lanczos"}])
+@pytest.mark.parametrize("one", [1, 1.0, np.float32(1), True + 0])
+def test_whole_numbers_for_mean_and_deviation(one):
+    pixels = np.full((1, 4, 4, 3), 51, "uint8")
+    whole = Preprocessing((4, 4), mean=(0, 0.0, 0), std=[one, one, one])
+    np.testing.assert_allclose(whole(pixels), np.full((1, 4, 4, 3), 0.2), atol=1e-6)
+    assert json.loads(json.dumps(dataclasses.asdict(whole)))["std"] == [1.0, 1.0, 1.0]
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"crop": 0.0},
+        {"crop": 1.5},
+        {"crop": 1e-300},
+        {"crop": "all"},
+        {"crop": True},
+        {"crop": NAN},
+        {"interpolation": "lanczos"},
+        {"interpolation": ["bilinear"]},
+        {"std": (0, 0.5, 0.5)},
+        {"std": (-0.5, 0.5, 0.5)},
+        {"std": (NAN, 0.5, 0.5)},
+        {"std": (INFINITE, 0.5, 0.5)},
+        {"std": (1e-50, 0.5, 0.5)},
+        {"std": (False, 0.5, 0.5)},
+        {"std": (0.5, 0.5)},
+        {"std": (), "mean": ()},
+        {"mean": (NAN, 0.5, 0.5)},
+        {"mean": (-INFINITE, 0.5, 0.5)},
+        {"mean": (1e300, 0.5, 0.5)},
+        {"mean": ("0.5", 0.5, 0.5)},
+        {"mean": "abc"},
+        {"mean": 0.5},
+        {"mean": None},
+        {"mean": {0.5: 1}},
+        {"mean": ((0.5,), 0.5, 0.5)},
+        {"image_size": 10**9},
+        {"image_size": (10**30, 1)},
+        {"image_size": (224, True)},
+        {"image_size": (224, 0)},
+        {"image_size": "large"},
+    ],
+)
 def test_impossible_preprocessing(fields):
     with pytest.raises(ConfigError, match="Received"):
         Preprocessing(**fields)
+
+
+@pytest.mark.parametrize("preprocessing", [Preprocessing(), {"mean": (0.5,) * 4, "std": (0.5,) * 4}, "paper"])
+def test_preprocessing_of_another_model(preprocessing):
+    with pytest.raises(ConfigError, match="of 1 channels"):
+        VisionTransformer(8, 4, 8, 1, 2, 8, num_channels=1, preprocessing=preprocessing)
 
 
 def test_pictures_are_turned_upright_and_coloured(tmp_path):

@@ -1,5 +1,6 @@
 """Reads a model's configuration off the names and shapes of its tensors."""
 
+import collections
 import math
 import re
 
@@ -18,13 +19,9 @@ def read_config(path, tensors):
 
     Raises:
         CheckpointError: when a tensor that tells the architecture is missing or has no sensible shape.
+        ConfigError: when no model has tensors of these shapes.
     """
-    try:
-        return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors)
-    except ValueError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path} describes no model this package can build. {error}") from error
+    return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors)
 
 
 def shape_of(path, tensors, name, rank):
@@ -39,6 +36,13 @@ def shape_of(path, tensors, name, rank):
 def count(tensors, pattern):
     """The highest number that `pattern`'s group takes among the names, counted from the lowest; 0 for none."""
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
+
+
+def unit_counts(tensors, pattern):
+    """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
+    units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
+    depths = collections.Counter(stage for stage, _ in units)
+    return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
 
 
 def read_vit(path, tensors):
@@ -76,17 +80,14 @@ def square_grid(path, length):
 
 def read_backbone(path, tensors):
     *_, filters = shape_of(path, tensors, "conv_root/kernel", 4)
-    blocks = count(tensors, r"block(\d+)/")
-    depths = tuple(count(tensors, rf"block{block}/unit(\d+)/") for block in range(1, blocks + 1))
-    return BackboneConfig(depths=depths, width_factor=whole(filters / 64))
+    return BackboneConfig(depths=unit_counts(tensors, r"block(\d+)/unit(\d+)/"), width_factor=whole(filters / 64))
 
 
 def read_resnet(path, tensors):
     _, _, channels, filters = shape_of(path, tensors, ROOT, 4)
-    blocks = count(tensors, r"resnet/block(\d+)/")
     return ResNetConfig(
         image_size=None,
-        depths=tuple(count(tensors, rf"resnet/block{block}/unit(\d+)/") for block in range(1, blocks + 1)),
+        depths=unit_counts(tensors, r"resnet/block(\d+)/unit(\d+)/"),
         width_factor=whole(filters / 64),
         num_classes=shape_of(path, tensors, BIT_HEAD, 4)[3] if BIT_HEAD in tensors else 0,
         num_channels=channels,

@@ -12,7 +12,7 @@ from keras_vit.zoo.download import fetch
 from keras_vit.zoo.transfer import Absent
 
 FILES = ("config.json", "preprocessor_config.json")
-MOST_BYTES = 2**24
+MOST_BYTES = 2**22
 GELU_BY_TANH = {"gelu": False, "gelu_new": True, "gelu_fast": True, "gelu_pytorch_tanh": True}
 # transformers names interpolations by Pillow's numbers.
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic", "bilinear": "bilinear", "bicubic": "bicubic"}
@@ -40,7 +40,7 @@ def companions(path):
     for name in FILES:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             file = path.with_name(name)
-            if file.stat().st_size <= MOST_BYTES:
+            if file.is_file() and file.stat().st_size <= MOST_BYTES:
                 said = json.loads(file.read_text("utf-8"))
                 stated.update(said if isinstance(said, dict) else {})
     return stated

@@ -10,11 +10,18 @@ def parameters(config):
     86567656
     """
     if isinstance(config, ResNetConfig):
-        channels = 2048 * config.width_factor
+        channels = trunk_channels(config)
         trunk = 49 * config.num_channels * 64 * config.width_factor + 2 * channels
-        weights = trunk + sum(unit.parameters(norm_first=True) for unit in units(config.depths, config.width_factor))
+        stages = units(config.depths, config.width_factor)
+        weights = trunk + sum(count * unit.parameters(norm_first=True) for unit, count in stages)
         return int(weights + channels * config.num_classes + config.num_classes)
     return int(vit_parameters(config))
+
+
+def layers(config):
+    """Number of encoder blocks, and of bottleneck units of the ResNet or the hybrid's backbone."""
+    depths = getattr(config, "depths", ()) or getattr(getattr(config, "backbone", None), "depths", ())
+    return getattr(config, "num_layers", 0) + sum(depths)
 
 
 def gflops(config, image_size=None):
@@ -46,14 +53,20 @@ class Unit:
         return cells * self.inputs * n + strided * (13 * n * n + self.projects * 4 * n * self.inputs)
 
 
+def trunk_channels(config):
+    """Channels of the last feature map of a ResNet or a backbone."""
+    stages = len(config.depths)
+    return 64 * config.width_factor * (4 * 2 ** (stages - 1) if stages else 1)
+
+
 def units(depths, width_factor):
-    inputs, found = 64 * width_factor, []
+    """(unit, how many of it): of every stage the first, then the equal ones that follow."""
+    inputs = 64 * width_factor
     for stage, depth in enumerate(depths):
         width = 64 * width_factor * 2**stage
-        for index in range(depth):
-            found.append(Unit(inputs, width, stride=2 if stage and not index else 1, projects=index == 0))
-            inputs = 4 * width
-    return found
+        yield Unit(inputs, width, stride=2 if stage else 1, projects=True), 1
+        inputs = 4 * width
+        yield Unit(inputs, width, stride=1, projects=False), depth - 1
 
 
 def halved(size):
@@ -65,23 +78,20 @@ def trunk_multiply_adds(config, depths, width_factor, size):
     size = halved(size)
     total = size[0] * size[1] * 49 * config.num_channels * 64 * width_factor
     size = halved(size)  # the pool
-    for unit in units(depths, width_factor):
+    for unit, count in units(depths, width_factor):
         cells, size = size[0] * size[1], halved(size) if unit.stride == 2 else size
-        total += unit.multiply_adds(cells, size[0] * size[1])
+        total += count * unit.multiply_adds(cells, size[0] * size[1])
     return total, size
 
 
 def resnet_multiply_adds(config, size):
     total, _ = trunk_multiply_adds(config, config.depths, config.width_factor, size)
-    return total + 2048 * config.width_factor * config.num_classes
+    return total + trunk_channels(config) * config.num_classes
 
 
 def feature_channels(config):
     """Channels that the patches of a ViT or a hybrid are cut from."""
-    if config.backbone is None:
-        return config.num_channels
-    stages = len(config.backbone.depths)
-    return 64 * config.backbone.width_factor * (4 * 2 ** (stages - 1) if stages else 1)
+    return trunk_channels(config.backbone) if config.backbone else config.num_channels
 
 
 def patch_weights(config):
@@ -105,7 +115,7 @@ def vit_parameters(config):
         return total
     depths, width = config.backbone.depths, config.backbone.width_factor
     stem = 49 * config.num_channels * 64 * width + 2 * 64 * width
-    return total + stem + sum(unit.parameters(norm_first=False) for unit in units(depths, width))
+    return total + stem + sum(count * unit.parameters(norm_first=False) for unit, count in units(depths, width))
 
 
 def vit_multiply_adds(config, size):

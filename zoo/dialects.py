@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo import big_vision
+from keras_vit.zoo.foreign import MOST_TENSORS
+from keras_vit.zoo.tensors import gathered
 
 # Where a file keeps the model, and what else it may hold: optimizer slots, the text tower of a two-tower model.
 PREFIXES = (
@@ -29,11 +31,12 @@ def canonical(path, tensors):
     Raises:
         CheckpointError: when the file is in none of the authors' layouts.
     """
-    tensors = strip_prefix(tensors)
+    tensors = strip_prefix(path, tensors)
     if big_vision.is_bit(tensors):
-        return dict(big_vision.bit(tensors))
+        return gathered(path, big_vision.bit(tensors))
     if any(name.startswith("resnet/") for name in tensors):
-        return {re.sub(r"standardized_conv2d_\d+", "standardized_conv2d", name): t for name, t in tensors.items()}
+        unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
+        return gathered(path, ((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items()))
     big_vision.require_second_version(path, tensors)
     if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
         raise CheckpointError(
@@ -45,62 +48,72 @@ def canonical(path, tensors):
     tensors = unstack(path, tensors)
     computed = big_vision.computed_positions(tensors)
     stored = tensors if computed is None else {**tensors, "pos_embedding": computed}
-    return squeeze_norms(join_position_embedding(rename_linen(stored)))
+    return squeeze_norms(join_position_embedding(path, rename_linen(path, stored)))
 
 
-def strip_prefix(tensors):
+def strip_prefix(path, tensors):
     for prefix, beside in PREFIXES:
         if any(name.startswith(prefix) for name in tensors):
-            return {
-                name.removeprefix(prefix): tensor
+            kept = (
+                (name.removeprefix(prefix), tensor)
                 for name, tensor in tensors.items()
                 if name.startswith(prefix) or not name.startswith(beside or "\0")
-            }
+            )
+            return gathered(path, kept)
     return tensors
 
 
 def unstack(path, tensors):
     """big_vision may stack all blocks along a leading axis: encoderblock/... (layers, ...) to encoderblock_i/..."""
     stacked = "Transformer/encoderblock/"
-    layers = {tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)}
+    layers = [tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)]
     if not layers:
         return tensors
-    if len(layers) > 1 or () in layers:
-        raise CheckpointError(f"{path}: the stacked blocks differ in number. Received: {sorted(layers)}.")
-    (count,) = layers.pop()
-    result = {}
+    if len(set(layers)) > 1 or () in layers:
+        raise CheckpointError(f"{path}: the stacked blocks differ in number. Received: {sorted(set(layers))}.")
+    (count,) = layers[0]
+    if not 0 < count * len(layers) <= MOST_TENSORS:
+        raise CheckpointError(
+            f"{path} stacks {len(layers):,} tensors of {count:,} blocks each; expected 1 to {MOST_TENSORS:,} in all."
+        )
+    return gathered(path, unstacked(tensors, stacked, count))
+
+
+def unstacked(tensors, stacked, count):
+    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
     for name, tensor in tensors.items():
         if not name.startswith(stacked):
-            result[name] = tensor
+            yield name, tensor
             continue
+        whole = tensor.shared(count)
         for i in range(count):
-            key = f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}"
-            result[key] = tensor.map(tensor.shape[1:], lambda values, i=i: values[i])
-    return result
+            part = whole.map(tensor.shape[1:], lambda values, i=i: values[i])
+            yield f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}", part
 
 
-def rename_linen(tensors):
+def rename_linen(path, tensors):
     """Linen names to pre-Linen ones, where the file has Linen's."""
     if not any("/MlpBlock_0/" in name for name in tensors):
         return tensors
-    result = {}
-    for name, tensor in tensors.items():
-        for pattern, replacement in LINEN:
-            name = re.sub(pattern, replacement, name)
-        result[name] = tensor
-    return result
+    return gathered(path, ((pre_linen(name), tensor) for name, tensor in tensors.items()))
 
 
-def join_position_embedding(tensors):
+def pre_linen(name):
+    for pattern, replacement in LINEN:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def join_position_embedding(path, tensors):
     """big_vision adds the class token after the position embeddings: its own embedding is zero there."""
     grid = tensors.get("pos_embedding")
     if grid is None:
         return tensors
-    rest = {name: tensor for name, tensor in tensors.items() if name != "pos_embedding"}
+    rest = [(name, tensor) for name, tensor in tensors.items() if name != "pos_embedding"]
     if "cls" in tensors and len(grid.shape) == 3:
         n, l, d = grid.shape
         grid = grid.map((n, 1 + l, d), prepend_zero)
-    return {"Transformer/posembed_input/pos_embedding": grid, **rest}
+    return gathered(path, [("Transformer/posembed_input/pos_embedding", grid), *rest])
 
 
 def prepend_zero(embedding):

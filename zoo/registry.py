@@ -14,6 +14,7 @@ A name is one of
 import dataclasses
 import fnmatch
 import json
+import os
 from pathlib import Path
 
 from keras_vit.errors import CheckpointError, UnknownNameError
@@ -41,8 +42,8 @@ def resolve(name):
     head, _, tag = text.partition(":")
     if head in VARIANTS:
         return tagged(head, tag)
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = Path(os.path.expanduser(name))
+    if os.path.isfile(path):
         return path
     collection, _, stem = text.removesuffix(".npz").partition("/")
     if collection in stems.COLLECTIONS and stem:

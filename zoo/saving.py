@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 from pathlib import Path
 
@@ -44,25 +44,20 @@ def save(model, path):
 
 def written(path, ending, write):
     """Writes beside `path` and renames, so that a file of that name is always whole."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ending}")
     try:
-        handle, temporary = tempfile.mkstemp(suffix=ending, prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise CheckpointError(f"Nothing can be written at {path}: {error.strerror}.") from error
+        temporary.touch(exist_ok=False)
+        permissions = temporary.stat().st_mode & 0o777  # of any new file
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"Nothing can be written at {path}: {error}.") from error
     try:
         write(temporary)
-        os.chmod(temporary, 0o666 & ~umask())
+        temporary.chmod(permissions)  # safetensors puts a file of its own in the place
         os.replace(temporary, path)
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        temporary.unlink(missing_ok=True)
 
 
 def official(model):

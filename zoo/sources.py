@@ -3,18 +3,21 @@
 No format runs code: arrays are read without pickle, and a model's configuration goes through our own constructors only.
 """
 
-import json
 import math
+import os
 import re
-import zipfile
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo import cost, dialects, torch_layouts
+from keras_vit.zoo import cost, dialects, hdf5, torch_layouts
 from keras_vit.zoo.architecture import read_config
 from keras_vit.zoo.companions import (
     companions,
@@ -23,11 +26,12 @@ from keras_vit.zoo.companions import (
     stated_numerics,
     stated_preprocessing,
 )
+from keras_vit.zoo.foreign import MOST_JSON, MOST_LAYERS, foreign, open_archive, parsed
 from keras_vit.zoo.tensors import Tensor, open_npz, open_safetensors, shapes
 from keras_vit.zoo.variables import variables
 
 CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
-MOST_JSON = 2**24
+MOST_MISSING = 0.5  # of a model's numbers, that it is begun for, so that each missing tensor can be named
 
 
 @dataclass(frozen=True)
@@ -49,24 +53,34 @@ def described(path, description):
         config = kind(**{field.name: values[field.name] for field in fields(kind)})
         stated = values.get("preprocessing")
         preprocessing = Preprocessing(**stated) if stated else None
-        labels = None if values.get("labels") is None else tuple(map(str, values["labels"]))
-    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not describe a model of this package: {error!r}.") from error
-    return config, preprocessing, labels
+    if preprocessing and len(preprocessing.mean) != config.num_channels:
+        raise CheckpointError(
+            f"{path} describes preprocessing of other than its model's {config.num_channels} channels."
+        )
+    return config, preprocessing, described_labels(path, values.get("labels"), config.num_classes)
 
 
-def parsed(path, text):
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} holds a description that is no JSON: {error}.") from error
+def described_labels(path, labels, num_classes):
+    if labels is None:
+        return None
+    if not isinstance(labels, list) or len(labels) != num_classes:
+        raise CheckpointError(f"{path} describes a model of {num_classes} classes and does not name each of them once.")
+    return tuple(map(str, labels))
 
 
-def require_plausible(path, config, numbers):
-    """Refuses a configuration that needs far more numbers than the file holds, before anything is built for it."""
+def require_plausible(path, config, numbers, share=1):
+    """Refuses a configuration of which the file's numbers do not fill that share, before anything is built for it."""
     needed = cost.parameters(config)
-    if needed > 2 * numbers + 1000:
+    if share * needed > numbers:
         raise CheckpointError(f"{path} describes a model of {needed:,} parameters and holds {numbers:,} numbers.")
+    if cost.layers(config) > MOST_LAYERS:
+        raise CheckpointError(
+            f"{path} describes a model of {cost.layers(config):,} layers; models of at most {MOST_LAYERS} are built."
+        )
 
 
 def count(tensors):
@@ -76,13 +90,13 @@ def count(tensors):
 def read_official(path, num_heads):
     """An official .npz file. One that `zoo.save` wrote describes its model in the archive's comment."""
     tensors = dialects.canonical(path, open_npz(path))
-    with zipfile.ZipFile(path) as archive:
+    with open_archive(path, "cannot be read as a numpy archive (.npz)") as archive:
         comment = archive.comment
     if comment.startswith(b"{"):
         config, preprocessing, labels = described(path, parsed(path, comment))
     else:
         config, preprocessing, labels = read_config(path, tensors), None, None
-    require_plausible(path, config, count(tensors))
+    require_plausible(path, config, count(tensors), MOST_MISSING)
     return Source(path, config, tensors, preprocessing, labels)
 
 
@@ -93,7 +107,7 @@ def read_torch(path, num_heads):
     tensors, numerics = torch_layouts.canonical(path, tensors, heads)
     numerics = numerics and {**numerics, **stated_numerics(path, stated)}
     config = torch_layouts.with_numerics(read_config(path, tensors), numerics)
-    require_plausible(path, config, count(tensors))
+    require_plausible(path, config, count(tensors), MOST_MISSING)
     return Source(
         path, config, tensors, stated_preprocessing(stated, config), stated_labels(stated, config.num_classes)
     )
@@ -113,55 +127,54 @@ def heads_by_size(tensors):
 
 
 def read_keras(path, num_heads):
-    """A `.keras` file of one of our models."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = archive.getinfo("model.weights.h5").file_size
-            if archive.getinfo("config.json").file_size > MOST_JSON:
-                raise CheckpointError(f"{path} has a description of over {MOST_JSON >> 20} MiB.")
-            text = archive.read("config.json")
-    except (OSError, KeyError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        raise CheckpointError(f"{path} cannot be read as a Keras model: {error}.") from error
-    description = parsed(path, text)
-    if not isinstance(description, dict) or description.get("registered_name") not in (
-        f"keras_vit>{name}" for name in CONFIGS
-    ):
-        kind = description.get("class_name") if isinstance(description, dict) else type(description).__name__
-        raise CheckpointError(
-            f"{path} holds a {kind}, not a model of this package. Read it with keras.saving.load_model."
-        )
-    return from_weights(path, *described(path, description), size)
+    """A `.keras` file of one of our models: its weights are those of a `.weights.h5` file, which it holds."""
+    complaint = "cannot be read as a Keras model"
+    with open_archive(path, complaint) as archive, tempfile.TemporaryDirectory() as folder:
+        with foreign(path, complaint), archive.open("config.json") as stream:
+            text = stream.read(MOST_JSON + 1)
+        about = described(path, of_our_models(path, parsed(path, text)))
+        weights = Path(folder, "model.weights.h5")
+        with foreign(path, complaint), archive.open(weights.name) as stream, open(weights, "wb") as copy:
+            shutil.copyfileobj(stream, copy)
+        return from_weights(path, weights, *about)
+
+
+def of_our_models(path, description):
+    """The description, if it is of a model that this package registers with Keras."""
+    ours = [f"keras_vit>{name}" for name in CONFIGS]
+    if isinstance(description, dict) and description.get("registered_name") in ours:
+        return description
+    kind = description.get("class_name") if isinstance(description, dict) else type(description).__name__
+    raise CheckpointError(f"{path} holds a {kind}, not a model of this package. Read it with keras.saving.load_model.")
 
 
 def read_weights(path, num_heads):
     """A `.weights.h5` file that `zoo.save` wrote: it describes its model in an attribute."""
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            text = file.attrs.get("keras_vit")
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read as Keras weights: {error}.") from error
-    if not isinstance(text, str):
+    description = hdf5.description(path)
+    if description is None:
         raise CheckpointError(
             f"{path} does not say what model its weights are of. Make that model with weights=None and call its "
             "load_weights, or save with keras_vit.zoo.save."
         )
-    return from_weights(path, *described(path, parsed(path, text)), path.stat().st_size)
+    return from_weights(path, path, *described(path, description))
 
 
-def from_weights(path, config, preprocessing, labels, size):
-    """The Source of a file of Keras weights of `size` bytes, which may keep numbers in half precision."""
+def from_weights(path, weights, config, preprocessing, labels):
+    """The Source of the checkpoint at `path`, whose values are in the HDF5 file `weights`."""
+    require_plausible(path, config, hdf5.stored_numbers(path, weights))
+    table = variables(filled(path, weights, config))
+    tensors = {name: held(name, variable, shape) for name, (variable, shape) in table.items()}
+    return Source(path, config, tensors, preprocessing, labels)
+
+
+def filled(path, weights, config):
+    """A model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
     from keras_vit.models import build
 
-    require_plausible(path, config, size // 2)
     model = build(config)
-    try:
-        model.load_weights(path)
-    except Exception as error:  # h5py and Keras raise whatever a damaged file makes them meet
-        raise CheckpointError(f"{path} does not hold the weights of the model it describes: {error}") from error
-    tensors = {name: held(name, variable, shape) for name, (variable, shape) in variables(model).items()}
-    return Source(path, config, tensors, preprocessing, labels)
+    with foreign(path, "does not hold the weights of the model it describes"), np.errstate(over="ignore"):
+        model.load_weights(weights)
+    return model
 
 
 def held(name, variable, shape):
@@ -171,17 +184,24 @@ def held(name, variable, shape):
 READERS = {".npz": read_official, ".safetensors": read_torch, ".keras": read_keras, ".weights.h5": read_weights}
 
 
+def read(reader, path, num_heads):
+    try:
+        return reader(path, num_heads)
+    except ConfigError as error:
+        raise CheckpointError(f"{path} does not describe a model that this package can build. {error}") from error
+
+
 def open_source(path, num_heads=None):
     """The Source of a file, by its ending; `num_heads` tells what a state dict of torch cannot.
 
     Raises:
         CheckpointError: for a file that is missing, damaged or foreign.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CheckpointError(
             f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
         )
     for ending, reader in READERS.items():
         if path.name.endswith(ending):
-            return reader(path, num_heads)
+            return read(reader, path, num_heads)
     raise CheckpointError(f"{path} has an ending this package does not read. Known: {', '.join(READERS)}.")

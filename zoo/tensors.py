@@ -1,8 +1,7 @@
 """A checkpoint as named tensors, described before any is read."""
 
 import math
-import zipfile
-import zlib
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,24 +9,11 @@ import numpy as np
 from numpy.lib import format as npy
 
 from keras_vit.errors import CheckpointError
+from keras_vit.zoo.foreign import foreign, open_archive, require_few
 
-# What zipfile, zlib and numpy raise on damaged archives.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    RuntimeError,
-    NotImplementedError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    UnicodeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-# Bytes that any archive may promise, however small: a head of zeros compresses to nothing.
-SLACK = 2**28
+# Bytes of headers: numpy reads no longer ones of arrays; a .safetensors file takes some 100 for a tensor.
+MOST_NPY_HEADER = 10_000
+MOST_SAFETENSORS_HEADER = 2**23
 
 
 @dataclass(frozen=True)
@@ -45,6 +31,36 @@ class Tensor:
     def reshape(self, shape):
         return self.map(shape, lambda values: values.reshape(shape))
 
+    def shared(self, uses):
+        """This tensor for `uses` others made of it: its values are read for the first and dropped after the last."""
+        return replace(self, read=Shared(self.read, uses))
+
+
+class Shared:
+    def __init__(self, read, uses):
+        self.read, self.uses, self.left, self.values = read, uses, 0, None
+
+    def __call__(self):
+        if not self.left:
+            self.left, self.values = self.uses, self.read()
+        self.left -= 1
+        values = self.values
+        if not self.left:
+            self.values = None
+        return values
+
+
+def gathered(path, named):
+    """{name: Tensor} of (name, tensor) pairs, if no two have one name."""
+    tensors = {}
+    for name, tensor in named:
+        if name in tensors:
+            raise CheckpointError(
+                f"{path} holds two tensors of one name, {name}. Fetch the file again from its source."
+            )
+        tensors[name] = tensor
+    return tensors
+
 
 def open_npz(path):
     """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read.
@@ -52,26 +68,9 @@ def open_npz(path):
     Raises:
         CheckpointError: for a file that is no such archive, or holds anything but plain arrays of numbers.
     """
-    try:
-        archive = zipfile.ZipFile(path)
-    except UNREADABLE as error:
-        raise CheckpointError(f"{path} cannot be read as a numpy archive (.npz): {error}.") from error
-    members = archive.infolist()
-    require_honest_sizes(path, members)
+    archive = open_archive(path, "cannot be read as a numpy archive (.npz)")
     # The tensors keep the archive open, which closes with the last of them.
-    tensors = {name_of(path, member): describe(path, archive, member) for member in members}
-    if len(tensors) < len(members):
-        raise CheckpointError(f"{path} holds two tensors of one name. Fetch the file again from its source.")
-    return tensors
-
-
-def require_honest_sizes(path, members):
-    """Trained weights hardly compress: an archive that promises many times its size is a trap."""
-    promised, held = sum(member.file_size for member in members), path.stat().st_size
-    if promised > 8 * held + SLACK:
-        raise CheckpointError(
-            f"{path} of {held:,} bytes promises {promised:,} bytes of tensors, which are not weights."
-        )
+    return gathered(path, ((name_of(path, member), describe(path, archive, member)) for member in archive.infolist()))
 
 
 def name_of(path, member):
@@ -83,32 +82,36 @@ def name_of(path, member):
 
 def describe(path, archive, member):
     """The Tensor of one member, from the header that numpy wrote."""
-    try:
-        with archive.open(member) as stream:
-            version = npy.read_magic(stream)
-            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = header(stream)
-            start = stream.tell()
-    except UNREADABLE as error:
-        raise CheckpointError(f"{path}: {member.filename} is not a numpy array: {error}.") from error
-    if dtype.kind not in "fiuV" or dtype.hasobject or (dtype.kind == "V" and dtype.itemsize != 2):
+    with foreign(path, f"cannot be read: {member.filename} is not a numpy array"), archive.open(member) as stream:
+        shape, dtype = read_header(stream)
+        start = stream.tell()
+    if dtype.kind not in "fiu" and dtype != np.dtype("V2"):
         raise CheckpointError(f"{path}: {member.filename} has dtype {dtype}; expected an array of numbers.")
-    if start + math.prod(shape) * dtype.itemsize != member.file_size:
+    if min(shape, default=0) < 0 or start + math.prod(shape) * dtype.itemsize != member.file_size:
         raise CheckpointError(
             f"{path}: {member.filename} declares shape {shape}, which its {member.file_size} bytes do not hold."
         )
     return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(path, archive, member))
 
 
+def read_header(stream):
+    """(shape, dtype) of a numpy array, whose header says its own length before anything of it is read."""
+    version, width = npy.read_magic(stream), "<H"
+    header = npy.read_array_header_1_0
+    if version != (1, 0):
+        header, width = npy.read_array_header_2_0, "<I"
+    (length,) = struct.unpack(width, stream.read(struct.calcsize(width)))
+    if length > MOST_NPY_HEADER:
+        raise ValueError(f"its header of {length:,} bytes is too long")
+    stream.seek(npy.MAGIC_LEN)
+    shape, _, dtype = header(stream)
+    return shape, dtype
+
+
 def read_member(path, archive, member):
     """The values of one member as numbers: bfloat16, which numpy writes as two void bytes, becomes float32."""
-    try:
-        with archive.open(member) as stream:
-            values = npy.read_array(stream, allow_pickle=False)
-    except UNREADABLE as error:
-        raise CheckpointError(
-            f"{path}: {member.filename} is damaged: {error}. Fetch the file again from its source."
-        ) from error
+    with foreign(path, f"cannot be read: {member.filename} is damaged"), archive.open(member) as stream:
+        values = npy.read_array(stream, allow_pickle=False)
     if values.dtype.kind == "V":
         return (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return values
@@ -120,22 +123,34 @@ def open_safetensors(path):
     Raises:
         CheckpointError: for a file that is none, or holds anything but numbers.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
+    with foreign(path, "cannot be read as .safetensors"):
+        require_short_header(path)
         file = safe_open(path, "np")
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, a handle without iteration
+        names = file.keys()
+        require_few(path, len(names))
+        slices = {name: file.get_slice(name) for name in names}
         facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-    except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{path} cannot be read as .safetensors: {error}.") from error
     for name, (_, dtype) in facts.items():
         if not dtype.startswith(("F16", "F32", "F64", "BF16", "I", "U")):
             raise CheckpointError(f"{path}: {name} has dtype {dtype}; expected an array of numbers.")
-    return {name: Tensor(name, shape, lambda name=name: read_slice(file, name)) for name, (shape, _) in facts.items()}
+    return {
+        name: Tensor(name, shape, lambda name=name: read_slice(path, file, name)) for name, (shape, _) in facts.items()
+    }
 
 
-def read_slice(file, name):
-    return np.asarray(file.get_tensor(name), "float32")
+def require_short_header(path):
+    """The file starts with the length of its header, which is parsed whole."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+    if length > MOST_SAFETENSORS_HEADER:
+        raise CheckpointError(f"{path} has a header of {length:,} bytes; at most {MOST_SAFETENSORS_HEADER:,} are read.")
+
+
+def read_slice(path, file, name):
+    with foreign(path, f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
+        return np.asarray(file.get_tensor(name), "float32")
 
 
 def shapes(tensors: Mapping):

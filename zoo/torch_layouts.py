@@ -1,5 +1,6 @@
 """timm's and transformers' state dicts: their names and shapes as rows, to the official ones and back."""
 
+import functools
 import re
 from dataclasses import replace
 
@@ -166,10 +167,11 @@ RANKS = {"conv": 4, "flat conv": 2, "dense": 2, "into heads": 2, "out of heads":
 FIRST = {"i": 0, "b": 1, "u": 1}
 
 
+@functools.cache
 def pattern(template):
     """A regular expression for a template's names, with a group per placeholder."""
     literal = re.escape(re.sub(r"\{(\w)[^}]*\}", r"<\1>", template))
-    return re.compile(re.sub(r"<(\w)>", r"(?P<\1>\\d+)", literal))
+    return re.compile(re.sub(r"<(\w)>", r"(?P<\1>[0-9]{1,9})", literal))
 
 
 def renamed(name, source, target, step):

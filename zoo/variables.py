@@ -147,15 +147,23 @@ def first_value(path, failures, name, tensor, shape, dtype):
     """An initializer's value for a variable: the tensor's, or zeros after a failure, so that Keras ends its scope."""
     if not failures:
         try:
-            return finite(path, name, tensor.read()).reshape(shape).astype(dtype, copy=False)
+            return finite(path, name, cast(tensor.read(), dtype)).reshape(shape)
         except Exception as error:  # raised by `filling`: in here it would leave Keras with half of its variables
             failures.append(error)
     return np.zeros(shape, dtype)
 
 
+def cast(values, dtype):
+    """The values in a model's precision, where one that is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, copy=False)
+
+
 def finite(path, name, values):
     if not np.isfinite(values).all():
-        raise CheckpointError(f"{path}: {name} holds values that are no numbers (NaN or infinite).")
+        raise CheckpointError(
+            f"{path}: {name} holds values that are no numbers in {values.dtype} (NaN, infinite or too large)."
+        )
     return values
 
 

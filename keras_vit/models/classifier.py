@@ -53,10 +53,17 @@ class Classifier(DistributedModel):
 
 
 def as_preprocessing(preprocessing, config):
+    if preprocessing is None:
+        half = (0.5,) * config.num_channels
+        return Preprocessing(config.image_size or (224, 224), mean=half, std=half)
     if isinstance(preprocessing, dict):
-        return Preprocessing(**preprocessing)
-    half = (0.5,) * config.num_channels
-    return preprocessing or Preprocessing(config.image_size or (224, 224), mean=half, std=half)
+        preprocessing = Preprocessing(**preprocessing)
+    if not isinstance(preprocessing, Preprocessing) or len(preprocessing.mean) != config.num_channels:
+        raise ConfigError(
+            f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
+            f"Received: {preprocessing!r}."
+        )
+    return preprocessing
 
 
 def as_labels(labels, config):

@@ -12,8 +12,12 @@ def require(condition, message):
         raise ConfigError(message)
 
 
+MOST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
+MOST_STAGES = 16  # each halves the picture
+
+
 def is_whole(value, least=0):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= MOST
 
 
 def pair(name, size):
@@ -73,6 +77,7 @@ def set_depths(config):
     depths = config.depths
     fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
     require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
+    require(len(depths) <= MOST_STAGES, f"depths must name at most {MOST_STAGES} stages. Received: {len(depths)}.")
     object.__setattr__(config, "depths", tuple(map(int, depths)))
     factor = config.width_factor
     require(
@@ -115,6 +120,10 @@ class ViTConfig:
         if self.representation_size is not None:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")
+        require(
+            isinstance(self.gelu_approximate, bool),
+            f"gelu_approximate must be True or False. Received: gelu_approximate={self.gelu_approximate!r}.",
+        )
         require(
             self.classifier in ("token", "gap"), f"classifier must be 'token' or 'gap'. Received: {self.classifier!r}."
         )

@@ -3,9 +3,21 @@
 from dataclasses import dataclass
 
 from keras_vit.errors import ImageError
-from keras_vit.models.config import pair, require
+from keras_vit.models.config import is_number, pair, require
 
 MOST_PIXELS = 50_000_000  # of a resized picture
+LEAST_CROP = 0.01
+
+
+def per_channel(name, values, least, most):
+    """The values as a tuple of floats, one per channel."""
+    fits = hasattr(values, "__iter__") and not isinstance(values, (str, bytes, dict, set))
+    found = tuple(values) if fits else ()
+    require(
+        found and all(is_number(value) and least <= value <= most for value in found),
+        f"{name} must hold a number from {least:g} to {most:g} for each channel. Received: {name}={values!r}.",
+    )
+    return tuple(map(float, found))
 
 
 @dataclass(frozen=True)
@@ -35,15 +47,27 @@ class Preprocessing:
     def __post_init__(self):
         for name, value in (
             ("image_size", pair("image_size", self.image_size)),
-            ("mean", tuple(self.mean)),
-            ("std", tuple(self.std)),
+            ("mean", per_channel("mean", self.mean, -1e6, 1e6)),
+            ("std", per_channel("std", self.std, 1e-6, 1e6)),
         ):
             object.__setattr__(self, name, value)
+        require(
+            len(self.mean) == len(self.std),
+            f"mean and std must be of equally many channels. Received: {len(self.mean)} and {len(self.std)}.",
+        )
+        height, width = self.image_size
+        require(
+            height * width <= MOST_PIXELS,
+            f"image_size must be of at most {MOST_PIXELS:,} pixels. Received: {height} x {width}.",
+        )
         require(
             self.interpolation in ("bilinear", "bicubic"),
             f"interpolation must be 'bilinear' or 'bicubic'. Received: {self.interpolation!r}.",
         )
-        require(self.crop is None or 0 < self.crop <= 1, f"crop must be in (0, 1] or None. Received: {self.crop}.")
+        require(
+            self.crop is None or (is_number(self.crop) and LEAST_CROP <= self.crop <= 1),
+            f"crop must be in [{LEAST_CROP}, 1], or None. Received: crop={self.crop!r}.",
+        )
 
     def __call__(self, images):
         from keras import ops
