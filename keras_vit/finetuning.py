@@ -156,9 +156,10 @@ def begun_with(settings, out):
     """
     begun = begun_config(out)
     try:
-        before, learning_rate = dict(begun["settings"]), float(begun["recipe"]["learning_rate"])
+        before, learning_rate = dict(begun["settings"]), begun["recipe"]["learning_rate"]
         require_positive(learning_rate=learning_rate)
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        learning_rate = float(learning_rate)
+    except (ValueError, KeyError, TypeError) as error:
         raise not_said(out, error) from error
     for name, value in dataclasses.asdict(settings).items():
         if before.get(name) != value:

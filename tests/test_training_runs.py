@@ -329,7 +329,7 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
     with files.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(training.RunError, match="metrics.csv is not as this run wrote it"):
+    with pytest.raises(training.RunError, match="metrics.csv is not what this run has written"):
         run.fit(again, batches, 12, 5, resume=True)
     with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
         read_rows(tmp_path / "metrics.csv")

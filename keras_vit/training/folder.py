@@ -59,8 +59,8 @@ class RunFolder:
         foreign = next(self.foreign(facts), None)
         if foreign:
             raise RunError(
-                f"{foreign} is not as this run wrote it, and the run would overwrite it. Choose another folder, or "
-                "move it away."
+                f"{foreign} is not what this run has written there. Choose another folder, or move it away, so that it "
+                "is not lost."
             )
 
     def foreign(self, facts):

@@ -1,6 +1,7 @@
 """checkpoints/run.json: which run a folder is of, and what that run has written there."""
 
 import json
+import os
 import re
 import uuid
 from pathlib import Path
@@ -30,7 +31,7 @@ class Ledger:
             RunError: when it is damaged.
         """
         try:
-            if not self.path.is_file():
+            if not os.path.isfile(self.path):
                 return None
             facts = json.loads(self.path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:

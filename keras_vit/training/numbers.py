@@ -1,16 +1,11 @@
 """Numbers that a training can have. Imports neither Keras nor TensorFlow."""
 
-import math
 import numbers
 
 from keras_vit.errors import ConfigError
 
 LEAST, MOST = 2.0**-126, 3.4e38  # of float32, in which a model trains
 TOO_MANY = 2**31
-
-
-def real(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def require_counts(**counts):
@@ -24,5 +19,6 @@ def require_counts(**counts):
 def require_positive(**values):
     """Raises ConfigError for one that is not a positive number that float32 holds; None passes."""
     for name, value in values.items():
-        if value is not None and not (real(value) and LEAST <= value <= MOST):
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if value is not None and not (real and LEAST <= value <= MOST):
             raise ConfigError(f"{name} must be positive, a number that float32 holds. Received: {name}={value!r}.")
