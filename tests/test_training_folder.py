@@ -1,13 +1,16 @@
 """A run overwrites and removes nothing that it has not written, and a run that is refused leaves nothing."""
 
+import functools
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from training_run import points, tiny
 
 from keras_vit import training
+from keras_vit.training import files
 from keras_vit.training.folder import model_of
 
 # All that a run writes, and what it writes these as until they are whole.
@@ -37,10 +40,13 @@ def copy(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "copy")
 
 
-def refused(folder, name, **kwargs):
+compiled = functools.cache(tiny)  # refused before anything is done with it
+
+
+def refused(folder, name, resume=False):
     before = contents(folder)
     with pytest.raises(training.RunError, match="is not what this run has written there") as caught:
-        run(folder, **kwargs)
+        training.Run(folder).fit(compiled(), points, 4, resume=resume)
     assert str(caught.value).startswith(str(folder / name))
     assert contents(folder) == before
 
@@ -112,6 +118,28 @@ def test_others_files_beside_a_runs_stay(copy):
     assert len(texts) == 5
     found = {path.name for path in (copy / "checkpoints").glob("step-*.npz")}
     assert found == {"step-00000001.npz", "step-00000004.npz", "step-00000008.npz"}
+
+
+@pytest.mark.parametrize("kill_at", range(4))
+def test_a_run_killed_at_its_first_writes_begins_again(tmp_path, monkeypatch, kill_at):
+    """Before each of its first renames: nothing of its own is then in its way."""
+    calls = iter(range(100))
+
+    def killed(*arguments, replace=os.replace):
+        if next(calls) == kill_at:
+            raise SystemExit  # and no clearing up after that
+        replace(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", killed)
+        patch.setattr(Path, "unlink", lambda *args, **kwargs: None)
+        patch.setattr(Path, "rmdir", lambda *args: None)
+        with pytest.raises(SystemExit):
+            run(tmp_path)
+    assert list(tmp_path.rglob("*.partial.*"))
+    run(tmp_path, resume=True)
+    assert training.Checkpoints(tmp_path / "checkpoints").steps() == [4, 2]
+    assert not list(tmp_path.rglob("*.partial.*"))
 
 
 def test_a_torn_checkpoint_of_the_run_is_removed(copy):

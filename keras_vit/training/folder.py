@@ -38,7 +38,7 @@ class RunFolder:
     def writing(self, name):
         """The path to write the file of that name to, one of FILES, which then appears when it is whole."""
         path = self.path / FILES[FILES.index(name)]
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.ledger.claim()
         with files.whole(path) as unfinished:
             yield unfinished
             self.ledger.enter(name, files.digest(unfinished))
@@ -77,7 +77,8 @@ class RunFolder:
             if os.path.lexists(path) and not path.is_dir():
                 yield path
             elif path.is_dir() and not facts:
-                yield from sorted(path.iterdir())
+                # What a kill leaves of the ledger itself, the first that a run writes.
+                yield from sorted(set(path.iterdir()) - {files.partial(self.ledger.path)})
 
     def begin(self, resume):
         """`check`, after which this run alone may write."""

@@ -63,6 +63,11 @@ class Ledger:
         with whole(self.path) as path:
             path.write_text(json.dumps(facts, indent=1), "utf-8")
 
+    def claim(self):
+        """Says that the folder is this run's, before anything else is written in it."""
+        if self.read() is None:
+            self.write(self.facts())
+
     def enter(self, name, digest):
         """Says that a file has that SHA-256 from now on, or still the one before."""
         facts = self.facts()

@@ -166,7 +166,9 @@ class Recipe:
     def callbacks(self, folder, every=500, monitor="val_accuracy"):
         """Callbacks for `model.fit` that keep the run in `folder` (see `Run`); averaged weights are what it evaluates.
 
-        To go on after a kill use `Run.fit`, which also finds the data's place again.
+        They keep one run: `fit` with the same callbacks again goes on with it, and with others for the same folder is
+        refused with a RunError, as it is where the folder holds anything that the run would overwrite. To go on after
+        a kill use `Run.fit`, which also finds the data's place again.
         """
         swap = self.row.ema_momentum is not None
         return Run(folder, every).callbacks(total=self.row.total_steps, monitor=monitor, swap=swap)
