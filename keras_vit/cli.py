@@ -186,7 +186,8 @@ def finetune(
     """Fine-tunes a model on your pictures: a new head, the paper's recipe, and a folder with everything of the run.
 
     The folder gets checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files, and at the end
-    model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes).
+    model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes). Files of that name that are there
+    already are refused, not overwritten. Ctrl-C saves, and --resume goes on.
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """

@@ -69,6 +69,8 @@ class Settings:
         require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
 

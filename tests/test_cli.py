@@ -112,6 +112,7 @@ TRAINING = "pretrain --data digits --model ViT-Test/4 --image-size 16 --out {out
         *[(f"--learning-rate {n}", "learning_rate must be positive") for n in ("-1", "0", "nan", "inf", "1e308")],
         ("--epochs 2 --steps 4", "epochs or steps, not both"),
         ("--batch-size 100000", "larger than digits, which has 1,293"),
+        *[(f"--seed {n}", "seed must be from 0") for n in (-1, 2**32)],
         ("--epochs 1e9", "total_steps must be positive"),
     ],
 )

@@ -63,6 +63,20 @@ def test_what_a_json_vouches_for_may_be_damaged_still(store, tmp_path):
             assert store.newest()[0] == 1
 
 
+def test_weights_that_cannot_be_loaded(model, tmp_path):
+    path, whole = tmp_path / "best.weights.npz", {v.path: v.numpy() for v in model.weights}
+    first = next(iter(whole))
+    npz(path, **whole)
+    training.load_weights(model, path)
+    contents = [b"", b"PK", npz(path, **whole)[:-40], npz(path, **{**whole, first: whole[first].astype(str)})]
+    for content in [*contents, npz(path, a=np.ones(2)), npz(path, **{**whole, first: whole[first][:1]})]:
+        path.write_bytes(content)
+        with pytest.raises(training.RunError, match="best.weights.npz (cannot be read|holds the weights of another)"):
+            training.load_weights(model, path)
+    with pytest.raises(training.RunError, match="cannot be read"):
+        training.load_weights(model, tmp_path / "absent.npz")
+
+
 def test_arrays_of_another_kind_are_refused(store, model):
     arrays = state(model)
     key = next(key for key in arrays if key.endswith("kernel"))

@@ -22,16 +22,22 @@ ENDINGS = (".npz", ".json")
 
 
 def read_arrays(path):
-    """{name: array} of a checkpoint's file.
+    """{name: array} of a file that `numpy.savez` wrote.
 
     Raises:
-        ValueError: when it is compressed, so that a small file could fill the memory; whatever numpy raises.
+        ValueError: when it is damaged, or compressed, so that a small file could fill the memory.
+        OSError: when it cannot be read.
     """
-    with zipfile.ZipFile(path) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise ValueError("its arrays are compressed, and a run's are not")
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("its arrays are compressed, and a run's are not")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except OSError:
+        raise
+    except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for damaged files
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 class Checkpoints:
@@ -123,9 +129,8 @@ class Checkpoints:
             if path.stat().st_size != about["bytes"] or files.digest(path) != about["sha256"]:
                 raise ValueError("its SHA-256 is not the one written down")
             return read_arrays(path)
-        except Exception as error:  # numpy, zipfile and zlib have a dozen for damaged files
-            reason = str(error) or type(error).__name__
-            raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {reason}.") from error
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
     def newest(self):
         """(step, arrays) of the newest whole checkpoint, or None where there is none; warns of those passed over.

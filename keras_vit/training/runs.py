@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.errors import ConfigError
 from keras_vit.models.distribution import GlobalUpdate, build_for, unwrapped
 from keras_vit.training.callbacks import Beginning, BestWeights, MetricsLog, Saver, StepCounter, is_chief
-from keras_vit.training.checkpoints import Checkpoints
+from keras_vit.training.checkpoints import Checkpoints, read_arrays
 from keras_vit.training.errors import RunError
 from keras_vit.training.files import needed
 from keras_vit.training.folder import CHECKPOINTS, RunFolder
@@ -207,14 +207,17 @@ def load_weights(model, path):
     """Puts best.weights.npz or final.weights.npz of a run into a model of the same architecture.
 
     Raises:
-        RunError: when names or shapes differ.
+        RunError: when it is missing or damaged, or names, shapes or types differ.
 
     >>> load_weights(model, "runs/1/best.weights.npz")
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
+    try:
+        arrays = read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
     own = {v.path: v for v in model.weights}
-    if sorted(own) != sorted(arrays) or any(tuple(own[k].shape) != arrays[k].shape for k in own):
+    kinds = {path: (array.shape, array.dtype) for path, array in arrays.items()}
+    if kinds != {path: (tuple(v.shape), v.numpy().dtype) for path, v in own.items()}:
         raise RunError(f"{path} holds the weights of another model.")
     for key, variable in own.items():
         variable.assign(arrays[key])
