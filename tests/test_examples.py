@@ -120,7 +120,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """A finished run's files are then, one by one, what another run refuses to overwrite."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *map(str, SMALL), "--out", str(tmp_path / "cut")]
     cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("*.npz")):
+    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("step-*")):
         time.sleep(0.05)
     cut.send_signal(signal.SIGINT)
     out, err = cut.communicate()

@@ -16,7 +16,7 @@ from keras_vit.training.folder import model_of
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "final.weights.npz", "model.keras")
 COMMAND = ("model.npz", "mistakes.png")
-PARTIAL = ("metrics.partial.csv", "model.partial.keras", "best.weights.partial.npz")
+PARTIAL = ("partial.metrics.csv", "partial.model.keras", "partial.best.weights.npz")
 INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.json", "checkpoints/notes", "tensorboard/events")
 
 
@@ -136,10 +136,10 @@ def test_a_run_killed_at_its_first_writes_begins_again(tmp_path, monkeypatch, ki
         patch.setattr(Path, "rmdir", lambda *args: None)
         with pytest.raises(SystemExit):
             run(tmp_path)
-    assert list(tmp_path.rglob("*.partial.*"))
+    assert list(tmp_path.rglob("partial.*"))
     run(tmp_path, resume=True)
     assert training.Checkpoints(tmp_path / "checkpoints").steps() == [4, 2]
-    assert not list(tmp_path.rglob("*.partial.*"))
+    assert not list(tmp_path.rglob("partial.*"))
 
 
 def test_a_torn_checkpoint_of_the_run_is_removed(copy):
@@ -147,7 +147,7 @@ def test_a_torn_checkpoint_of_the_run_is_removed(copy):
     ledger = copy / "checkpoints/run.json"
     facts = json.loads(ledger.read_text())
     ledger.write_text(json.dumps({**facts, "checkpoints": {**facts["checkpoints"], "5": False}}))
-    for name in ("step-00000005.npz", "step-00000005.partial.json"):
+    for name in ("step-00000005.npz", "partial.step-00000005.json"):
         (copy / "checkpoints" / name).write_text("torn")
     run(copy, resume=True, steps=6)
     found = {path.name for path in (copy / "checkpoints").glob("step-*.npz")}

@@ -16,7 +16,7 @@ except ImportError:  # Windows
 
 def partial(path):
     """The path at which `path` is written, beside it and of its ending, until it is whole."""
-    return path.with_name(f"{path.stem}.partial{path.suffix}")
+    return path.with_name(f"partial.{path.name}")
 
 
 @contextlib.contextmanager
