@@ -94,6 +94,19 @@ def test_after_a_bare_fit_that_failed_signals_go_where_they_went(tmp_path):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def test_callbacks_whose_fit_failed_hear_signals_in_the_next(tmp_path, handlers):
+    """With a handler over theirs that another failed `fit` has left."""
+    model, kept = tiny(), training.Run(tmp_path / "first", every=50).callbacks()
+    arguments = {"steps_per_epoch": 6, "verbose": 0}
+    with pytest.raises(RuntimeError, match="boom"):
+        model.fit(points(0), callbacks=[Sends(error=RuntimeError("boom")), *kept], **arguments)
+    with pytest.raises(RuntimeError, match="boom"):
+        by_model(tmp_path / "second", Sends(error=RuntimeError("boom")))
+    with pytest.raises(training.Preempted):
+        model.fit(points(0), callbacks=[Sends(signal.SIGTERM), *kept], **arguments)
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
 def test_a_signal_that_came_too_late_to_be_acted_on_comes_again(tmp_path, monkeypatch):
     heard = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))

@@ -56,7 +56,10 @@ class RunFolder:
                 f"{self.path} holds a run already. Go on with it (--resume, in Python resume=True), or choose another "
                 "folder."
             )
-        foreign = next(self.foreign(facts), None)
+        try:
+            foreign = next(self.foreign(facts), None)
+        except OSError as error:
+            raise RunError(f"What is in {self.path} cannot be read: {error}. Choose another folder.") from error
         if foreign:
             raise RunError(
                 f"{foreign} is not what this run has written there. Choose another folder, or move it away, so that it "
@@ -68,7 +71,8 @@ class RunFolder:
         known = facts["files"] if facts else {}
         for name in FILES:
             path = self.path / name
-            if os.path.lexists(path) and not (path.is_file() and files.digest(path) in known.get(name, ())):
+            ours = name in known and path.is_file() and files.digest(path) in known[name]
+            if os.path.lexists(path) and not ours:
                 yield path
             if not facts and os.path.lexists(files.partial(path)):
                 yield files.partial(path)
@@ -101,11 +105,12 @@ class RunFolder:
 
     def withdraw(self):
         """Removes what a run wrote that has no result."""
-        facts = self.ledger.facts()
-        if set(facts["files"]) <= {"config.json"} and not any(facts["checkpoints"].values()):
-            for path in (self.path / "config.json", self.ledger.path):
-                path.unlink(missing_ok=True)
-            files.remove_empty([self.path / CHECKPOINTS])
+        with contextlib.suppress(OSError, RunError):
+            facts = self.ledger.facts()
+            if set(facts["files"]) <= {"config.json"} and not any(facts["checkpoints"].values()):
+                for path in (self.path / "config.json", self.ledger.path):
+                    path.unlink(missing_ok=True)
+                files.remove_empty([self.path / CHECKPOINTS])
 
 
 def require_writable(folder):

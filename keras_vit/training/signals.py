@@ -38,14 +38,15 @@ class Signals:
 
     def catch(self):
         """Begins to note signals, if this is the main thread, which alone gets them."""
-        if self.caught or threading.current_thread() is not threading.main_thread():
+        if self.held or threading.current_thread() is not threading.main_thread():
             return
-        self.caught, self.told, self.frame = True, None, training_frame()
-        for number in SIGNALS:
-            before = signal.getsignal(number)
+        frame = training_frame()
+        before = {number: living(number, frame) for number in SIGNALS}
+        self.caught, self.told, self.frame = True, None, frame
+        for number, handler in before.items():
             # None is a handler of a C library, which Python cannot put back.
-            if before is not None and not (number == signal.SIGINT and before == signal.SIG_IGN):
-                self.before[number] = before
+            if handler is not None and not (number == signal.SIGINT and handler == signal.SIG_IGN):
+                self.before[number] = handler
                 signal.signal(number, self.note)
 
     def note(self, number, frame):
@@ -83,6 +84,14 @@ class Signals:
     def __exit__(self, *error):
         self.held = False
         self.release()
+
+
+def living(number, frame):
+    """The signal's handler, past those that a `fit` has left which is over."""
+    handler = signal.getsignal(number)
+    while isinstance(getattr(handler, "__self__", None), Signals) and not handler.__self__.trains(frame):
+        handler = handler.__self__.before[number]
+    return handler
 
 
 def say(sentence):
