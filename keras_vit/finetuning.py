@@ -1,5 +1,6 @@
 """`keras-vit finetune` and `pretrain`: a model, a dataset and a recipe to a folder that holds all of the run."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -247,7 +248,8 @@ def run(settings, out, *, resume=False, every=200, console=None):
         model = load_model(settings, recipe, examples)
         recipe.compile(model, microbatches=settings.microbatches)
     introduce(console, settings, model, recipe, examples, held_out)
-    with data.data_errors():
+    progress = FitProgress(recipe.total_steps, start, recipe.batch_size)
+    with data.data_errors(), contextlib.closing(progress):
         kept.fit(
             model,
             lambda step: examples.train(
@@ -257,7 +259,7 @@ def run(settings, out, *, resume=False, every=200, console=None):
             steps_per_epoch=examples.steps_per_epoch(recipe.batch_size),
             validation=held_out.evaluation(recipe.batch_size, model.preprocessing),
             resume=resume,
-            callbacks=[FitProgress(recipe.total_steps, start, recipe.batch_size)],
+            callbacks=[progress],
             config={
                 "settings": dataclasses.asdict(settings),
                 "recipe": dataclasses.asdict(recipe.row),

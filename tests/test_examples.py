@@ -126,7 +126,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     out, err = cut.communicate()
     assert cut.returncode == 130 and "Traceback" not in err
     assert "saved at step" in out
-    again = out.partition("Go on with: ")[2].strip()
+    again = out.splitlines()[-1].removeprefix("Go on with: ")
     assert again == shlex.join(["keras-vit", *command[3:], "--resume"])
     run("-m", *shlex.split(again.replace("keras-vit", "keras_vit", 1)))
     for path in [path for path in (tmp_path / "cut").rglob("*") if path.is_file() and path.name != "run.json"]:
