@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib
 import os
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -119,10 +120,13 @@ def info(
     print(registry.as_json([row])) if as_json else console.print(card(row))
 
 
+Model = Annotated[str, typer.Option(help="A name of `keras-vit list`, a checkpoint, or the folder of a run.")]
+
+
 @app.command()
 def predict(
     images: Annotated[list[Path], typer.Argument(help="Pictures, JPEG or PNG.")],
-    model: Annotated[str, typer.Option(help="A name of `keras-vit list`, or the path of a checkpoint.")] = "ViT-B/16",
+    model: Model = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
 ):
@@ -154,7 +158,7 @@ Augmentation = Annotated[str | None, typer.Option(help="none, inception, bit, li
 Microbatches = Annotated[int, typer.Option(min=1, help="Parts of a batch, one after the other, to save memory.")]
 Grid = Annotated[bool, typer.Option("--grid-search", help="First try the recipe's learning rates, a training each.")]
 Strategy = Annotated[str, typer.Option(help="auto, tpu, multi_worker, mirrored or one_device.")]
-Precision = Annotated[str, typer.Option(help="float32, or mixed_bfloat16 where the device has it.")]
+Precision = Annotated[str, typer.Option(help="float32; mixed_bfloat16 or mixed_float16 where the device has it.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder, bit for bit.")]
 Every = Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")]
 
@@ -163,7 +167,7 @@ Every = Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")]
 def finetune(
     dataset: Dataset,
     out: Out,
-    model: Annotated[str, typer.Option(help="A name of `keras-vit list`, or the path of a checkpoint.")] = "ViT-B/16",
+    model: Model = "ViT-B/16",
     recipe: Recipe = None,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -182,7 +186,8 @@ def finetune(
     """Fine-tunes a model on your pictures: a new head, the paper's recipe, and a folder with everything of the run.
 
     The folder gets checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files, and at the end
-    model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes).
+    model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes). Files of that name that are there
+    already are refused, not overwritten. Ctrl-C saves, and --resume goes on.
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """
@@ -226,7 +231,12 @@ def settings(arguments, pretrain):
 
 def train(out, resume, every, **fields):
     finetuning = job("finetuning")
-    finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
+    try:
+        finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
+    except (finetuning.training.Interrupted, finetuning.training.Preempted):
+        command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
+        print(f"Go on with: {shlex.join(command)}", flush=True)
+        raise
 
 
 class Format(StrEnum):

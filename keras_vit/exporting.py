@@ -1,17 +1,15 @@
 """`keras-vit export` and `keras-vit verify`: a model or run to a bundle of proved artefacts, and the proof again."""
 
-from pathlib import Path
-
 import numpy as np
 from rich.table import Table
 
 from keras_vit import export, zoo
+from keras_vit.training.folder import model_of
 
 
 def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
     """Exports a model by name, checkpoint or run folder; see `export.bundle`."""
-    if Path(model, "model.keras").is_file():
-        model = Path(model, "model.keras")
+    model = model_of(model)
     loaded = zoo.load(model, image_size=image_size)
     reports = export.bundle(
         loaded,

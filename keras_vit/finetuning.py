@@ -1,8 +1,8 @@
 """`keras-vit finetune` and `pretrain`: a model, a dataset and a recipe to a folder that holds all of the run."""
 
+import contextlib
 import dataclasses
 import json
-from pathlib import Path
 
 import keras
 from rich.console import Console
@@ -13,8 +13,9 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
 from keras_vit.models import VARIANTS
 from keras_vit.progress import FitProgress
-from keras_vit.training import checkpoints
 from keras_vit.training.callbacks import is_chief
+from keras_vit.training.folder import model_of
+from keras_vit.training.numbers import require_counts, require_positive
 
 # The paper's own datasets and the rows of Table 4 that are theirs.
 RECIPE_OF = {
@@ -24,6 +25,7 @@ RECIPE_OF = {
     "oxford_iiit_pet": "finetune-pets",
     "oxford_flowers102": "finetune-flowers",
 }
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Settings:
         strategy: see `training.strategy`.
         precision: policy of the layers, such as "mixed_bfloat16".
         seed: of weights, order, augmentation and dropout.
+
+    Raises:
+        ConfigError: for numbers, or a precision, that no run can have.
     """
 
     model: str
@@ -58,6 +63,17 @@ class Settings:
     strategy: str = "auto"
     precision: str = "float32"
     seed: int = 0
+
+    def __post_init__(self):
+        counts = ("steps", "batch_size", "image_size", "microbatches")
+        require_counts(**{name: getattr(self, name) for name in counts})
+        require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
+        if self.epochs is not None and self.steps is not None:
+            raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
 
 
 def recipe_for(settings, examples):
@@ -115,6 +131,25 @@ def searched(settings, recipe, examples, held_out, augmentation, console):
     return recipe.with_(learning_rate=best)
 
 
+def not_said(out, error):
+    return training.RunError(
+        f"{out / 'config.json'} does not say what the run was begun with ({error!r}). Put the run's own there, or "
+        "choose another folder."
+    )
+
+
+def begun_config(out):
+    """The config.json of the run in `out`, a dict.
+
+    Raises:
+        RunError: when it is missing or damaged.
+    """
+    try:
+        return dict(json.loads((out / "config.json").read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise not_said(out, error) from error
+
+
 def begun_with(settings, out):
     """The learning rate of the run in `out`, which must have been begun with the same settings.
 
@@ -122,14 +157,13 @@ def begun_with(settings, out):
         RunError: when its config.json does not say.
         ConfigError: when a setting differs.
     """
+    begun = begun_config(out)
     try:
-        begun = json.loads((out / "config.json").read_text("utf-8"))
-        before, learning_rate = dict(begun["settings"]), float(begun["recipe"]["learning_rate"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise training.RunError(
-            f"{out / 'config.json'} does not say what the run was begun with ({error!r}). Put the run's own there, or "
-            "choose another folder."
-        ) from error
+        before, learning_rate = dict(begun["settings"]), begun["recipe"]["learning_rate"]
+        require_positive(learning_rate=learning_rate)
+        learning_rate = float(learning_rate)
+    except (ValueError, KeyError, TypeError) as error:
+        raise not_said(out, error) from error
     for name, value in dataclasses.asdict(settings).items():
         if before.get(name) != value:
             raise ConfigError(
@@ -151,14 +185,24 @@ def require_apart(dataset, out):
 
 def require_same_classes(examples, out):
     """Refuses to go on with classes that are not those the run in `out` was begun with."""
-    begun = json.loads((out / "config.json").read_text("utf-8")).get("classes")
-    now = list(examples.class_names)
+    begun, now = begun_config(out).get("classes"), list(examples.class_names)
+    if begun is not None and not (isinstance(begun, list) and all(isinstance(name, str) for name in begun)):
+        raise not_said(out, "its classes are no list of names")
     if begun not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((begun, now), (now, begun)))
         raise ConfigError(
             f"The run in {out} was begun with {len(begun)} classes, now {examples.name} has {len(now)}: "
             f"{folder.listed(gone) or 'none'} gone, {folder.listed(new) or 'none'} new. Resume it with the classes it "
             "was begun with, or choose another folder."
+        )
+
+
+def require_batch(examples, batch_size):
+    """Refuses a batch of more pictures than there are."""
+    if batch_size > examples.num_examples:
+        raise ConfigError(
+            f"A batch of {batch_size:,} pictures is larger than {examples.name}, which has {examples.num_examples:,} "
+            f"to train on. Choose a batch size of at most {examples.num_examples}."
         )
 
 
@@ -179,20 +223,21 @@ def run(settings, out, *, resume=False, every=200, console=None):
     0.95
     """
     console = console or Console()
+    settings = dataclasses.replace(settings, model=model_of(settings.model))
     require_apart(settings.dataset, out)
     kept = training.Run(out, every=every)
-    if kept.store.steps() and not resume:
-        raise ConfigError(f"{out} holds a run already. Go on with it by --resume, or choose another folder.")
+    kept.files.check(resume)
     start = max(kept.store.steps(), default=0)
-    learning_rate = begun_with(settings, Path(out)) if start else None
+    learning_rate = begun_with(settings, kept.folder) if start else None
     if resume and not start:
         console.print(f"{out} has no checkpoint yet: the run begins.")
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
+    require_batch(examples, settings.batch_size)
     if start:
-        require_same_classes(examples, Path(out))
+        require_same_classes(examples, kept.folder)
     recipe = recipe_for(settings, examples)
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
     with data.data_errors(), strategy.scope():
@@ -203,7 +248,8 @@ def run(settings, out, *, resume=False, every=200, console=None):
         model = load_model(settings, recipe, examples)
         recipe.compile(model, microbatches=settings.microbatches)
     introduce(console, settings, model, recipe, examples, held_out)
-    with data.data_errors():
+    progress = FitProgress(recipe.total_steps, start, recipe.batch_size)
+    with data.data_errors(), contextlib.closing(progress):
         kept.fit(
             model,
             lambda step: examples.train(
@@ -213,14 +259,14 @@ def run(settings, out, *, resume=False, every=200, console=None):
             steps_per_epoch=examples.steps_per_epoch(recipe.batch_size),
             validation=held_out.evaluation(recipe.batch_size, model.preprocessing),
             resume=resume,
-            callbacks=[FitProgress(recipe.total_steps, start, recipe.batch_size)],
+            callbacks=[progress],
             config={
                 "settings": dataclasses.asdict(settings),
                 "recipe": dataclasses.asdict(recipe.row),
                 "classes": examples.class_names,
             },
         )
-        return finish(model, held_out, recipe.batch_size, Path(out), console)
+        return finish(model, held_out, recipe.batch_size, kept, console)
 
 
 def introduce(console, settings, model, recipe, examples, held_out):
@@ -235,14 +281,16 @@ def introduce(console, settings, model, recipe, examples, held_out):
     )
 
 
-def finish(model, held_out, batch_size, out, console):
+def finish(model, held_out, batch_size, kept, console):
     """Writes the model in the official layout and the picture of its mistakes; gives the accuracy."""
     found = mistakes.predictions(model, held_out.evaluation(batch_size, model.preprocessing))
     if is_chief(model):
-        with checkpoints.needed(out):
-            zoo.save(model, out / "model.npz")
-            mistakes.draw(found, held_out.class_names, out / "mistakes.png")
+        with kept.writing("model.npz") as path:
+            zoo.save(model, path)
+        with kept.writing("mistakes.png") as path:
+            mistakes.draw(found, held_out.class_names, path)
     console.print(
-        f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {out}: model.keras, model.npz, mistakes.png, ..."
+        f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {kept.folder}: model.keras, model.npz, "
+        "mistakes.png, ..."
     )
     return found.accuracy

@@ -10,6 +10,7 @@ from rich.table import Table
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images import read_image
+from keras_vit.training.folder import model_of
 
 
 def classify(model, image, top=5):
@@ -28,7 +29,7 @@ def classify(model, image, top=5):
 
 def run(paths, name, top, as_json, console):
     """Prints the classes of every picture; gives the number of pictures that could not be read."""
-    model = zoo.load(name)
+    model = zoo.load(model_of(name))
     failed = 0
     for path in paths:
         try:

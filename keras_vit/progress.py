@@ -56,8 +56,11 @@ class FitProgress(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self.total is None or self.step >= self.total:
+            self.close()
+
+    def close(self):
+        """Leaves the bar as it is, also where `fit` was ended by an exception."""
+        if self.bar is not None and self.bar.live.is_started:
             self.bar.stop()
 
-    def __del__(self):
-        if self.bar is not None:
-            self.bar.stop()
+    __del__ = close

@@ -1,6 +1,7 @@
 """The command as a user meets it: what it prints, and its exit codes for input that cannot be used."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import cli, zoo
+from keras_vit import cli, training, zoo
 
 
 def keras_vit(*arguments, **environment):
@@ -96,6 +97,55 @@ def test_bad_input_is_a_sentence(arguments, code, sentence):
     assert done.returncode == code
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+TRAINING = "pretrain --data digits --model ViT-Test/4 --image-size 16 --out {out}"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        *[(f"--precision {name}", "float32, mixed_bfloat16, mixed_float16") for name in ("fp16", "float64", "int8")],
+        *[(f"--epochs {n}", "epochs must be positive") for n in ("0", "-1", "nan", "inf")],
+        *[(f"--steps {n}", "steps must be positive") for n in ("0", "-3", 2**31)],
+        *[(f"--image-size {n}", "image_size must be positive") for n in (0, -32)],
+        *[(f"--learning-rate {n}", "learning_rate must be positive") for n in ("-1", "0", "nan", "inf", "1e308")],
+        ("--epochs 2 --steps 4", "epochs or steps, not both"),
+        ("--batch-size 100000", "larger than digits, which has 1,293"),
+        *[(f"--seed {n}", "seed must be from 0") for n in (-1, 2**32)],
+        ("--epochs 1e9", "total_steps must be positive"),
+    ],
+)
+def test_numbers_that_no_run_can_have(tmp_path, monkeypatch, capsys, options, sentence):
+    """Before anything is loaded or written."""
+    arguments = f"{TRAINING} {options}".format(out=tmp_path / "runs/1").split()
+    status, err = in_process(monkeypatch, capsys, *arguments)
+    assert (status, err.count("\n")) == (1, 1) and sentence in err
+    assert not list(tmp_path.iterdir())
+
+
+def in_process(monkeypatch, capsys, *arguments):
+    """The exit status of the command, and what it says on standard error."""
+    monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    return left.value.code, capsys.readouterr().err
+
+
+def test_the_folder_of_a_run_is_a_model(model, picture, tmp_path, monkeypatch, capsys):
+    (tmp_path / "run").mkdir()
+    shutil.copy(model, tmp_path / "run/model.keras")
+    assert in_process(monkeypatch, capsys, "predict", picture, "--model", tmp_path / "run")[0] == 0
+    training.Checkpoints(tmp_path / "begun/checkpoints").save(3, {})
+    commands = (
+        ("predict", picture, "--model", tmp_path / "begun"),
+        ("export", tmp_path / "begun", "--out", tmp_path / "dist"),
+        ("finetune", "--data", "digits", "--model", tmp_path / "begun", "--out", tmp_path / "next"),
+    )
+    for command in commands:
+        status, err = in_process(monkeypatch, capsys, *command)
+        assert status == 1 and "begun is a run that has not finished (3 of all steps are saved)" in err
+    assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 
 def test_weights_that_cannot_be_fetched(tmp_path, picture):

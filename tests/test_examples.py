@@ -4,6 +4,9 @@ import csv
 import json
 import os
 import pathlib
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import zoo
+from keras_vit import training, zoo
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +116,28 @@ SMALL = (
 )
 
 
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    """A finished run's files are then, one by one, what another run refuses to overwrite."""
+    command = [sys.executable, "-m", "keras_vit", "pretrain", *map(str, SMALL), "--out", str(tmp_path / "cut")]
+    cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("step-*")):
+        time.sleep(0.05)
+    cut.send_signal(signal.SIGINT)
+    out, err = cut.communicate()
+    assert cut.returncode == 130 and "Traceback" not in err
+    assert "saved at step" in out
+    again = out.splitlines()[-1].removeprefix("Go on with: ")
+    assert again == shlex.join(["keras-vit", *command[3:], "--resume"])
+    run("-m", *shlex.split(again.replace("keras-vit", "keras_vit", 1)))
+    for path in [path for path in (tmp_path / "cut").rglob("*") if path.is_file() and path.name != "run.json"]:
+        place = tmp_path / "other" / path.relative_to(tmp_path / "cut")
+        place.parent.mkdir(parents=True)
+        place.write_text("precious")
+        with pytest.raises(training.RunError, match=f"{place} is not what"):
+            training.Run(tmp_path / "other").files.check(resume=False)
+        shutil.rmtree(tmp_path / "other")
+
+
 def weights(folder):
     with np.load(folder / "model.npz") as archive:
         return {name: archive[name] for name in archive.files}
@@ -122,7 +147,7 @@ def test_a_killed_command_resumes_to_the_same_weights(tmp_path):
     """kill -9 once a checkpoint is there; --resume then ends where the run that was never killed ends, bit for bit."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *map(str, SMALL), "--out", str(tmp_path / "cut")]
     cut = subprocess.Popen([*command, "--learning-rate", "0.001"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("*")):
+    while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("step-*")):
         time.sleep(0.05)
     cut.kill()
     cut.wait()

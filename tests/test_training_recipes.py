@@ -124,6 +124,19 @@ def test_errors_are_sentences():
         training.recipe("finetune-pets", rate=1)
     with pytest.raises(ConfigError, match="batch_size must be positive"):
         training.recipe("finetune-pets", batch_size=0)
+    for numbers in ({"learning_rate": float("nan")}, {"learning_rate": 1e308}, {"steps": 2.5}, {"batch_size": True}):
+        with pytest.raises(ConfigError, match=f"{next(iter(numbers))} must be positive"):
+            training.recipe("finetune-pets", **numbers)
+    for rate in (0, -1, float("inf"), 10**400, "0.1"):
+        with pytest.raises(ConfigError, match="learning_rate must be positive"):
+            training.recipe("finetune-pets").with_(learning_rate=rate)
+    for epochs in (float("nan"), float("inf"), 0):
+        with pytest.raises(ConfigError, match="epochs must be positive"):
+            training.recipe("finetune-pets", epochs=epochs, examples=10)
+    with pytest.raises(ConfigError, match="total_steps must be positive"):
+        training.recipe("finetune-pets", epochs=1e30, examples=10)
+    with pytest.raises(ConfigError, match="steps or epochs, not both"):
+        training.recipe("finetune-pets", epochs=1, steps=10, examples=10)
     with pytest.raises(ConfigError, match="examples="):
         training.recipe("finetune-pets", epochs=1)
     with pytest.raises(ConfigError, match="dropout_rate"):

@@ -20,7 +20,7 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
 
 from keras_vit import training, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.training import checkpoints
+from keras_vit.training import checkpoints, files
 from keras_vit.training.callbacks import read_rows
 from keras_vit.training.runs import segments
 
@@ -244,11 +244,11 @@ def test_a_full_disk_costs_no_earlier_checkpoint(tmp_path, monkeypatch, call):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.os, call, full)
+        patch.setattr(files.os, call, full)
         with pytest.warns(UserWarning, match="No space left"):
             assert not store.save(2, {"a": np.ones(10)})
     assert store.newest()[0] == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001.json", "step-00000001.npz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "step-00000001.json", "step-00000001.npz"]
     assert store.save(3, {"a": np.ones(10)}) and store.steps() == [3]
 
 
@@ -281,18 +281,28 @@ def test_a_disk_that_takes_no_more(server, unbroken, tmp_path):
     assert server.run(tmp_path, most_bytes=20_000) == RUN_ERROR
     names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert "metrics.csv" in names
-    assert not names & {"final.weights.npz", "model.keras", "partial.keras", "best.weights.npz"}
-    assert not [name for name in names if name.startswith("step-") or name.endswith(checkpoints.SUFFIX)]
+    assert not names & {"final.weights.npz", "model.keras", "best.weights.npz"}
+    assert not [name for name in names if name.startswith("step-") or "partial" in name]
     assert server.run(tmp_path) == 0
     same(tmp_path, unbroken)
 
 
+class Obstacles(keras.callbacks.Callback):
+    """Puts folders where the metrics are to be written, once the run has begun."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_train_batch_begin(self, batch, logs=None):
+        for name in ("metrics.csv", "curves.png"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+
 def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
-    for name in ("metrics.csv", "curves.png"):
-        (tmp_path / name).mkdir()
     run, model = training.Run(tmp_path, every=5), compiled()
     with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
-        run.fit(model, batches, 10, 5)
+        run.fit(model, batches, 10, 5, callbacks=[Obstacles(tmp_path)])
     assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
     assert run.store.steps()[0] == 10 and (tmp_path / "final.weights.npz").exists()
 
@@ -316,11 +326,13 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
-    with checkpoints.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
+    with files.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+    with pytest.raises(training.RunError, match="metrics.csv is not what this run has written"):
         run.fit(again, batches, 12, 5, resume=True)
+    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+        read_rows(tmp_path / "metrics.csv")
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)
     model.compile(keras.optimizers.AdamW(use_ema=True), training.SoftmaxLoss())

@@ -12,6 +12,7 @@ from keras_vit import _lazy
 
 NAMES = {
     "Checkpoints": "checkpoints",
+    "Interrupted": "errors",
     "NotFiniteError": "errors",
     "Preempted": "errors",
     "RECIPES": "table",
@@ -42,6 +43,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Checkpoints",
+    "Interrupted",
     "NotFiniteError",
     "Preempted",
     "Recipe",

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 import signal
-import threading
 import warnings
 
 import keras
@@ -12,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.models.distribution import several_workers, unwrapped
-from keras_vit.training import checkpoints
-from keras_vit.training.errors import NotFiniteError, Preempted, RunError
+from keras_vit.training.errors import Interrupted, NotFiniteError, Preempted, RunError
+from keras_vit.training.files import spared
+from keras_vit.training.folder import EVENTS
+from keras_vit.training.signals import Signals
 from keras_vit.training.state import restore, state
 
 
@@ -23,6 +24,24 @@ def is_chief(model):
     if resolver is None or resolver.task_type is None:
         return True
     return resolver.task_type == "chief" or (resolver.task_type == "worker" and not resolver.task_id)
+
+
+class Beginning(keras.callbacks.Callback):
+    """Refuses, before the first step, a folder in which the run would overwrite what it has not written.
+
+    Args:
+        folder: `RunFolder`.
+        resumed: whether the run that is there goes on.
+    """
+
+    def __init__(self, folder, resumed=False):
+        super().__init__()
+        self.folder = folder
+        self.resumed = resumed
+
+    def on_train_begin(self, logs=None):
+        if is_chief(self.model):
+            self.folder.begin(self.resumed)
 
 
 class StepCounter(keras.callbacks.Callback):
@@ -46,7 +65,7 @@ class MetricsLog(keras.callbacks.Callback):
     """A row per epoch in metrics.csv, scalars for TensorBoard beside it, and the curves as curves.png.
 
     Args:
-        folder: of the run.
+        folder: `RunFolder`.
         counter: a `StepCounter` that comes before this callback.
         resumed: whether rows up to the counter's step are kept.
     """
@@ -55,7 +74,7 @@ class MetricsLog(keras.callbacks.Callback):
         super().__init__()
         self.folder = folder
         self.counter = counter
-        rows = read_rows(folder / "metrics.csv") if resumed else []
+        rows = read_rows(folder.path / "metrics.csv") if resumed else []
         self.rows = [row for row in rows if row["step"] <= counter.step]
         self.events = None
 
@@ -65,7 +84,8 @@ class MetricsLog(keras.callbacks.Callback):
         row = {"epoch": epoch + 1, "step": self.counter.step, "learning_rate": rate, **logs}
         self.rows.append(row)
         if is_chief(self.model):
-            write_rows(self.folder / "metrics.csv", self.rows)
+            with spared(self.folder.path / "metrics.csv"), self.folder.writing("metrics.csv") as path:
+                write_rows(self.rows, path)
             self.write_events(row)
 
     def write_events(self, row):
@@ -75,7 +95,7 @@ class MetricsLog(keras.callbacks.Callback):
             if name not in ("epoch", "step")
         ]
         try:
-            self.events = self.events or tf.summary.create_file_writer(str(self.folder / "tensorboard"))
+            self.events = self.events or tf.summary.create_file_writer(str(self.folder.path / EVENTS))
             with self.events.as_default():
                 # tf.summary.scalar needs the tensorboard package; reading the events later does.
                 tf.summary.experimental.write_raw_pb(
@@ -89,7 +109,8 @@ class MetricsLog(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self.rows and is_chief(self.model):
-            draw_curves(self.rows, self.folder / "curves.png")
+            with spared(self.folder.path / "curves.png"), self.folder.writing("curves.png") as path:
+                draw_curves(self.rows, path)
 
 
 def read_rows(path):
@@ -107,13 +128,13 @@ def number(text):
     return int(text) if text.isdigit() else float(text)
 
 
-def write_rows(path, rows):
+def write_rows(rows, path):
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    checkpoints.write_if_possible(path, lambda file: file.write(text.getvalue().encode()))
+    path.write_bytes(text.getvalue().encode())
 
 
 def draw_curves(rows, path):
@@ -134,7 +155,7 @@ def draw_curves(rows, path):
         axis.grid(alpha=0.3)
         if name != "learning_rate":
             axis.legend()
-    checkpoints.write_if_possible(path, lambda file: figure.savefig(file, dpi=120, format="png"))
+    figure.savefig(path, dpi=120)
 
 
 class BestWeights(keras.callbacks.Callback):
@@ -145,7 +166,7 @@ class BestWeights(keras.callbacks.Callback):
 
     def __init__(self, folder, log, monitor="val_accuracy"):
         super().__init__()
-        self.path = folder / "best.weights.npz"
+        self.folder = folder
         self.monitor = monitor
         self.sign = -1 if monitor.endswith("loss") else 1
         before = [self.sign * row[monitor] for row in log.rows if monitor in row]
@@ -156,8 +177,11 @@ class BestWeights(keras.callbacks.Callback):
         if not value > self.best:
             return
         arrays = weights(self.model)
-        # What could not be written is not the best that there is.
-        if not is_chief(self.model) or checkpoints.write_if_possible(self.path, lambda file: np.savez(file, **arrays)):
+        with spared(self.folder.path / "best.weights.npz"):
+            if is_chief(self.model):
+                with self.folder.writing("best.weights.npz") as path:
+                    np.savez(path, **arrays)
+            # What could not be written is not the best that there is.
             self.best = value
 
 
@@ -171,8 +195,12 @@ def weights(model):
     return arrays
 
 
+def saved_or_not(step):
+    return f"saved at step {step}, the run can be resumed" if step else "nothing could be saved"
+
+
 class Saver(keras.callbacks.Callback):
-    """Checkpoints every `every` steps, at the last one, and on SIGTERM to any worker, after which all processes end.
+    """Checkpoints every `every` steps, at the last one, and on SIGTERM or Ctrl-C to any worker, whereupon all end.
 
     Comes after all other callbacks, so that what an epoch writes is written before the checkpoint at its end.
 
@@ -184,7 +212,7 @@ class Saver(keras.callbacks.Callback):
 
     Raises (during fit):
         NotFiniteError: when a loss is not finite; the model then has the weights of the last good checkpoint.
-        Preempted: after SIGTERM.
+        Preempted, Interrupted: after SIGTERM, after Ctrl-C.
     """
 
     def __init__(self, store, counter, every, total=None):
@@ -194,29 +222,25 @@ class Saver(keras.callbacks.Callback):
         self.every = every
         self.total = total
         self.saved = counter.step
-        self.told = self.stopping = False
-        self.handler = None
+        self.stopping = False
+        self.signals = Signals()
 
     def on_train_begin(self, logs=None):
-        if threading.current_thread() is threading.main_thread():
-            self.handler = signal.signal(signal.SIGTERM, self.tell)
+        self.signals.catch()
 
     def on_train_end(self, logs=None):
-        if self.handler is not None:
-            signal.signal(signal.SIGTERM, self.handler)
-            self.handler = None
-
-    def tell(self, number, frame):
-        self.told = True
+        self.signals.release()
 
     def agree(self):
         """Once any worker is told to stop, all are: those left behind would wait for it in the next step.
 
-        The signal may come at any moment, also in here, so that `told` alone decides nothing.
+        The signal may come at any moment, also in here, so that what was told alone decides nothing.
         """
-        strategy, told = self.model.distribute_strategy, self.told
+        strategy, told = self.model.distribute_strategy, self.signals.told
         if several_workers(strategy):
-            flags = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(float(self.told)))
+            flags = strategy.experimental_distribute_values_from_function(
+                lambda _: tf.constant(float(bool(self.signals.told)))
+            )
             told = strategy.reduce("SUM", flags, axis=None) > 0
         self.stopping = bool(told)
 
@@ -247,9 +271,16 @@ class Saver(keras.callbacks.Callback):
         self.saved = step
         if self.stopping:
             self.agree()  # nobody leaves while the first worker still writes
-            self.on_train_end()
-            print(f"Stopped by SIGTERM after step {step}; the run can be resumed.", flush=True)
-            raise Preempted(step)
+            self.leave(step)
+
+    def leave(self, step):
+        """Ends the run as the signal asks, whatever was saved being there."""
+        number, self.signals.told = self.signals.told, None
+        self.on_train_end()
+        name, end = ("Ctrl-C", Interrupted) if number == signal.SIGINT else ("SIGTERM", Preempted)
+        saved = max(self.store.steps(), default=0)
+        print(f"Stopped by {name} after step {step}; {saved_or_not(saved)}.", flush=True)
+        raise end(saved)
 
     def stop(self, step, sentence):
         self.on_train_end()

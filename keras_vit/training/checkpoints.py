@@ -1,98 +1,43 @@
-"""Files that are complete or do not count, checkpoints of a run among them.
+"""Checkpoints of a run.
 
 A checkpoint is two files: step-00000120.npz, the arrays, and step-00000120.json with its length and SHA-256, written
 last. Both appear under their names only when they are whole.
 """
 
-import contextlib
-import hashlib
+import errno
 import json
 import os
-import re
 import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from keras_vit.training import files
 from keras_vit.training.errors import RunError
+from keras_vit.training.ledger import Ledger
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
-SUFFIX = ".partial"
 FORMAT = 2  # of checkpoints; 1 had the replicas' sums of a metric added up
+ENDINGS = (".npz", ".json")
 
 
-def write(path, fill):
-    """Calls fill(file) on a new file that takes the name `path` once it is whole and on the disk."""
-    path = Path(path)
-    partial = path.with_name(path.name + SUFFIX)
-    try:
-        with open(partial, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def write_if_possible(path, fill):
-    """`write`; whether it could. A disk that is full or fails is a warning, and the file that was there stays."""
-    try:
-        write(path, fill)
-    except OSError as error:
-        warnings.warn(f"{path} could not be written: {error.strerror}. The run goes on.", stacklevel=3)
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def needed(folder):
-    """Turns a failure to write what the run cannot do without into a `RunError`.
-
-    >>> with needed("runs/1"):
-    ...     model.save("runs/1/model.keras")
-    """
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"A file of the run in {folder} could not be written: {error.strerror or error}. Its checkpoints are kept: "
-            "make room and resume it."
-        ) from error
-
-
-@contextlib.contextmanager
-def alone(folder):
-    """Holds the folder, which no other process may hold meanwhile; a process that dies lets go of it.
+def read_arrays(path):
+    """{name: array} of a file that `numpy.savez` wrote.
 
     Raises:
-        RunError: when another process holds it.
+        ValueError: when it is damaged, or compressed, so that a small file could fill the memory.
+        OSError: when it cannot be read.
     """
-    if fcntl is None:
-        yield
-        return
-    held = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise RunError(f"Another process trains in {folder}. Wait for it, or choose another folder.") from error
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("its arrays are compressed, and a run's are not")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
     except OSError:
-        pass  # a file system without locks
-    try:
-        yield
-    finally:
-        os.close(held)
-
-
-def digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        raise
+    except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for damaged files
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 class Checkpoints:
@@ -108,19 +53,19 @@ class Checkpoints:
     def __init__(self, folder, keep=2):
         self.folder = Path(folder)
         self.keep = keep
+        self.ledger = Ledger(folder)
 
     def steps(self):
-        """Steps of the checkpoints that look whole, newest first."""
-        return sorted((step for step, path in self.files() if path.suffix == ".json"), reverse=True)
+        """Steps of the run's checkpoints that look whole, newest first."""
+        written = map(int, self.entered())
+        return sorted((step for step in written if self.path(step, ".json").is_file()), reverse=True)
 
-    def files(self):
-        """(step, path) of each file of a checkpoint, whole or not."""
-        for path in self.folder.glob("step-*"):
-            if found := re.fullmatch(r"step-(\d+)\.(npz|json)(\.partial)?", path.name):
-                yield int(found[1]), path
+    def entered(self):
+        """{step: whether it has been whole} of the run's checkpoints, as its ledger says."""
+        return (self.ledger.read() or {"checkpoints": {}})["checkpoints"]
 
-    def path(self, step, suffix):
-        return self.folder / f"step-{step:08d}{suffix}"
+    def path(self, step, ending):
+        return self.folder / f"step-{step:08d}{ending}"
 
     def save(self, step, arrays):
         """Writes a checkpoint, then removes the oldest. A disk that is full or fails costs none that was there.
@@ -129,51 +74,75 @@ class Checkpoints:
             True, or False with a warning when nothing could be written.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.path(step, ".npz")
-            write(path, lambda file: np.savez(file, **arrays))
-            about = {"format": FORMAT, "step": step, "bytes": path.stat().st_size, "sha256": digest(path)}
-            write(self.path(step, ".json"), lambda file: file.write(json.dumps(about).encode()))
+            self.enter(step)
+            with files.whole(self.path(step, ".npz")) as path:
+                np.savez(path, **arrays)
+                about = {"format": FORMAT, "run": self.ledger.run, "step": step}
+                about |= {"bytes": path.stat().st_size, "sha256": files.digest(path)}
+            with files.whole(self.path(step, ".json")) as path:
+                path.write_text(json.dumps(about))
         except OSError as error:
             warnings.warn(
                 f"No checkpoint of step {step} in {self.folder}: {error.strerror}. Those before it are untouched.",
                 stacklevel=2,
             )
             return False
-        self.prune()
+        with files.spared(self.ledger.path):
+            self.prune()
         return True
 
+    def enter(self, step):
+        """Says in the ledger that the files of that step are the run's, before they are there."""
+        facts = self.ledger.facts()
+        if str(step) in facts["checkpoints"]:
+            return
+        for path in (self.path(step, ending) for ending in ENDINGS):
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, f"{path.name} is there and is not the run's")
+        facts["checkpoints"][str(step)] = False
+        self.ledger.write(facts)
+
     def prune(self):
-        kept = self.steps()[: self.keep]
-        for step, path in self.files():
+        """Removes the run's checkpoints, torn ones too, but the newest `keep`."""
+        facts, kept = self.ledger.facts(), self.steps()[: self.keep]
+        for step in map(int, facts["checkpoints"]):
             if step not in kept:
-                path.unlink(missing_ok=True)
+                for path in (self.path(step, ending) for ending in ENDINGS):
+                    path.unlink(missing_ok=True)
+                    files.partial(path).unlink(missing_ok=True)
+        facts["checkpoints"] = {str(step): True for step in kept}
+        self.ledger.write(facts)
 
     def load(self, step):
         """The arrays of a checkpoint.
 
         Raises:
-            RunError: when it is torn or damaged, or of a later version of this package.
+            RunError: when it is torn, damaged, or of another run or a later version of this package.
         """
         try:
-            about = json.loads(self.path(step, ".json").read_text())
-            if about.get("format", 1) > FORMAT:
+            about = json.loads(self.path(step, ".json").read_text("utf-8"))
+            if about["format"] > FORMAT:
                 raise ValueError(f"its format is {about['format']}, and this version of the package knows {FORMAT}")
+            if (about["run"], about["step"]) != ((self.ledger.read() or about)["run"], step):
+                raise ValueError("it is of another run or step")
             path = self.path(step, ".npz")
-            if path.stat().st_size != about["bytes"] or digest(path) != about["sha256"]:
+            if path.stat().st_size != about["bytes"] or files.digest(path) != about["sha256"]:
                 raise ValueError("its SHA-256 is not the one written down")
-            with np.load(path, allow_pickle=False) as arrays:
-                return dict(arrays)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return read_arrays(path)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
     def newest(self):
         """(step, arrays) of the newest whole checkpoint, or None where there is none; warns of those passed over.
 
         Raises:
-            RunError: when there are checkpoints, and none is whole.
+            RunError: when there are checkpoints, and none is whole, or there were, and they are gone.
         """
         steps = self.steps()
+        if not steps and any(self.entered().values()):
+            raise RunError(
+                f"The run's checkpoints in {self.folder} are gone. Put one back, or begin in another folder."
+            )
         for step in steps:
             try:
                 return step, self.load(step)

@@ -17,8 +17,16 @@ class NotFiniteError(RunError):
 
 
 class Preempted(SystemExit):
-    """The run was told to stop (SIGTERM), has saved, and can be resumed; ends the process with status 143."""
+    """The run was told to stop (SIGTERM) and can be resumed from `step`; ends the process with status 143."""
 
     def __init__(self, step):
         super().__init__(143)
+        self.step = step
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was told to stop (Ctrl-C) and can be resumed from `step`; the command then ends with status 130."""
+
+    def __init__(self, step):
+        super().__init__(f"saved at step {step}")
         self.step = step

@@ -10,6 +10,7 @@ from keras_vit.models.config import unknown
 from keras_vit.training import optimizers, schedules
 from keras_vit.training.freezing import layer_decay as layer_decay_factors
 from keras_vit.training.losses import LOSSES
+from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.table import RECIPES, Row, hyper_rule_row
 
 
@@ -44,9 +45,10 @@ def recipe(name, *, batch_size=None, steps=None, epochs=None, examples=None, **c
     fields = {field.name for field in dataclasses.fields(Row)} - {"name", "source"}
     if set(changes) - fields:
         raise ConfigError(f"A recipe has no {sorted(set(changes) - fields)[0]!r}; it has {', '.join(sorted(fields))}.")
-    for key, value in (("batch_size", batch_size), ("steps", steps), ("epochs", epochs), ("examples", examples)):
-        if value is not None and value <= 0:
-            raise ConfigError(f"{key} must be positive. Received: {key}={value}.")
+    require_counts(batch_size=batch_size, steps=steps, examples=examples)
+    require_positive(epochs=epochs)
+    if steps is not None and epochs is not None:
+        raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
     return Recipe(dataclasses.replace(scaled(row, batch_size, steps, epochs, examples), **changes))
 
 
@@ -163,7 +165,9 @@ class Recipe:
     def callbacks(self, folder, every=500, monitor="val_accuracy"):
         """Callbacks for `model.fit` that keep the run in `folder` (see `Run`); averaged weights are what it evaluates.
 
-        To go on after a kill use `Run.fit`, which also finds the data's place again.
+        They keep one run: `fit` with the same callbacks again goes on with it, and with others for the same folder is
+        refused with a RunError, as it is where the folder holds anything that the run would overwrite. To go on after
+        a kill use `Run.fit`, which also finds the data's place again.
         """
         from keras_vit.training.runs import Run
 

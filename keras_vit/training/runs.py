@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import keras
@@ -10,23 +9,41 @@ import numpy as np
 
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.models.distribution import GlobalUpdate, build_for, unwrapped
-from keras_vit.training import checkpoints
-from keras_vit.training.callbacks import BestWeights, MetricsLog, Saver, StepCounter, is_chief
+from keras_vit.training.callbacks import Beginning, BestWeights, MetricsLog, Saver, StepCounter, is_chief
+from keras_vit.training.checkpoints import Checkpoints, read_arrays
 from keras_vit.training.errors import RunError
+from keras_vit.training.files import needed
+from keras_vit.training.folder import CHECKPOINTS, RunFolder
+from keras_vit.training.numbers import require_counts
 from keras_vit.training.state import restore, state
+
+
+def check(model, steps_per_epoch):
+    """Refuses a compiled model that no run can train."""
+    if steps_per_epoch % model.steps_per_execution:
+        raise ConfigError(
+            "steps_per_epoch must be a multiple of steps_per_execution. "
+            f"Received: {steps_per_epoch} and {model.steps_per_execution}."
+        )
+    optimizer = unwrapped(model.optimizer)
+    if optimizer.use_ema and not isinstance(optimizer, GlobalUpdate):
+        name = type(optimizer).__name__
+        raise ConfigError(
+            "With averaged weights a run needs an optimizer of keras_vit.training. "
+            f"Received: keras.optimizers.{name}. Use keras_vit.training.{name}, or use_ema=False."
+        )
 
 
 class Run:
     """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/, curves.png, best.weights.npz
     and at the end final.weights.npz and model.keras.
 
+    checkpoints/run.json says what the run has written; nothing else in the folder is overwritten or removed.
+
     Args:
-        folder: made when needed.
+        folder: made when the training begins.
         every: steps between checkpoints.
         keep: checkpoints that stay.
-
-    Raises:
-        RunError: when nothing can be written in the folder.
 
     >>> run = keras_vit.training.Run("runs/1", every=500)
     >>> run.fit(model, lambda step: examples.train(512, start=step), total_steps=10_000, validation=held_out)
@@ -34,21 +51,25 @@ class Run:
 
     def __init__(self, folder, every=500, keep=2):
         require_tensorflow("A run that resumes")
-        if every < 1 or keep < 1:
-            raise ConfigError(f"every and keep must be positive. Received: every={every}, keep={keep}.")
+        require_counts(every=every, keep=keep)
         self.folder = Path(folder)
         self.every = every
-        self.store = checkpoints.Checkpoints(self.folder / "checkpoints", keep)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
+        self.files = RunFolder(folder)
+        self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
+        self.store.ledger = self.files.ledger
 
     def callbacks(self, step=0, total=None, monitor="val_accuracy", swap=False):
-        """What `model.fit` needs to keep this run; `swap` evaluates the optimizer's averaged weights."""
+        """What `model.fit` needs to keep this run; `swap` evaluates the optimizer's averaged weights.
+
+        `model.fit` raises RunError before its first step where the folder holds what this run would overwrite, another
+        run among it; with the same callbacks again it goes on with the run.
+        """
+        return [Beginning(self.files, resumed=step > 0), *self.keeping(step, total, monitor, swap)]
+
+    def keeping(self, step, total, monitor, swap):
         counter = StepCounter(step)
-        log = MetricsLog(self.folder, counter, resumed=step > 0)
-        best = BestWeights(self.folder, log, monitor)
+        log = MetricsLog(self.files, counter, resumed=step > 0)
+        best = BestWeights(self.files, log, monitor)
         averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
         return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
 
@@ -79,19 +100,26 @@ class Run:
             config: JSON-able facts to keep in config.json.
 
         Raises:
-            RunError: when the folder holds a run and resume is False, its checkpoint is not of this model, none of its
-                checkpoints is whole, or another process trains in it.
+            RunError: when the folder holds a run and resume is False, or a file that the run would overwrite and has
+                not written, its checkpoint is not of this model, none of its checkpoints is whole, or another process
+                trains in it.
             NotFiniteError: when a loss or weight is not finite.
-            Preempted: after SIGTERM, when all is saved.
+            Preempted, Interrupted: after SIGTERM, after Ctrl-C, when all is saved.
         """
+        require_counts(total_steps=total_steps, steps_per_epoch=steps_per_epoch)
         steps_per_epoch = min(steps_per_epoch or total_steps, total_steps)
-        with checkpoints.alone(self.folder) if is_chief(model) else contextlib.nullcontext():
-            self.check(model, steps_per_epoch, resume)
-            build_for(model, train(0).element_spec)
+        check(model, steps_per_epoch)
+        if is_chief(model):
+            self.files.check(resume)
+        build_for(model, train(0).element_spec)
+        with contextlib.ExitStack() as around:
+            if is_chief(model):
+                around.enter_context(self.files.held(resume))
             start = self.resumed(model) if resume else 0
             self.write_config(model, config, total_steps, steps_per_epoch)
             optimizer = unwrapped(model.optimizer)
-            kept = self.callbacks(start, total_steps, monitor, swap=optimizer.use_ema and validation is not None)
+            kept = self.keeping(start, total_steps, monitor, swap=optimizer.use_ema and validation is not None)
+            around.enter_context(kept[-1].signals)
             first = [RestoreMetrics(state(model))] if start % steps_per_epoch else []
             for begin, end in segments(start, total_steps, steps_per_epoch):
                 optimizer.unfinished = end < total_steps
@@ -112,22 +140,6 @@ class Run:
                 optimizer.finalize_variable_values(model.trainable_variables)
             self.write_final(model)
 
-    def check(self, model, steps_per_epoch, resume):
-        if not resume and self.store.steps():
-            raise RunError(f"{self.folder} holds a run already. Go on with resume=True, or choose another folder.")
-        if steps_per_epoch % model.steps_per_execution:
-            raise ConfigError(
-                "steps_per_epoch must be a multiple of steps_per_execution. "
-                f"Received: {steps_per_epoch} and {model.steps_per_execution}."
-            )
-        optimizer = unwrapped(model.optimizer)
-        if optimizer.use_ema and not isinstance(optimizer, GlobalUpdate):
-            name = type(optimizer).__name__
-            raise ConfigError(
-                "With averaged weights a run needs an optimizer of keras_vit.training. "
-                f"Received: keras.optimizers.{name}. Use keras_vit.training.{name}, or use_ema=False."
-            )
-
     def resumed(self, model):
         """Restores the newest whole checkpoint; gives its step, 0 when there is none."""
         found = self.store.newest()
@@ -147,21 +159,27 @@ class Run:
         }
         if is_chief(model):
             text = json.dumps(facts, indent=2, default=str)
-            with checkpoints.needed(self.folder):
-                checkpoints.write(self.folder / "config.json", lambda file: file.write(text.encode()))
+            with self.writing("config.json") as path:
+                path.write_text(text, "utf-8")
 
     def write_final(self, model):
         if not is_chief(model):
             return
         arrays = {v.path: v.numpy() for v in model.weights}
-        partial = self.folder / "partial.keras"
-        with checkpoints.needed(self.folder):
-            checkpoints.write(self.folder / "final.weights.npz", lambda file: np.savez(file, **arrays))
-            try:
-                model.save(partial)
-                os.replace(partial, self.folder / "model.keras")
-            finally:
-                partial.unlink(missing_ok=True)
+        with self.writing("final.weights.npz") as path:
+            np.savez(path, **arrays)
+        with self.writing("model.keras") as path:
+            model.save(path)
+
+    @contextlib.contextmanager
+    def writing(self, name):
+        """The path to write a file of the run to, without which it has not ended; see `RunFolder.writing`.
+
+        Raises:
+            RunError: when it could not be written.
+        """
+        with needed(self.folder), self.files.writing(name) as path:
+            yield path
 
 
 class RestoreMetrics(keras.callbacks.Callback):
@@ -190,14 +208,17 @@ def load_weights(model, path):
     """Puts best.weights.npz or final.weights.npz of a run into a model of the same architecture.
 
     Raises:
-        RunError: when names or shapes differ.
+        RunError: when it is missing or damaged, or names, shapes or types differ.
 
     >>> load_weights(model, "runs/1/best.weights.npz")
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
+    try:
+        arrays = read_arrays(path)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
     own = {v.path: v for v in model.weights}
-    if sorted(own) != sorted(arrays) or any(tuple(own[k].shape) != arrays[k].shape for k in own):
+    kinds = {path: (array.shape, array.dtype) for path, array in arrays.items()}
+    if kinds != {path: (tuple(v.shape), v.numpy().dtype) for path, v in own.items()}:
         raise RunError(f"{path} holds the weights of another model.")
     for key, variable in own.items():
         variable.assign(arrays[key])

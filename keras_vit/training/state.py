@@ -38,9 +38,10 @@ def restore(model, arrays):
     pairs = [(key, variable, numbered.get(number(key))) for key, variable in own.items()]
     for key, variable, array in pairs:
         found = None if array is None else array.shape[1:] if summed(key, variable, array) else array.shape
-        if found != tuple(variable.shape):
-            found = "nothing" if array is None else f"shape {array.shape}"
-            raise RunError(f"The checkpoint has {found} for {key}, of shape {tuple(variable.shape)}.")
+        if found != tuple(variable.shape) or array.dtype != stored_dtype(variable):
+            found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+            expected = f"{stored_dtype(variable)} of shape {tuple(variable.shape)}"
+            raise RunError(f"The checkpoint has {found} for {key}, in place of {expected}.")
     for key, variable, array in pairs:
         if variable.dtype == "bfloat16":
             array = array.view(variable.numpy().dtype)
@@ -48,6 +49,11 @@ def restore(model, arrays):
             assign_sums(variable, array, model.distribute_strategy)
         else:
             variable.assign(array)
+
+
+def stored_dtype(variable):
+    """Of the variable's array in a checkpoint."""
+    return "uint16" if variable.dtype == "bfloat16" else variable.dtype
 
 
 def number(key):

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from keras_vit.training.numbers import require_counts, require_positive
+
 IMAGENET, IMAGENET21K, JFT = 1_281_167, 14_197_122, 303_000_000
 
 
@@ -22,6 +24,9 @@ class Row:
         augmentation: row of `keras_vit.data.AUGMENTATIONS`.
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
         epochs_choices: the numbers of epochs that the source gives.
+
+    Raises:
+        ConfigError: for numbers that no run can have.
     """
 
     name: str
@@ -48,6 +53,11 @@ class Row:
     learning_rates: tuple = ()
     development: float | None = None
     epochs_choices: tuple = ()
+
+    def __post_init__(self):
+        require_counts(batch_size=self.batch_size, steps=self.steps, examples=self.examples)
+        require_positive(learning_rate=self.learning_rate, epochs=self.epochs)
+        require_counts(total_steps=self.total_steps)
 
     @property
     def total_steps(self):
