@@ -1,8 +1,23 @@
 """The package's own errors: each message says what was received, what is expected and what to do."""
 
+from keras_vit.text import printable
+
+LONGEST = 2000  # characters of a message
+
 
 class KerasVitError(Exception):
-    """Base of every error that this package raises for input it cannot use."""
+    """Base of every error that this package raises for input it cannot use.
+
+    Messages quote names and values of files, so control characters are escaped, and what is too long is cut.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*(shortened(printable(arg)) if isinstance(arg, str) else arg for arg in args))
+
+
+def shortened(text):
+    """`text`, or its two ends where it is longer than a message should be."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 
 class ConfigError(KerasVitError, ValueError):

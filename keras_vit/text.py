@@ -1,0 +1,15 @@
+"""Text from files and servers, made fit to be shown."""
+
+import re
+
+# Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text) -> str:
+    r"""`text` on one line, with what would act on a terminal or in a log written as an escape.
+
+    >>> printable("a\n\x1b[31mb")
+    'a\\n\\x1b[31mb'
+    """
+    return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
