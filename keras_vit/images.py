@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
 
-# What Pillow may open (MPO as JPEG). Others start programs (EPS: Ghostscript) or have decoders that few look after (PSD, FITS).
+# What Pillow may open; JPEG includes MPO. Others start programs (EPS: Ghostscript) or have old decoders (PSD, FITS).
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
 MOST_PIXELS = 2**26  # 8192 x 8192; cameras' 61 million
 MOST_BYTES = 8 * MOST_PIXELS  # four channels of 16 bits each

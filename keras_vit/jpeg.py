@@ -91,9 +91,10 @@ def content(data, start, name):
 
 
 def count(data, marker):
-    """How often a file, a string (), has the bytes of a marker: not in coded pixels, but maybe in notes and at the end."""
+    """How often a file, a string (), has a marker's bytes: never in coded pixels, maybe in notes and at the end."""
     values = tf.io.decode_raw(data, tf.uint8)
-    return tf.math.count_nonzero(tf.equal(values[:-1], marker // 256) & tf.equal(values[1:], marker % 256))
+    found = tf.equal(values[:-1], marker // 256) & tf.equal(values[1:], marker % 256)
+    return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64)
 
 
 def may_have_notes(data):

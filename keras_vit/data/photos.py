@@ -40,7 +40,7 @@ def is_upright(data):
     is_decodable = tf.not_equal(channels, 4) & (pixels <= images.MOST_PIXELS) & jpeg.has_few_scans(data, pixels)
     orientation = apart(exif.orientation)
     is_turned = tf.cond(jpeg.may_have_notes(data), lambda: orientation(data) > 1, lambda: False)
-    return is_decodable & ~is_turned
+    return tf.logical_and(is_decodable, tf.logical_not(is_turned))
 
 
 def pillows(data, channels):
