@@ -10,7 +10,6 @@ APP1, SOS = 0xFFE1, 0xFFDA
 EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 HEAD = 4  # bytes of a segment before its content: marker and length
 SHORTEST_SCAN = 10  # bytes
-BEGINNING = 2**16  # bytes that are searched for notes
 
 # (components, bytes of the segments with tables of quantization) as most encoders write them, after JFIF's segment.
 LAYOUTS = ((3, (67, 67)), (3, (132,)), (1, (67,)))
@@ -95,12 +94,6 @@ def count(data, marker):
     values = tf.io.decode_raw(data, tf.uint8)
     found = tf.equal(values[:-1], marker // 256) & tf.equal(values[1:], marker % 256)
     return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64)
-
-
-def may_have_notes(data):
-    """Whether a JPEG, a string (), may have EXIF or XMP data."""
-    beginning = tf.strings.substr(data, 0, BEGINNING)
-    return (count(beginning, APP1) > 0) | tf.equal(count(beginning, SOS), 0)
 
 
 def has_few_scans(data, pixels):

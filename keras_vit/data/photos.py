@@ -3,8 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import exif, images, jpeg
+from keras_vit import images, jpeg
 from keras_vit.data.decode import apart, cut, fused
+from keras_vit.errors import ImageError
 
 
 def read_photo(data, box, channels):
@@ -29,18 +30,20 @@ def read_photo(data, box, channels):
 
 def upright(data):
     """Whether a picture is a JPEG of RGB or grey, is not turned, and within the limits of `images`."""
-    others = apart(lambda data: tf.cond(tf.io.is_jpeg(data), lambda: is_upright(data), lambda: False))
+    # The graph's own look at EXIF data would make iterators on replicas take many seconds to start.
+    others = apart(lambda data: tf.numpy_function(is_upright, [data], tf.bool, stateful=False))
     return tf.cond(jpeg.is_ordinary(data), lambda: True, lambda: others(data))
 
 
 def is_upright(data):
-    """`upright` of a JPEG that is not ordinary."""
-    height, width, channels = tf.unstack(tf.cast(tf.io.extract_jpeg_shape(data), tf.int64))
-    pixels = height * width
-    is_decodable = tf.not_equal(channels, 4) & (pixels <= images.MOST_PIXELS) & jpeg.has_few_scans(data, pixels)
-    orientation = apart(exif.orientation)
-    is_turned = tf.cond(jpeg.may_have_notes(data), lambda: orientation(data) > 1, lambda: False)
-    return tf.logical_and(is_decodable, tf.logical_not(is_turned))
+    """`upright` of a file's contents, as Pillow says."""
+    if not contents(data).startswith(images.SOI):
+        return np.False_
+    try:
+        with images.opened(contents(data)) as picture:
+            return np.bool_(picture.mode in ("RGB", "L") and images.orientation(picture) == 1)
+    except ImageError:  # which Pillow gives again when it decodes
+        return np.False_
 
 
 def pillows(data, channels):
