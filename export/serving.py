@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from keras_vit.export.exif import upright
+from keras_vit import exif, jpeg
+from keras_vit.images import MOST_PIXELS
 
-PIXEL_LIMIT = 50_000_000  # height times width; a picture that unpacks, or is resized, to more is refused before that
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PNG_HEADER = 24  # bytes up to the end of width and height
 
@@ -37,7 +37,8 @@ def cropped(x, preprocessing):
 def decoded(encoded, channels):
     """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels); JPEGs upright as their EXIF data say.
 
-    Raises, when run, tf.errors.InvalidArgumentError for anything else and for more than PIXEL_LIMIT pixels.
+    Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more pixels, or more in all scans, than
+    `images` allows.
     """
     is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
     is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
@@ -47,15 +48,38 @@ def decoded(encoded, channels):
     with tf.control_dependencies([require_few(size)]):
         return tf.cond(
             is_jpeg,
-            lambda: upright(tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE"), encoded),
+            lambda: decoded_jpeg(encoded, channels, tf.reduce_prod(size)),
             lambda: tf.io.decode_png(encoded, channels=channels),
         )
 
 
+def decoded_jpeg(encoded, channels, pixels):
+    few = tf.debugging.Assert(jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
+    with tf.control_dependencies([few]):
+        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
+    return turned(image, exif.orientation(encoded))
+
+
+def turned(image, orientation):
+    """The image (h, w, c) upright, `orientation` (1 to 8) being EXIF's."""
+    turns = (
+        lambda: image,
+        lambda: image[:, ::-1],
+        lambda: image[::-1, ::-1],
+        lambda: image[::-1],
+        lambda: tf.transpose(image, (1, 0, 2)),
+        lambda: tf.transpose(image[::-1], (1, 0, 2)),
+        lambda: tf.transpose(image[::-1, ::-1], (1, 0, 2)),
+        lambda: tf.transpose(image[:, ::-1], (1, 0, 2)),
+    )
+    return tf.switch_case(tf.cast(orientation - 1, tf.int32), turns)
+
+
 def require_few(size):
     """An operation that fails unless a picture of `size`, (height, width) of any number type, is within the limit."""
-    few = tf.reduce_all(size > 0) & (tf.reduce_prod(size) <= PIXEL_LIMIT)
-    return tf.debugging.Assert(few, [f"A picture may have 1 to {PIXEL_LIMIT} pixels. Height and width are:", size])
+    # Sides of 2^32 would overflow their product.
+    few = tf.reduce_all((size > 0) & (size <= MOST_PIXELS)) & (tf.reduce_prod(size) <= MOST_PIXELS)
+    return tf.debugging.Assert(few, [f"A picture may have 1 to {MOST_PIXELS} pixels. Height and width are:", size])
 
 
 def jpeg_size(encoded):

@@ -6,15 +6,16 @@ import importlib
 import os
 import shlex
 import sys
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from keras_vit._version import __version__
+from keras_vit.console import Console
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
@@ -125,7 +126,7 @@ Model = Annotated[str, typer.Option(help="A name of `keras-vit list`, a checkpoi
 
 @app.command()
 def predict(
-    images: Annotated[list[Path], typer.Argument(help="Pictures, JPEG or PNG.")],
+    images: Annotated[list[str], typer.Argument(help="Images: JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or JPEG 2000.")],
     model: Model = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="Classes to show for each picture.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
@@ -335,6 +336,7 @@ def spread(arguments):
 def main():
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # of a damaged picture that is named, or read in spite of it
     try:
         app(spread(sys.argv[1:]))
     except KerasVitError as error:

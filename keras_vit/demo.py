@@ -5,10 +5,10 @@ from pathlib import Path
 import keras
 import matplotlib
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from keras_vit import export, inspection, zoo
+from keras_vit.console import Console
 from keras_vit.errors import ExportError
 from keras_vit.progress import FitProgress
 

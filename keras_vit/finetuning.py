@@ -5,9 +5,9 @@ import dataclasses
 import json
 
 import keras
-from rich.console import Console
 
 from keras_vit import data, training, zoo
+from keras_vit.console import Console
 from keras_vit.data import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes

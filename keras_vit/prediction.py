@@ -47,7 +47,7 @@ def show(path, classes, as_json, console):
         rows = [{"class": name, "probability": round(p, 6)} for name, p in classes]
         print(json.dumps({"image": str(path), "classes": rows}))
         return
-    console.print(str(path), style="bold", soft_wrap=True, highlight=False)
+    console.print(str(path), style="bold", soft_wrap=True)
     table = Table(box=None, show_header=False)
     for name, p in classes:
         table.add_row(f"{p:.1%}", str(name))

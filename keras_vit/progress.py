@@ -5,6 +5,8 @@ import time
 import keras
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from keras_vit.console import Console
+
 
 class FitProgress(keras.callbacks.Callback):
     """A bar over all steps, with images per second, time left and the latest metrics; a line per epoch elsewhere.
@@ -33,7 +35,8 @@ class FitProgress(keras.callbacks.Callback):
             MofNCompleteColumn(),
             BarColumn(bar_width=20),
             TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
+            console=Console(),
         )
         self.task = self.bar.add_task("", total=total or None, completed=self.start)
         self.began = time.monotonic()

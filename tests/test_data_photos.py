@@ -100,12 +100,16 @@ def pngs(photo):
     }
 
 
+def after_a_profile(jpeg):
+    """JFIF's segment, a profile's, and then EXIF's, which Pillow writes the other way round."""
+    return jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+
+
 def kinds(photo):
     """(contents, the mean difference that decoders of JPEG may have) by name."""
     picture = Image.fromarray(photo)
     grey, indexed, clear = picture.convert("L"), picture.quantize(200), picture.copy()
     clear.putalpha(Image.fromarray((np.arange(SIDE * SIDE).reshape(SIDE, SIDE) % 256).astype("uint8")))
-    profile = {"icc_profile": bytes(500)}
     exact = {
         "png": saved(picture, "PNG"),
         "png grey": saved(grey, "PNG"),
@@ -140,7 +144,7 @@ def kinds(photo):
         "jpeg progressive": saved(picture, "JPEG", quality=95, progressive=True),
         "jpeg grey": saved(grey, "JPEG", quality=95),
         "jpeg of red, green and blue": saved(picture, "JPEG", quality=95, keep_rgb=True),
-        "jpeg turned, after a profile": saved(picture, "JPEG", quality=95, exif=turned(6), **profile),
+        "jpeg turned, after a profile": after_a_profile(saved(picture, "JPEG", quality=95, exif=turned(6))),
         "jpeg turned, told in XMP": saved(picture, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
         **{
             f"jpeg turned {turn} {endian}": saved(picture, "JPEG", quality=95, exif=turned(turn, endian))

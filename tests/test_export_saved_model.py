@@ -98,6 +98,32 @@ def test_pictures_of_a_turned_camera(exported, endian, jfif):
     np.testing.assert_allclose(result, expected, atol=2e-3)
 
 
+def test_a_profile_before_the_note_of_the_camera(exported):
+    """Pillow writes it after; other programs before."""
+    import tensorflow as tf
+
+    note = Image.Exif()
+    note[0x0112] = 6
+    file = io.BytesIO()
+    Image.fromarray(picture(40, 60)).save(file, "JPEG", quality=95, exif=note)
+    profile = b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498)
+    data = file.getvalue()[:20] + profile + file.getvalue()[20:]
+    upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    assert data.index(b"Exif") > 500 and upright.shape == (60, 40, 3)
+    serve = exported[1].signatures
+    result = serve["serve_bytes"](image_bytes=tf.constant([data]))["logits"]
+    expected = serve["serve_uint8"](images=tf.constant(upright[None]))["logits"]
+    np.testing.assert_allclose(result, expected, atol=2e-3)
+
+
+def scans():
+    """A JPEG of 64 million pixels, of 200 scans without any coded pixels."""
+    file = io.BytesIO()
+    Image.new("RGB", (8000, 8000)).save(file, "JPEG")
+    scan = file.getvalue().rindex(b"\xff\xda")
+    return file.getvalue()[:scan] + b"\xff\xda\0\x08\1\1\0\0\x3f\0" * 200 + b"\xff\xd9"
+
+
 def test_nonsense_about_the_camera_is_ignored(exported):
     import tensorflow as tf
 
@@ -122,10 +148,10 @@ def narrow():
     return file.getvalue()
 
 
-def bomb():
+def bomb(width=50_000, height=40_000):
     """A PNG file whose header promises 2 gigapixels."""
     data = bytearray(encoded(picture(8, 8), "PNG"))
-    data[16:24] = (50_000).to_bytes(4, "big") + (40_000).to_bytes(4, "big")
+    data[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
     return bytes(data)
 
 
@@ -140,8 +166,10 @@ def bomb():
         encoded(picture(40, 40), "JPEG")[:30],
         encoded(picture(8, 8), "GIF"),
         bomb(),
+        bomb(2**32 - 1, 2**32 - 1),
+        scans(),
     ],
-    ids=("empty", "text", "cut PNG", "cut header", "signature", "cut JPEG", "GIF", "bomb"),
+    ids=("empty", "text", "cut PNG", "cut header", "signature", "cut JPEG", "GIF", "bomb", "overflow", "scans"),
 )
 def test_broken_pictures_are_refused(exported, data):
     import tensorflow as tf

@@ -2,11 +2,11 @@
 
 import functools
 import hashlib
-import logging
 import os
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
+from keras_vit.console import log
 from keras_vit.data.errors import DataError
 
 PICTURES = (
@@ -19,8 +19,6 @@ SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", 
 HELD_OUT = 10  # per cent of a folder without a validation folder
 # What macOS puts into archives, Synology beside pictures and Windows at a disk's root; hidden as .git is.
 SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
-
-log = logging.getLogger("keras_vit")
 
 
 def scan(folder, split):
@@ -154,16 +152,30 @@ def is_folder(entry):
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
-def files(folder, above=()):
-    """The files in a folder and its subfolders; a link to a folder that it is in, one of `above`, is not followed."""
-    here = os.path.realpath(folder)
-    if here in above:
-        return
-    for entry in visible(folder):
-        if is_folder(entry):
-            yield from files(entry.path, (*above, here))
-        else:
-            yield Path(entry.path)
+def files(folder):
+    """The entries of a folder and its subfolders that are not folders.
+
+    Every folder is looked into once, whatever links lead to it, and by a path without links if there is one.
+    """
+    folders, links, seen = deque([folder]), deque(), set()
+    while folders or links:
+        here = (folders or links).popleft()
+        if identity(here) in seen:
+            continue
+        seen.add(identity(here))
+        for entry in visible(here):
+            if is_folder(entry):
+                (links if entry.is_symlink() else folders).append(entry.path)
+            else:
+                yield entry
+
+
+def identity(folder):
+    try:
+        about = os.stat(folder)
+    except OSError as error:
+        raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from error
+    return about.st_dev, about.st_ino
 
 
 def found_in(place, classes, warn):
@@ -171,21 +183,25 @@ def found_in(place, classes, warn):
     foreign = [path.name for path in subfolders(place) if path.name not in classes]
     if foreign:
         raise DataError(f"{place} has folders for {listed(foreign)}, which the training folder has not.")
-    found, unread = set(), Counter()
+    found, unread, irregular = set(), Counter(), []
     for label, name in enumerate(classes):
-        for path in files(place / name) if (place / name).is_dir() else ():
-            kind = path.suffix.lower()
-            if kind in PICTURES:
-                found.add((path, label))
+        for entry in files(place / name) if (place / name).is_dir() else ():
+            kind = Path(entry.name).suffix.lower()
+            if kind in PICTURES and entry.is_file():
+                found.add((Path(entry.path), label))
+            elif kind in PICTURES:
+                irregular.append(entry.path)
             elif kind in FOREIGN:
                 unread[kind] += 1
     if warn:
-        report(place, unread, classes, found)
+        report(place, unread, irregular, classes, found)
     return found
 
 
-def report(place, unread, classes, found):
+def report(place, unread, irregular, classes, found):
     """Warns of files and folders of a split's folder `place` that a user may not have meant to be passed over."""
+    if irregular:
+        log.warning("These are pipes, devices, sockets or links to nothing, and are not read: %s.", listed(irregular))
     if unread:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(unread.items()))
         log.warning("Of %s these files are not read: %s. Save them as JPEG or PNG.", place, kinds)

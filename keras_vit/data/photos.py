@@ -1,24 +1,19 @@
-"""Photographs as people keep them: of every kind that Pillow reads, and upright however the camera was turned."""
-
-import io
+"""Photographs as people keep them: of every kind that Pillow may open, and upright however the camera was turned."""
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit import images
-from keras_vit.data import exif
+from keras_vit import images, jpeg
 from keras_vit.data.decode import apart, cut, fused
-
-# In a JPEG's first 8 kB: EXIF data elsewhere than cameras put them, XMP (http://ns.adobe.com/...), CMYK of Adobe's.
-NOTES = r"\C*(Exif|adobe|Adobe)\C*"
-SOI, DQT = 0xFFD8, 0xFFDB  # JPEG's markers of the beginning and of a quantization table
+from keras_vit.errors import ImageError
 
 
 def read_photo(data, box, channels):
     """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `images.pixels` gives.
 
-    TensorFlow decodes JPEGs that are upright, Pillow what is turned and the other kinds, of which TensorFlow reads some
-    wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK).
+    TensorFlow decodes upright JPEGs, Pillow what is turned and the other kinds, of which TensorFlow reads some wrongly
+    (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). Pillow also gets what may
+    be too much to decode, since it says why it is refused.
 
     Args:
         data: contents of the file, a string ().
@@ -34,25 +29,26 @@ def read_photo(data, box, channels):
 
 
 def upright(data):
-    """Whether a picture is a JPEG of RGB or grey that says it is upright, where cameras say it, or says nothing."""
-    others = apart(lambda data: tf.io.is_jpeg(data) & says_upright(data))
-    return tf.cond(plain(data), lambda: True, lambda: others(data))
+    """Whether a picture is a JPEG of RGB or grey, is not turned, and within the limits of `images`."""
+    # The graph's own look at EXIF data would make iterators on replicas take many seconds to start.
+    others = apart(lambda data: tf.numpy_function(is_upright, [data], tf.bool, stateful=False))
+    return tf.cond(jpeg.is_ordinary(data), lambda: True, lambda: others(data))
 
 
-def plain(data):
-    """Whether a JPEG's tables follow right after JFIF's 18 bytes, so that no EXIF data can say that it is turned."""
-    head = tf.io.decode_raw(tf.strings.substr(data, 0, 22), tf.uint16, little_endian=False, fixed_length=22)
-    return tf.reduce_all(tf.equal(tf.gather(head, [0, 10]), tf.constant([SOI, DQT], tf.uint16)))
-
-
-def says_upright(data):
-    notes = tf.strings.regex_full_match(tf.strings.substr(data, 0, 8192), NOTES)
-    return tf.cond(exif.present(data), lambda: tf.equal(exif.orientation(data), 1), lambda: ~notes)
+def is_upright(data):
+    """`upright` of a file's contents, as Pillow says."""
+    if not contents(data).startswith(images.SOI):
+        return np.False_
+    try:
+        with images.opened(contents(data)) as picture:
+            return np.bool_(picture.mode in ("RGB", "L") and images.orientation(picture) == 1)
+    except ImageError:  # which Pillow gives again when it decodes
+        return np.False_
 
 
 def pillows(data, channels):
     """The picture in a file's contents as Pillow decodes it, uint8 (h, w, channels), upright."""
-    with images.opened(io.BytesIO(contents(data))) as picture:
+    with images.opened(contents(data)) as picture:
         return images.pixels(picture, channels)
 
 

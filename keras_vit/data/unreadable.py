@@ -1,15 +1,13 @@
 """Pictures that cannot be read: named once, skipped, and too many of them an error."""
 
-import logging
 import threading
 
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.console import log
 from keras_vit.data.errors import DataError
 from keras_vit.data.sources import readable
-
-log = logging.getLogger("keras_vit")
 
 
 class Unreadable:

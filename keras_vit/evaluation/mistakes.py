@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
+from keras_vit.text import printable
+
 MOST_CLASSES = 30
 
 
@@ -79,7 +81,7 @@ def draw_confusion(axis, found, class_names):
     errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
     classes = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
     matrix = matrix[np.ix_(classes, classes)]
-    names = [str(class_names[i])[:20] for i in classes]
+    names = [printable(class_names[i])[:20] for i in classes]
     axis.imshow(matrix / np.maximum(matrix.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     for i, j in np.argwhere(matrix):
         axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=7, color="white" if i == j else "black")
@@ -97,5 +99,6 @@ def draw_worst(figure, found, class_names):
         axis.set_axis_off()
     for axis, (image, label, predicted, confidence) in zip(axes.flat, found.worst, strict=False):
         axis.imshow(image.squeeze(), cmap="gray")
-        title = f"{str(class_names[predicted])[:16]} ({confidence:.0%})\nis {str(class_names[label])[:16]}"
+        guess, truth = (printable(class_names[i])[:16] for i in (predicted, label))
+        title = f"{guess} ({confidence:.0%})\nis {truth}"
         axis.set_title(title, fontsize=8, parse_math=False)
