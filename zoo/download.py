@@ -57,11 +57,9 @@ def fetch(source, *, most_bytes=None, progress=True):
 def absent(path, checkpoint, url):
     """The sentence for a file that is needed while the network is not to be used."""
     name = checkpoint.name if checkpoint.variant else url.public
-    state = "is not in the cache"
-    if os.path.lexists(path):
-        state = (
-            "is damaged in the cache" if is_regular(path) else "is not a file in the cache, and links are not followed"
-        )
+    state = "is damaged in the cache" if is_regular(path) else "is not in the cache"
+    if path.is_symlink():
+        state = "is a link in the cache, which is not followed"
     return (
         f"{name} {state}, and KERAS_VIT_OFFLINE forbids fetching it. Unset KERAS_VIT_OFFLINE, or "
         f"fetch {url.public} elsewhere and put it at {path}."
@@ -84,7 +82,10 @@ def sentences(path):
 @contextlib.contextmanager
 def locked(path):
     """Lets one process at a time fetch; the lock goes with its process, however that ends."""
-    lock = filelock.FileLock(beside(path, ".lock"))
+    place = beside(path, ".lock")
+    if os.path.lexists(place) and not (is_regular(place) and place.stat().st_nlink == 1):
+        raise DownloadError(f"{place} is in the way: expected a file of its own, not a link. Remove it.")
+    lock = filelock.FileLock(place)
     try:
         lock.acquire(timeout=2)
     except filelock.Timeout:
