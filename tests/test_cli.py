@@ -98,6 +98,24 @@ def test_bad_input_is_a_sentence(arguments, code, sentence):
     assert "Traceback" not in done.stderr
 
 
+def test_a_raw_error_shows_no_variables():
+    """Whatever the version of the command library: a token may be among them."""
+    code = """
+import sys
+from keras_vit import cli
+
+@cli.app.command()
+def fail():
+    token = "hf_" + "secret"
+    raise ValueError("raw")
+
+sys.argv = ["keras-vit", "fail"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ValueError: raw" in done.stderr and "hf_secret" not in done.stderr + done.stdout
+
+
 def test_weights_that_cannot_be_fetched(tmp_path, picture):
     environment = {"KERAS_VIT_OFFLINE": "1", "KERAS_VIT_CACHE": str(tmp_path / "cache")}
     done = keras_vit("predict", picture, "--model", "ViT-B/16", **environment)
