@@ -20,6 +20,11 @@ def converted(job):
     """The SavedModel as TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
+    if not hasattr(tf, "lite"):
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no tf.lite, which writes TFLite files. Install one that has it, such as "
+            "2.21, or export to .onnx or a SavedModel"
+        )
     converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if job["quantize"] == "float16":
@@ -57,14 +62,22 @@ def last_dense(path):
     return graph.tensors[dense[-1].outputs[0]].name.decode() if dense else None
 
 
+def quantizer_modules():
+    """(qtyping, quantizer) of LiteRT's quantizer, which was called ai-edge-quantizer up to 0.10."""
+    try:
+        from litert_quantizer import qtyping, quantizer
+    except ModuleNotFoundError:
+        from ai_edge_quantizer import qtyping, quantizer
+    return qtyping, quantizer
+
+
 def in_int8(job):
     """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
 
     Calibrated ranges serve dense layers but the last, whose logits lie close to each other; it and the convolutions,
     which gain no speed by them (measured), take each input's own. Depthwise kernels are widened, being slower in int8.
     """
-    from ai_edge_quantizer import qtyping, quantizer
-
+    qtyping, quantizer = quantizer_modules()
     quantizing = quantizer.Quantizer(job["output"])
     operations = qtyping.TFLOperationName
     quantizing.add_weight_only_config(".*", operations.DEPTHWISE_CONV_2D, num_bits=8)
