@@ -349,11 +349,16 @@ def test_trouble_without_end(server):
     assert len(server.requests) == transfer.FAILURES
 
 
-def test_nobody_answers(server):
+def test_nobody_answers(server, caplog):
     url = server.url
     server.shutdown()
     server.server_close()
-    assert refuses(url, "could not be fetched: 0 of an unknown number of bytes")
+    with pytest.raises(
+        DownloadError, match="could not be fetched: 0 of .* then Connection refused. Try again"
+    ) as caught:
+        download.fetch(url)
+    assert caplog.messages == [f"{url}: Connection refused. Trying again for some seconds."]
+    assert "urllib3" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_stall_in_the_body(server, monkeypatch):
@@ -741,6 +746,27 @@ def test_the_token_stays_with_the_hub(server, other, monkeypatch, target):
     found = [headers.get("Authorization") for _, headers in server.requests]
     assert found == ["Bearer hf_secret"] * 2 + [None] * (len(found) - 2) and other.requests
     assert not [headers for _, headers in other.requests if "Authorization" in headers]
+
+
+def test_netrc_is_not_read(server, other, monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("default login me password secret")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr(session, "network_of_name", lambda host: None)  # as if it were elsewhere, with its environment
+    monkeypatch.setattr(session, "require_safe", lambda url: None)
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("HF_ENDPOINT", server.origin)
+    server.faults = [refuse(302, headers=[("Location", f"{other.url}")])]
+    assert download.fetch("hf://owner/repo/file.npz").read_bytes() == DATA
+    assert not [headers for _, headers in server.requests + other.requests if "Authorization" in headers]
+
+
+def test_a_password_stays_with_its_server(server, other):
+    """Also through redirects of its own."""
+    server.faults = [refuse(302, headers=[("Location", "/x")]), refuse(302, headers=[("Location", other.url)])]
+    assert fetches(server.url.replace("http://", "http://me:p%40w@"))
+    basic = "Basic " + base64.b64encode(b"me:p@w").decode()
+    assert [headers.get("Authorization") for _, headers in server.requests] == [basic] * 2
+    assert "Authorization" not in other.requests[0][1]
 
 
 @pytest.mark.parametrize("hub", ["http://hub.example", "https://storage.googleapis.com"])

@@ -8,6 +8,7 @@ from urllib.parse import urljoin
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import get_auth_from_url
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from keras_vit.errors import DownloadError
@@ -26,7 +27,7 @@ class Misled(Exception):
 def network(address):
     """Which network an IP address is on, as text."""
     ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
-    ip = getattr(ip, "ipv4_mapped", None) or ip
+    ip = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None) or ip
     if ip.is_loopback or ip.is_unspecified:
         return LOOPBACK
     if ip.is_link_local:
@@ -88,6 +89,11 @@ class Watched(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = {name: watched(pool, self.trail) for name, pool in pools.items()}
 
 
+def as_it_is(request):
+    """Adds nothing to a request: `requests` would add what ~/.netrc has for the host, or for all hosts."""
+    return request
+
+
 class Session(requests.Session):
     """A session for one file: an address, and where its server leads."""
 
@@ -129,7 +135,8 @@ class Session(requests.Session):
         require_safe(url)
         if (known := network_of_name(url.host)) is not None:
             self.trail.require(known, url.host)
-        request = self.prepare_request(requests.Request("GET", url.text, headers))
+        auth = get_auth_from_url(url.text) if url.user else as_it_is
+        request = self.prepare_request(requests.Request("GET", url.text, headers, auth=auth))
         if request.url != url.text:
             raise Misled(f"{url.public} would be sent as another address.")
         environment = self.merge_environment_settings(request.url, {}, True, None, None)
