@@ -2,9 +2,11 @@
 
 import contextlib
 import random
+import types
 import urllib.parse
 
 import pytest
+import requests
 import urllib3
 
 from keras_vit.errors import DownloadError
@@ -44,6 +46,15 @@ def test_an_address_is_read_as_it_is_sent(host):
             folder = place.relative_to(settings.cache_dir()).parts[0]
             assert folder.partition("+")[0] == url.host.replace(":", "-") and ".." not in place.parts
     assert accepted > 50
+
+
+@pytest.mark.parametrize(
+    "sent", ["https://g/a.npz", "http://h/a.npz", "https://h:8443/a.npz", "https://h/../a.npz", None]
+)
+def test_an_address_that_would_be_sent_elsewhere(sent, monkeypatch):
+    monkeypatch.setattr(requests.Request, "prepare", lambda request: types.SimpleNamespace(url=sent))
+    with pytest.raises(DownloadError, match="as one address alone"):
+        addresses.cached_path("https://h/a.npz")
 
 
 def test_places_are_told_apart():

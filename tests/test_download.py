@@ -586,13 +586,15 @@ def test_no_redirect_from_elsewhere_to_this_machine(server, host, scheme, monkey
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("found", ["127.0.0.6", "127.0.0.1"])
-def test_no_redirect_to_a_name_of_this_machine(server, found, monkeypatch):
-    """Where a name leads is seen when the connection stands; nothing is asked over it."""
+@pytest.mark.parametrize(("found", "public"), [("127.0.0.6", ()), ("127.0.0.1", ("127.0.0.1",))])
+def test_no_redirect_to_a_name_of_this_machine(server, found, public, monkeypatch):
+    """Where a name leads is seen when the connection stands, this machine's public address included."""
     look_up, network = socket.getaddrinfo, session.network
     names = {"cdn.example": found, "mirror.example": "127.0.0.5"}
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest: look_up(names.get(host, host), *rest))
-    monkeypatch.setattr(session, "network", lambda ip: session.INTERNET if ip == "127.0.0.5" else network(ip))
+    monkeypatch.setattr(
+        session, "network", lambda ip: session.INTERNET if ip in ("127.0.0.5", *public) else network(ip)
+    )
     monkeypatch.setattr(session, "require_safe", lambda url: None)
     monkeypatch.setenv("KERAS_VIT_MIRROR", f"http://mirror.example:{server.server_port}")
     monkeypatch.setenv("NO_PROXY", "*")
@@ -885,6 +887,9 @@ def test_links_in_the_cache_are_not_followed(server, tmp_path, ending, link):
     victim.write_text("precious")
     place.parent.mkdir(parents=True)
     link(victim, beside(place, ending))
+    if ending == ".part":  # as if it were begun: the rest would go into the other file
+        remote = {"url": server.url, "total": SIZE, "version": '"v1"', "checksums": {"md5": sum_of("md5", DATA)}}
+        beside(place, ".part.json").write_text(json.dumps(remote))
     if ending == ".lock":
         assert refuses(server.url, "is in the way: expected a file of its own")
     elif (ending, link) == ("", os.link):
