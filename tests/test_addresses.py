@@ -79,11 +79,20 @@ def test_places_are_told_apart():
         ("https://me:se?cret@h", "https://..."),
         ("https://h x/a?secret", "https://h x/a"),
         ("me:secret@h", "..."),
+        ("http://me:secret@H:80/a?secret#secret", "http://h/a"),
+        ("hf://owner/repo", "hf://owner/repo"),
         ("https://h/\x1b[31m\n", r"https://h/\x1b[31m\n"),
     ],
 )
-def test_what_is_shown_of_an_address_that_cannot_be_read(text, shown):
+def test_what_is_shown_of_an_address(text, shown):
     assert public(text) == shown
+
+
+@pytest.mark.parametrize("path", ["/", "/a//b", "/%00", "/a/?signature=secret"])
+def test_sentences_show_no_password(path):
+    with pytest.raises(DownloadError, match="https://h/.* names no file") as caught:
+        addresses.cached_path(f"https://me:secret@h{path}")
+    assert "secret" not in str(caught.value) + repr(addresses.address("https://me:secret@h/a?secret"))
 
 
 @pytest.mark.parametrize(

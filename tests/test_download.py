@@ -634,7 +634,9 @@ def test_settings_that_cannot_be_used(name, says, value, monkeypatch):
 
 @pytest.mark.parametrize(
     "url",
-    ["http://example.org/x.npz", "ftp://example.org/x.npz", "file:///etc/passwd", "x.npz", "https://example.org/"],
+    ["http://example.org/x.npz", "ftp://example.org/x.npz", "file:///etc/passwd", "x.npz", "https://example.org/"]
+    + [f"http://{host}/x.npz" for host in ("127.0.0.1.example", "0", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0")]
+    + [f"http://{host}/x.npz" for host in ("10.0.0.1", "sub.localhost", "127.0.0.1@example.org", "127.example")],
 )
 def test_unsafe_addresses(url):
     with pytest.raises(DownloadError, match="xpected https|names no file"):

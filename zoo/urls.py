@@ -18,6 +18,10 @@ GRAMMAR = re.compile(
 )
 
 
+def origin(scheme, host, port):
+    return f"{scheme}://{host}" + (f":{port}" if port else "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Url:
     """An http or https address as it is sent.
@@ -41,7 +45,7 @@ class Url:
     @property
     def origin(self):
         """Scheme, host and port, as text."""
-        return f"{self.scheme}://{self.host}" + (f":{self.port}" if self.port else "")
+        return origin(self.scheme, self.host, self.port)
 
     @property
     def public(self):
@@ -109,6 +113,13 @@ def has_dots(path):
 
 
 def public(text):
-    """Any text that may be an address, fit to be shown: without what may be a name, a password or a signature."""
+    """Any text that may be an address, fit to be shown: without what may be a name, a password or a signature.
+
+    >>> public("https://me:secret@host/a.npz?signature=secret"), public("https://me:sec ret@host")
+    ('https://host/a.npz', 'https://...')
+    """
+    if found := parts(text):
+        scheme, host, port = place(found)
+        return origin(scheme, host, port) + (found["path"] or "/")
     scheme = re.match("[A-Za-z]{1,8}://", text)
     return f"{scheme[0] if scheme else ''}..." if "@" in text else printable(re.split("[?#]", text)[0][:200])
