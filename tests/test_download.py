@@ -861,10 +861,17 @@ NOTES = [
     9999 * "[",
 ]
 REMOTE = {"url": "x", "total": SIZE, "version": '"v1"', "checksums": {}}
-NOTES += [
-    json.dumps({**REMOTE, **wrong}) for wrong in ({"total": "1"}, {"total": 1e99}, {"total": True}, {"version": 1})
+WRONG = [
+    {"total": "1"},
+    {"total": 1e99},
+    {"total": True},
+    {"version": 1},
+    {"version": '"\r\nX: y"'},
+    {"url": None},
+    {"x": 1},
 ]
-NOTES += [json.dumps({**REMOTE, "checksums": wrong}) for wrong in (None, [], {"md4": "x"}, {"md5": 1}, {"md5": {}})]
+WRONG += [{"checksums": wrong} for wrong in (None, [], {"md4": "x"}, {"md5": 1}, {"md5": {}})]
+NOTES += [json.dumps({**REMOTE, **wrong}) for wrong in WRONG]
 
 
 @pytest.mark.parametrize("note", NOTES)

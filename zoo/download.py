@@ -13,7 +13,7 @@ from keras_vit.text import printable
 from keras_vit.zoo import settings
 from keras_vit.zoo.addresses import address, cached_path
 from keras_vit.zoo.integrity import checksums, hexadecimal
-from keras_vit.zoo.partial import Partial, is_regular, make_folders, read_json, write_json
+from keras_vit.zoo.partial import Partial, is_regular, is_single, make_folders, read_json, write_json
 from keras_vit.zoo.rows import Checkpoint
 from keras_vit.zoo.session import credentials
 from keras_vit.zoo.transfer import progress_bar, receive
@@ -83,7 +83,7 @@ def sentences(path):
 def locked(path):
     """Lets one process at a time fetch; the lock goes with its process, however that ends."""
     place = beside(path, ".lock")
-    if os.path.lexists(place) and not (is_regular(place) and place.stat().st_nlink == 1):
+    if os.path.lexists(place) and not is_single(place):
         raise DownloadError(f"{place} is in the way: expected a file of its own, not a link. Remove it.")
     lock = filelock.FileLock(place)
     try:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import stat
 import threading
@@ -11,6 +12,7 @@ import threading
 from keras_vit.errors import DownloadError
 
 MOST_JSON = 1 << 16  # bytes
+STRONG = re.compile(r'"[\x21\x23-\x7e]*"')  # an ETag that no two versions share
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # O_NONBLOCK: a pipe is no reason to wait
 
 
@@ -41,9 +43,10 @@ def is_remote(fields):
     if fields.keys() != {field.name for field in dataclasses.fields(Remote)}:
         return False
     url, total, version, checksums = (fields[name] for name in ("url", "total", "version", "checksums"))
-    texts = [url, version or "", *checksums.values()] if isinstance(checksums, dict) else [None]
-    known = all(isinstance(text, str) for text in texts) and checksums.keys() <= {"md5", "crc32c", "sha256"}
-    return known and (total is None or type(total) is int)
+    texts = [url, version or '""', *checksums.values()] if isinstance(checksums, dict) else [None]
+    if not all(isinstance(text, str) for text in texts) or not checksums.keys() <= {"md5", "crc32c", "sha256"}:
+        return False
+    return STRONG.fullmatch(texts[1]) is not None and (total is None or type(total) is int)
 
 
 class Partial:
@@ -54,11 +57,11 @@ class Partial:
         self.note = path.with_name(path.name + ".json")
 
     def size(self):
-        return self.path.stat().st_size if is_own(self.path) else 0
+        return self.path.stat().st_size if is_single(self.path) else 0
 
     def remote(self):
         """The whole that the bytes so far belong to, or None."""
-        found = read_json(self.note) if is_own(self.path) else {}
+        found = read_json(self.note) if is_single(self.path) else {}
         return Remote(**found) if is_remote(found) else None
 
     def start(self, remote):
@@ -83,12 +86,9 @@ def is_regular(path):
     return False
 
 
-def is_own(path):
-    """Whether it is a file that this user made, and that has no other name."""
-    if not is_regular(path):
-        return False
-    status = path.lstat()
-    return status.st_nlink == 1 and status.st_uid == getattr(os, "geteuid", lambda: status.st_uid)()
+def is_single(path):
+    """Whether it is a file of its own that has no other name either."""
+    return is_regular(path) and path.lstat().st_nlink <= 1
 
 
 def make_folders(root, path):

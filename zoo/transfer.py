@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
 from keras_vit.zoo.integrity import promises
-from keras_vit.zoo.partial import Remote, require_space, write
+from keras_vit.zoo.partial import STRONG, Remote, require_space, write
 from keras_vit.zoo.session import Misled, Session
 
 CHUNK = 1 << 20
@@ -131,7 +131,7 @@ def described(responses, url):
             f"{url.public} gave a web page instead of a file. Check the address, and whether a proxy or a "
             "sign-in page stands in between."
         )
-    version = re.fullmatch(r'"[\x21\x23-\x7e]*"', headers.get("ETag", ""))
+    version = STRONG.fullmatch(headers.get("ETag", ""))
     length, checks = re.fullmatch("[0-9]{1,18}", headers.get("Content-Length", "")), promises(responses)
     if length is None and not checks and "Transfer-Encoding" not in headers:
         raise DownloadError(
