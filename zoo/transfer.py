@@ -19,7 +19,6 @@ CHUNK = 1 << 20
 FAILURES = 5  # in a row that get no further into the file
 CONNECTIONS = 200  # for one file
 BACKOFF = 0.5  # seconds, doubled at each failure
-ENCODINGS = ("Content-Encoding", "Transfer-Encoding")
 RETRIED = (408, 429, 500, 502, 503, 504)
 
 logger = logging.getLogger(__name__)
@@ -120,12 +119,17 @@ def resume(offset, known):
     return {"Range": f"bytes={offset}-", **({"If-Range": known.version} if known.version else {})}
 
 
+def codings(header):
+    return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
+
+
 def described(responses, url):
     """What the headers say of the whole file."""
     headers = responses[-1].headers
-    coded = {word.strip().lower() for name in ENCODINGS for word in headers.get(name, "").split(",")}
-    if further := coded - {"", "identity", "chunked"}:
-        raise DownloadError(f"{url.public} came encoded as {printable(', '.join(further))}; expected it plain.")
+    content, transfer = (codings(headers.get(name, "")) for name in ("Content-Encoding", "Transfer-Encoding"))
+    if content or transfer not in ([], ["chunked"]):
+        coded = printable(", ".join(content + transfer))
+        raise DownloadError(f"{url.public} came encoded as {coded}; expected it plain.")
     if re.match(r"\s*(text/html|application/xhtml)", headers.get("Content-Type", ""), re.IGNORECASE):
         raise DownloadError(
             f"{url.public} gave a web page instead of a file. Check the address, and whether a proxy or a "
@@ -156,7 +160,7 @@ def continued(responses, url, partial, offset):
 
 
 def status(response):
-    return printable(f"{response.status_code} {response.reason}")
+    return printable(f"{response.status_code} {response.reason}").strip()
 
 
 def refusal(response, url):
