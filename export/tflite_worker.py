@@ -20,6 +20,11 @@ def converted(job):
     """The SavedModel as TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
+    if not hasattr(tf, "lite"):
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no tf.lite, which writes TFLite files. Install one that has it, such as "
+            "2.21, or export to .onnx or a SavedModel"
+        )
     converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if job["quantize"] == "float16":
@@ -57,6 +62,15 @@ def last_dense(path):
     return graph.tensors[dense[-1].outputs[0]].name.decode() if dense else None
 
 
+def quantizer_modules():
+    """(qtyping, quantizer) of LiteRT's quantizer, which was called ai-edge-quantizer up to 0.10."""
+    try:
+        from litert_quantizer import qtyping, quantizer
+    except ModuleNotFoundError:
+        from ai_edge_quantizer import qtyping, quantizer
+    return qtyping, quantizer
+
+
 def in_int8(job):
     """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
 
@@ -64,8 +78,7 @@ def in_int8(job):
     which gain no speed by them (benchmarks/export_speed.py), take each input's own. Depthwise kernels, slower in int8,
     are widened.
     """
-    from ai_edge_quantizer import qtyping, quantizer
-
+    qtyping, quantizer = quantizer_modules()
     quantizing = quantizer.Quantizer(job["output"])
     operations = qtyping.TFLOperationName
     quantizing.add_weight_only_config(".*", operations.DEPTHWISE_CONV_2D, num_bits=8)

@@ -23,6 +23,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,  # a frame's variables may be secrets: a plain traceback shows none
+    pretty_exceptions_show_locals=False,
     help="ViT, hybrid and ResNet (BiT) models of *An Image is Worth 16x16 Words* in Keras.\n\n"
     "Exit codes: 0 done, 1 the input could not be used (one sentence on standard error), 2 the command line was wrong.",
 )

@@ -4,6 +4,7 @@ import ast
 import configparser
 import importlib
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -66,6 +67,33 @@ def test_wheel_ships_one_top_level_package(tmp_path):
 def test_every_package_is_listed():
     found = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("keras_vit/**/__init__.py")}
     assert set(packages()) == found | set(FOLDERS)
+
+
+def test_every_requirement_has_a_floor():
+    """`.ci/lowest` installs and tries these; below them are known faults (urllib3, requests, pillow, filelock)."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = config["options.extras_require"]
+    stated = "\n".join(
+        [config["options"]["install_requires"], *(extras[name] for name in ("cpu", "gpu", "tpu", "test"))]
+    )
+    lines = [line for line in stated.splitlines() if line]
+    assert [line for line in lines if ">=" not in line and "==" not in line] == []
+    floors = {
+        name.strip(): tuple(map(int, floor.split(".")))
+        for name, _, floor in (x.partition(">=") for x in lines)
+        if floor
+    }
+    least = {"urllib3": (2, 7), "requests": (2, 33), "pillow": (12, 3), "filelock": (3, 20, 3), "onnx": (1, 21)}
+    assert all(floors[name] >= version for name, version in least.items())
+
+
+def test_actions_are_pinned_and_may_only_read():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    uses = [line.split("uses:")[1] for line in workflow.splitlines() if "uses:" in line]
+    assert uses and all(re.fullmatch(r" [\w./-]+@[0-9a-f]{40} # v\S+", use) for use in uses)
+    assert "\npermissions: {}\n" in workflow and workflow.count("permissions:") == workflow.count("runs-on:") + 1
+    assert set(re.findall(r"contents: (\w+)", workflow)) == {"read"} and ": write" not in workflow
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)

@@ -148,6 +148,24 @@ def test_the_folder_of_a_run_is_a_model(model, picture, tmp_path, monkeypatch, c
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 
+def test_a_raw_error_shows_no_variables():
+    """Whatever the version of the command library: a token may be among them."""
+    code = """
+import sys
+from keras_vit import cli
+
+@cli.app.command()
+def fail():
+    token = "hf_" + "secret"
+    raise ValueError("raw")
+
+sys.argv = ["keras-vit", "fail"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ValueError: raw" in done.stderr and "hf_secret" not in done.stderr + done.stdout
+
+
 def test_weights_that_cannot_be_fetched(tmp_path, picture):
     environment = {"KERAS_VIT_OFFLINE": "1", "KERAS_VIT_CACHE": str(tmp_path / "cache")}
     done = keras_vit("predict", picture, "--model", "ViT-B/16", **environment)

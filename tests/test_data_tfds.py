@@ -210,6 +210,34 @@ def test_any_builder_by_its_tfds_name(prepared):
         examples_of("cifar100", "train", folder / "empty")
 
 
+@pytest.mark.parametrize(
+    ("name", "folder", "says"),
+    [
+        (
+            "cifar100",
+            "empty",
+            r"cifar100 is not prepared in .*/empty/cifar100/\d.* KERAS_VIT_OFFLINE forbids fetching it",
+        ),
+        ("tfds:mnist", "empty", r"mnist is not prepared in .*/empty/mnist/"),
+        ("tfds:huggingface:mnist", "empty", "forbids the network, where huggingface:mnist is"),
+        ("tfds:mnist", "gs://bucket/folder", "forbids the network, where gs://bucket/folder is"),
+    ],
+)
+def test_offline(name, folder, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
+    with pytest.raises(data.DataError, match=says):
+        data.load(name, data_dir=folder if "://" in folder else tmp_path / folder)
+
+
+def test_what_is_prepared_loads_offline(prepared, monkeypatch):
+    folder = prepared("cifar10")
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
+    for name in ("cifar10", "tfds:cifar10", "tfds:cifar10:3.*.*"):
+        assert data.load(name, "test", data_dir=folder).num_examples
+
+
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
     """240 numbered pictures in 7 files, read from disk: a few at a time, in small windows."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import types
 import zipfile
 
 import keras
@@ -14,6 +15,7 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
+from keras_vit.export import tflite_worker
 from keras_vit.models import ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
@@ -279,6 +281,25 @@ def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch
     ) as raised:
         export.convert(convolutional(), tmp_path / "model.tflite")
     assert raised.value.__cause__ is error and not os.listdir(tmp_path)
+
+
+def test_a_tensorflow_without_the_converter_is_a_sentence(tmp_path, monkeypatch):
+    """TensorFlow has announced to remove tf.lite."""
+    (tmp_path / "sitecustomize.py").write_text("import tensorflow\ndel tensorflow.lite")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(
+        ExportError, match=r"TensorFlow 2\.\d+\.\d+ has no tf.lite, .* or export to .onnx or a SavedModel"
+    ):
+        export.convert(convolutional(), tmp_path / "model.tflite")
+    assert not (tmp_path / "model.tflite").exists()
+
+
+@pytest.mark.parametrize("name", ["litert_quantizer", "ai_edge_quantizer"])
+def test_the_quantizer_under_its_new_and_its_old_name(name, monkeypatch):
+    for each in ("litert_quantizer", "ai_edge_quantizer"):
+        stands_in = types.SimpleNamespace(qtyping="qtyping", quantizer=each) if each == name else None
+        monkeypatch.setitem(sys.modules, each, stands_in)
+    assert tflite_worker.quantizer_modules() == ("qtyping", name)
 
 
 def test_paths_that_hold_something_else_stay(tmp_path):

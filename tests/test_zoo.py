@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from keras_vit import models, zoo
-from keras_vit.errors import CheckpointError, UnknownNameError
-from keras_vit.zoo import registry, settings
+from keras_vit.errors import CheckpointError, DownloadError, UnknownNameError
+from keras_vit.zoo import companions, registry, settings
 from keras_vit.zoo.big_vision import sines_and_cosines
 from keras_vit.zoo.labels import labels
 from keras_vit.zoo.resizing import resize_positions
@@ -128,6 +128,14 @@ def hub(mirror, monkeypatch):
     folder = mirror / "owner/repo/resolve/main"
     folder.mkdir(parents=True)
     return folder
+
+
+def test_the_json_of_a_repository_is_bounded(hub, monkeypatch):
+    """Nothing is fetched that would not be read."""
+    monkeypatch.setattr(companions, "MOST_BYTES", 1000)
+    (hub / "config.json").write_text(" " * 1001)
+    with pytest.raises(DownloadError, match="config.json has 1,001 bytes; expected at most 1,000"):
+        zoo.load("hf://owner/repo")
 
 
 TRANSFORMERS = {

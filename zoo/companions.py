@@ -6,6 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.offline import is_offline
 from keras_vit.zoo import settings
 from keras_vit.zoo.addresses import cached_path, web_address
 from keras_vit.zoo.download import fetch
@@ -22,10 +23,10 @@ def fetch_with_companions(checkpoint):
     """The path of a checkpoint's file; before a .safetensors file of the Hub come the JSON files beside it, if any."""
     url = web_address(checkpoint.url)
     of_hub = url.startswith(f"{settings.hub()}/") and urlsplit(url).path.endswith(".safetensors")
-    if of_hub and not settings.offline() and not cached_path(url).is_file():
+    if of_hub and not is_offline() and not cached_path(url).is_file():
         for name in FILES:
             with contextlib.suppress(Absent):
-                fetch(sibling(url, name), progress=False)
+                fetch(sibling(url, name), most_bytes=MOST_BYTES, progress=False)
     return fetch(checkpoint)
 
 

@@ -1,31 +1,27 @@
 """Bytes from a server into a partial file, however often the connection breaks."""
 
 import contextlib
-import dataclasses
-import json
-import os
+import logging
 import re
-import shutil
 import sys
-import threading
 import time
-from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError as BrokenBody
-from urllib3.util import Retry
+from urllib3.exceptions import HTTPError
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo import settings
-from keras_vit.zoo.addresses import is_loopback, public, require_safe
+from keras_vit.text import printable
 from keras_vit.zoo.integrity import promises
+from keras_vit.zoo.partial import STRONG, Remote, require_space, write
+from keras_vit.zoo.session import Misled, Session
 
 CHUNK = 1 << 20
 FAILURES = 5  # in a row that get no further into the file
 CONNECTIONS = 200  # for one file
 BACKOFF = 0.5  # seconds, doubled at each failure
 RETRIED = (408, 429, 500, 502, 503, 504)
+
+logger = logging.getLogger(__name__)
 
 
 class Absent(DownloadError):
@@ -36,87 +32,11 @@ class Interrupted(Exception):
     """A try that ended early, and may be followed by another."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Remote:
-    """What a server says of a file: its size, its version (an ETag or a date), its checksums; None or {} if nothing."""
-
-    url: str
-    total: int | None
-    version: str | None
-    checksums: dict
-
-    @property
-    def resumable(self):
-        """Whether a later piece can be known to be of the same file."""
-        return bool(self.version or self.checksums)
-
-
-class Guarded(HTTPAdapter):
-    """Refuses unsafe addresses, those that a server redirects to included."""
-
-    def send(self, request, *args, **kwargs):
-        require_safe(request.url)
-        return super().send(request, *args, **kwargs)
-
-
-def open_session(url):
-    session = requests.Session()
-    session.trust_env = not is_loopback(urlsplit(url).hostname)  # no proxy leads back to this machine
-    retry = Retry(
-        total=FAILURES - 1,
-        redirect=0,
-        backoff_factor=BACKOFF,
-        status_forcelist=RETRIED,
-        allowed_methods=("GET",),
-        raise_on_status=False,
-        respect_retry_after_header=False,  # it may ask for hours
-    )
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, Guarded(max_retries=retry))
-    session.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
-    return session
-
-
-class Partial:
-    """The file that is being received, and beside it what is known of the whole."""
-
-    def __init__(self, path):
-        self.path = path
-        self.note = path.with_name(path.name + ".json")
-
-    def size(self):
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def remote(self):
-        """The whole that the bytes so far belong to, or None."""
-        try:
-            return Remote(**json.loads(self.note.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def start(self, remote):
-        """Empties the file for the bytes of `remote`."""
-        self.note.unlink(missing_ok=True)
-        self.path.write_bytes(b"")
-        write_json(self.note, dataclasses.asdict(remote))
-
-    def discard(self):
-        self.path.unlink(missing_ok=True)
-        self.note.unlink(missing_ok=True)
-
-
-def write_json(path, value):
-    """Writes so that a reader sees the old or the new, never a part."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
-    fresh.write_text(json.dumps(value), "utf-8")
-    os.replace(fresh, path)
-
-
 def receive(url, partial, headers, limits, progress=None):
     """Fills `partial` with the file at `url` and returns its `Remote`.
 
     Args:
-        url: address to ask.
+        url: the `Url` to ask.
         partial: a `Partial`; bytes it holds of the same file are kept.
         headers: to send along.
         limits: (least, most) bytes that the file can have.
@@ -125,26 +45,27 @@ def receive(url, partial, headers, limits, progress=None):
     Raises:
         DownloadError: when the server refuses, sends something else, or breaks off too often.
     """
-    if (known := partial.remote()) and (known.url != public(url) or not known.resumable):
+    if (known := partial.remote()) and not (known.url == url.public and known.resumable):
         partial.discard()  # of another run, and nothing would tell a changed file
     failures, furthest = 0, partial.size()
-    with open_session(url) as session:
+    with Session(url) as session:
         for _ in range(CONNECTIONS):
             try:
                 return attempt(session, url, partial, headers, limits, progress)
-            except requests.RequestException as error:
-                cause = error  # connecting has been tried again by then
-                break
-            except (BrokenBody, Interrupted) as error:
-                cause = error
+            except Misled as error:
+                raise DownloadError(str(error)) from None
+            except (requests.RequestException, HTTPError, ValueError, Interrupted) as error:
+                cause, lasting = reason(error), isinstance(error, requests.exceptions.SSLError | ValueError)
             failures, furthest = (0, partial.size()) if partial.size() > furthest else (failures + 1, furthest)
-            if failures == FAILURES:
+            if failures == FAILURES or lasting:
                 break
+            if failures == 1:
+                logger.warning("%s: %s. Trying again for some seconds.", url.public, cause)
             time.sleep(BACKOFF / 2 * 2**failures)
     raise DownloadError(
-        f"{public(url)} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
-        f"{reason(cause)}. Try again later: what has come is kept, and the rest is asked for."
-    ) from cause
+        f"{url.public} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
+        f"{cause}. Try again later: what has come is kept, and the rest is asked for."
+    )
 
 
 def total_of(partial):
@@ -153,11 +74,17 @@ def total_of(partial):
 
 
 def reason(error):
-    """The innermost cause, which urllib3 wraps several times."""
-    inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
+    """The innermost cause, in the words of the operating system or of this module.
+
+    What libraries say holds addresses and headers, and with them secrets: of their errors the name is all that is told.
+    """
+    inner = getattr(error, "reason", None) or error.__cause__ or (error.args[0] if error.args else None)
     if isinstance(inner, Exception):
         return reason(inner)
-    return f"{type(error).__name__}: {inner}" if isinstance(inner, str) else type(error).__name__
+    if isinstance(error, Interrupted):
+        return str(error)
+    words = error.strerror if isinstance(error, OSError) and not isinstance(error, requests.RequestException) else None
+    return printable(words or re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower())
 
 
 def attempt(session, url, partial, headers, limits, progress):
@@ -165,57 +92,65 @@ def attempt(session, url, partial, headers, limits, progress):
     offset, known = partial.size(), partial.remote()
     if known and known.total == offset:
         return known
-    asked = {**headers, **(resume(offset, known) if known and offset else {})}
-    wait = settings.timeout()
-    with session.get(url, headers=asked, stream=True, timeout=(wait, wait)) as response:
+    asked = {**headers, **(resume(offset, known) if known and known.resumable and offset else {})}
+    responses = session.follow(asked)
+    with responses[-1] as response:
         if response.status_code == 206 and "Range" in asked:
-            remote = continued(response, url, partial, offset)
+            remote = continued(responses, url, partial, offset)
         elif response.status_code == 200:
-            remote, offset = described(response, url), 0
+            remote, offset = described(responses, url), 0
             require_size(remote, limits)
             partial.start(remote)
         elif response.status_code == 416 and "Range" in asked:
             announced = total_of(partial)
             partial.discard()
             raise Interrupted(f"the server has no byte {offset:,} of {announced} bytes")
+        elif response.status_code in RETRIED:
+            raise Interrupted(f"the server answered {status(response)}")
         else:
-            raise (Absent if response.status_code == 404 else DownloadError)(refusal(response))
+            raise (Absent if response.status_code == 404 else DownloadError)(refusal(response, url))
         require_space(remote, offset, partial.path)
-        append(response.raw, partial.path, offset, remote, limits, progress)
+        append(response.raw, partial, offset, remote, limits, progress)
     return remote
 
 
 def resume(offset, known):
     """Headers that ask for the rest, provided that the file is still the same."""
-    strong = known.version and not known.version.startswith("W/")
-    return {"Range": f"bytes={offset}-", **({"If-Range": known.version} if strong else {})}
+    return {"Range": f"bytes={offset}-", **({"If-Range": known.version} if known.version else {})}
 
 
-def described(response, url):
+def codings(header):
+    return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
+
+
+def described(responses, url):
     """What the headers say of the whole file."""
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise DownloadError(f"{public(url)} came encoded as {response.headers['Content-Encoding']}; expected it plain.")
-    if response.headers.get("Content-Type", "").startswith("text/html"):
+    headers = responses[-1].headers
+    content, transfer = (codings(headers.get(name, "")) for name in ("Content-Encoding", "Transfer-Encoding"))
+    if content or transfer not in ([], ["chunked"]):
+        coded = printable(", ".join(content + transfer))
+        raise DownloadError(f"{url.public} came encoded as {coded}; expected it plain.")
+    if re.match(r"\s*(text/html|application/xhtml)", headers.get("Content-Type", ""), re.IGNORECASE):
         raise DownloadError(
-            f"{public(url)} gave a web page instead of a file. Check the address, and whether a proxy or a "
+            f"{url.public} gave a web page instead of a file. Check the address, and whether a proxy or a "
             "sign-in page stands in between."
         )
-    version = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    length, checks = response.headers.get("Content-Length", ""), promises(response)
-    total = int(length) if length.isdigit() else None
-    if total is None and not checks and "Transfer-Encoding" not in response.headers:
+    version = STRONG.fullmatch(headers.get("ETag", ""))
+    length, checks = re.fullmatch("[0-9]{1,18}", headers.get("Content-Length", "")), promises(responses)
+    if length is None and not checks and "Transfer-Encoding" not in headers:
         raise DownloadError(
-            f"{public(url)} came without a length or a checksum, so that a part could not be told from the whole. "
+            f"{url.public} came without a length or a checksum, so that a part could not be told from the whole. "
             "Fetch the file by other means and give its path."
         )
-    return Remote(public(url), total, version, checks)
+    return Remote(url.public, int(length[0]) if length else None, version[0] if version else None, checks)
 
 
-def continued(response, url, partial, offset):
+def continued(responses, url, partial, offset):
     """The Remote of a reply that goes on where the partial file ends; drops what we have if it does not."""
-    known = partial.remote()
-    span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-    fresh = described(response, url)
+    known, fresh = partial.remote(), described(responses, url)
+    span = re.fullmatch(
+        r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)", responses[-1].headers.get("Content-Range", "")
+    )
     whole = int(span[2]) if span and span[2] != "*" else known.total
     same = (whole, fresh.version, fresh.checksums) == (known.total, known.version, known.checksums)
     if span and int(span[1]) == offset and same:
@@ -224,16 +159,21 @@ def continued(response, url, partial, offset):
     raise Interrupted("the file on the server is another than the one begun")
 
 
-def refusal(response):
+def status(response):
+    return printable(f"{response.status_code} {response.reason}").strip()
+
+
+def refusal(response, url):
     """The sentence for a status that is no answer."""
-    status, url = response.status_code, public(response.url)
     advice = {
         401: "It needs a token: set HF_TOKEN, or fetch the file yourself.",
         403: "It is not public, or a mirror refuses it: check KERAS_VIT_MIRROR.",
         404: "Check the name; zoo.list() shows those known. If KERAS_VIT_MIRROR is set, the mirror may lack the file.",
     }
-    hint = advice.get(status, "Try again later, or set KERAS_VIT_MIRROR to another server of the same files.")
-    return f"{url} answered {status} {response.reason}; expected the file. {hint}"
+    hint = advice.get(
+        response.status_code, "Try again later, or set KERAS_VIT_MIRROR to another server of the same files."
+    )
+    return f"{url.public} answered {status(response)}; expected the file. {hint}"
 
 
 def require_size(remote, limits):
@@ -246,42 +186,21 @@ def require_size(remote, limits):
         )
 
 
-def require_space(remote, offset, path):
-    free = shutil.disk_usage(path.parent).free
-    if remote.total is not None and remote.total - offset > free:
-        raise no_space(path, f"{remote.total - offset:,} bytes are to come, {free:,} are free")
-
-
-def no_space(path, what):
-    return DownloadError(
-        f"{path} cannot be written: {what}. Free some space, or set KERAS_VIT_CACHE to a folder elsewhere; what has "
-        "come is kept."
-    )
-
-
-def append(raw, path, offset, remote, limits, progress):
-    """Writes the reply's body behind the first `offset` bytes, unbuffered: what has come survives a killed process."""
+def append(raw, partial, offset, remote, limits, progress):
+    """Writes the reply's body behind the first `offset` bytes."""
     most = limits[1] if remote.total is None else remote.total
-    with open(path, "r+b", buffering=0) as file:
+    with partial.opened() as file:
         file.seek(offset)
         while chunk := raw.read1(CHUNK, decode_content=False):
             if offset + len(chunk) > most:
+                partial.discard()
                 raise DownloadError(f"{remote.url} sent more than {most:,} bytes; expected no more.")
-            write(file, chunk, path)
+            write(file, chunk, partial.path)
             offset += len(chunk)
             if progress:
                 progress(offset, remote.total)
     if remote.total is not None and offset != remote.total:
         raise Interrupted("the connection was closed")
-
-
-def write(file, chunk, path):
-    view = memoryview(chunk)
-    try:
-        while view:
-            view = view[file.write(view) :]
-    except OSError as error:
-        raise no_space(path, error.strerror or str(error)) from error
 
 
 @contextlib.contextmanager

@@ -1,5 +1,8 @@
 """TensorFlow Datasets as sources: small splits are read into memory, large ones stay on disk."""
 
+import os
+import re
+
 import numpy as np
 import tensorflow as tf
 
@@ -9,6 +12,8 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.labels import LABELS
 from keras_vit.data.sources import Encoded
 from keras_vit.data.stream import Stream
+from keras_vit.offline import is_offline
+from keras_vit.text import printable
 
 IN_MEMORY = 2 * 2**30  # bytes
 
@@ -20,7 +25,7 @@ def source(name, split, data_dir=None, download=True, in_memory=IN_MEMORY):
         name: of the row, or "tfds:" and TFDS's name.
         split: "train", "validation", "test", "train+validation"; of "tfds:NAME" also any split TFDS understands.
         data_dir: TFDS's folder; None for its default.
-        download: downloads and prepares what is not there.
+        download: downloads and prepares what is not there, unless KERAS_VIT_OFFLINE=1.
         in_memory: bytes up to which a split's encoded pictures are kept in memory.
 
     Raises:
@@ -45,6 +50,8 @@ def source(name, split, data_dir=None, download=True, in_memory=IN_MEMORY):
 def prepared(name, data_dir, download):
     import tensorflow_datasets as tfds
 
+    download = download and not is_offline()
+    require_local(name, data_dir or os.environ.get("TFDS_DATA_DIR"))
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         if download:
@@ -56,8 +63,21 @@ def prepared(name, data_dir, download):
     except (AssertionError, OSError, ConnectionError, tfds.download.DownloadError) as error:
         raise DataError(f"TensorFlow Datasets cannot prepare {name}: {error}") from error
     if not builder.info.splits:
-        raise DataError(f"{name} is not prepared in {builder.data_dir}. Load it with download=True, or give data_dir.")
+        way = "Load it with download=True, or give data_dir."
+        if is_offline():
+            way = "KERAS_VIT_OFFLINE forbids fetching it: unset it, or prepare the dataset elsewhere and put it there."
+        raise DataError(f"{name} is not prepared in {builder.data_dir}. {way}")
     return builder
+
+
+def require_local(name, data_dir):
+    """Refuses, while the network is not to be used, names and folders that TFDS looks up in it."""
+    far = [name] if re.match(r"[^/:]*:(?![\d*]|experimental)", name) else []  # "community:name", not "name:1.0.0"
+    far += [data_dir] if "://" in str(data_dir) else []
+    if far and is_offline():
+        raise DataError(
+            f"KERAS_VIT_OFFLINE forbids the network, where {printable(far[0])} is. Unset it, or give a local data_dir."
+        )
 
 
 def generic(builder):

@@ -21,7 +21,7 @@ def load(name, split="train", *, data_dir=None, download=True, max_unreadable=10
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
             "train+validation". Of "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
         data_dir: folder of TensorFlow Datasets; None for its default.
-        download: lets TensorFlow Datasets download and prepare what is not there.
+        download: lets TensorFlow Datasets download and prepare what is not there, unless KERAS_VIT_OFFLINE=1.
         max_unreadable: how many pictures that cannot be read are skipped, each named in the log, before an error.
 
     Returns:
