@@ -12,7 +12,7 @@ import sys
 
 MODULES = ("keras_vit.layers", "keras_vit.models.vit", "keras_vit.models.resnet")
 # What models are compiled with, for TensorFlow alone.
-TRAINING = ("keras_vit.training.losses", "keras_vit.training.optimizers", "keras_vit.training.schedules")
+TRAINING = tuple(f"keras_vit.training.{name}" for name in ("losses", "metrics", "optimizers", "schedules"))
 importing = False
 
 

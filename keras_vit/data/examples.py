@@ -115,8 +115,9 @@ class Examples:
         """Batches of every example once: a `tf.data.Dataset` of (images, labels, weights) with static shapes.
 
         The last batch is filled up with examples of weight 0, and pictures that cannot be read are blank with weight
-        0, so that weighted metrics count every example once: compile with `weighted_metrics=["accuracy"]`. Examples
-        are in order, but that a blank one goes to the end of its chunk.
+        0, so that weighted metrics count every example once: compile with
+        `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are in order, but that a blank one goes to the end
+        of its chunk.
 
         Args:
             batch_size, preprocessing, dtype, context: as `train`.

@@ -112,6 +112,8 @@ class ViTConfig:
         )
         set_counts(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
         set_counts(self, "num_classes", least=0)
+        if self.representation_size is True:
+            object.__setattr__(self, "representation_size", self.hidden_size)
         if self.representation_size is not None:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")

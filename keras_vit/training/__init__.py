@@ -11,6 +11,7 @@
 from keras_vit import _lazy
 
 NAMES = {
+    "Accuracy": "metrics",
     "Checkpoints": "checkpoints",
     "NotFiniteError": "errors",
     "Preempted": "errors",
@@ -39,6 +40,7 @@ NAMES = {
 __all__ = [
     "RECIPES",
     "SGD",
+    "Accuracy",
     "Adam",
     "AdamW",
     "Checkpoints",
