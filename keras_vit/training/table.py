@@ -24,6 +24,7 @@ class Row:
         ema_momentum: of the averaged weights (Polyak averaging); None for none.
         representation_size: width of the tanh layer before the head (section 3.1); True for the model's hidden_size.
         loss: "softmax" or "sigmoid"; `head_bias` is what the head's bias starts from.
+        image_size: in pixels; None for the model's own.
         augmentation: row of `keras_vit.data.AUGMENTATIONS`.
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
         epochs_choices: the numbers of epochs that the source gives.
@@ -50,7 +51,7 @@ class Row:
     label_smoothing: float = 0.0
     loss: str = "softmax"
     head_bias: float | None = None
-    image_size: int = 224
+    image_size: int | None = 224
     augmentation: str = "inception"
     learning_rates: tuple = ()
     development: float | None = None
