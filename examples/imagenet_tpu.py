@@ -2,7 +2,8 @@
 
     python examples/imagenet_tpu.py --out gs://bucket/imagenet --strategy tpu
 
-The model has pre-training's hidden layer before its head. docs/tpu.md says how to set up the machine. Without a TPU, --strategy auto takes what there is.
+The model has pre-training's hidden layer before its head. docs/tpu.md says how to set up the machine. Without a TPU,
+--strategy auto takes what there is.
 """
 
 import argparse

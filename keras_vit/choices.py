@@ -76,13 +76,13 @@ def whole_patches(size, model):
 def batch_size(own, examples, paper, replicas=1):
     """The row's `own` batch where the data are enough, else the largest power of two that gives several batches.
 
-    The paper's datasets are enough with one batch (Flowers has 1.8 of 512).
+    The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
 
     >>> batch_size(512, 918, paper=True), batch_size(512, 5000, paper=False), batch_size(512, 500, paper=False)
     (512, 512, 32)
     """
     if examples < (1 if paper else SEVERAL) * own:
-        own = max(SMALLEST, 2 ** ((examples // SEVERAL).bit_length() - 1)) if examples >= SEVERAL else SMALLEST
+        own = min(examples, max(SMALLEST, 2 ** (examples // SEVERAL).bit_length() // 2))
     return max(own // replicas, 1) * replicas
 
 

@@ -1,12 +1,14 @@
 """The recipes' rows against the paper's tables, and what a recipe does to a model."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 
 from keras_vit import data, models, training, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.zoo import loading
+from keras_vit.models.config import applicable
 
 # Table 3: epochs, learning rate, decay, weight decay, dropout.
 TABLE3 = {
@@ -235,7 +237,8 @@ def test_errors_are_sentences():
 @pytest.mark.parametrize("recipe", ["pretrain-jft-R50", "finetune-cifar10", "bit-i1k", "bit-hyperrule-large"])
 def test_every_family_takes_what_a_recipe_asks(name, recipe):
     asked = training.recipe(recipe).model_arguments
-    config = loading.changed(models.variant(name).config, {**asked, "num_classes": 10})
+    config = models.variant(name).config
+    config = dataclasses.replace(config, **applicable(config, asked))
     assert config.image_size == (asked["image_size"],) * 2
     assert getattr(config, "representation_size", None) is None and getattr(config, "dropout_rate", 0) == 0
 
@@ -244,7 +247,7 @@ def test_every_family_takes_what_a_recipe_asks(name, recipe):
 def test_the_hidden_layer_is_as_wide_as_the_model(name):
     asked = training.recipe(name).model_arguments
     for model in ("ViT-L/16", "R50+ViT-B/32"):
-        config = loading.changed(models.variant(model).config, asked)
+        config = dataclasses.replace(models.variant(model).config, **asked)
         assert config.representation_size == config.hidden_size
 
 
@@ -261,6 +264,8 @@ def test_pretraining_has_its_hidden_layer(tmp_path):
 
 
 def test_a_resnet_has_no_dropout():
+    small = zoo.load("R50x1", weights=None, num_classes=4, **training.recipe("pretrain-jft-R50").model_arguments)
+    assert small.config.image_size == (224, 224)
     with pytest.raises(ConfigError, match="A ResNet has no dropout_rate; ViTs and hybrids have"):
         zoo.load("R50x1", weights=None, **training.recipe("pretrain-imagenet21k-ViT-B").model_arguments)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
-from keras_vit.models.config import ViTConfig, unknown
+from keras_vit.models.config import ViTConfig, applicable, unknown
 from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.companions import fetch_with_companions
@@ -13,9 +13,6 @@ from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 from keras_vit.zoo.sources import open_source
 from keras_vit.zoo.variables import filling
-
-# What a ResNet does not have, and the value that asks for none of it.
-VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
 
 
 def load(
@@ -158,21 +155,8 @@ def fitted(config, changes, preprocessing=None, labels=None, dtype=None, name=No
     return build(target, preprocessing, labels, dtype, name)
 
 
-def lacks(config, name, value):
-    """Whether the argument asks for nothing of what a ResNet does not have, as a recipe without dropout does.
-
-    Raises:
-        ConfigError: when it asks for something.
-    """
-    if isinstance(config, ViTConfig) or name not in VIT_ALONE:
-        return False
-    if value != VIT_ALONE[name]:
-        raise ConfigError(f"A ResNet has no {name}; ViTs and hybrids have. Received: {name}={value!r}.")
-    return True
-
-
 def changed(config, changes):
-    changes = {name: value for name, value in changes.items() if not lacks(config, name, value)}
+    changes = applicable(config, changes)
     known = [field.name for field in dataclasses.fields(config)]
     for name in changes:
         if name not in known:

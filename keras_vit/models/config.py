@@ -172,6 +172,24 @@ class ResNetConfig:
         require(self.depths, "depths must name at least one stage. Received: depths=().")
 
 
+# What a ResNet does not have, and the value that asks for none of it.
+VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
+
+
+def applicable(config, fields):
+    """The fields asked for, without those that a ResNet lacks and that ask for nothing, as a recipe without dropout.
+
+    Raises:
+        ConfigError: when they ask for something.
+    """
+    if not isinstance(config, ResNetConfig):
+        return fields
+    for name, none in VIT_ALONE.items():
+        value = fields.get(name, none)
+        require(value == none, f"A ResNet has no {name}; ViTs and hybrids have. Received: {name}={value!r}.")
+    return {name: value for name, value in fields.items() if name not in VIT_ALONE}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""

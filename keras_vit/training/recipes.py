@@ -13,7 +13,7 @@ from keras_vit.training.freezing import layer_decay as layer_decay_factors
 from keras_vit.training.losses import LOSSES
 from keras_vit.training.metrics import Accuracy
 from keras_vit.training.runs import Run
-from keras_vit.training.table import RECIPES, Row, hyper_rule_row, pretraining_row
+from keras_vit.training.table import HYPER_RULE, RECIPES, Row, hyper_rule_row, pretraining_row
 
 SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
 FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
@@ -63,11 +63,10 @@ def recipe(name, *, batch_size=None, steps=None, epochs=None, examples=None, mod
 def named(name, examples, model, picture_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
-    if name.startswith("bit-hyperrule"):
-        row = folded.get(name)
-        if row is None and not (name == "bit-hyperrule" and examples):
-            raise ConfigError(f"bit-hyperrule follows the size of the training set: give examples=. Received: {name}.")
-        return hyper_rule_row(row, examples, picture_size, model)
+    if name == "bit-hyperrule" and examples is None:
+        raise ConfigError("bit-hyperrule follows the size of the training set: give examples=.")
+    if name == "bit-hyperrule" or folded.get(name) in HYPER_RULE:
+        return hyper_rule_row(folded.get(name), examples, picture_size, model)
     if name in FAMILIES:
         if model is None:
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
