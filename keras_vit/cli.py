@@ -143,7 +143,8 @@ DATA = (
 Out = Annotated[Path, typer.Option(help="Folder of the run.")]
 Dataset = Annotated[str, typer.Option("--data", help=DATA)]
 Recipe = Annotated[
-    str | None, typer.Option(help="A row of the recipes, such as finetune-pets; by default the paper's for these data.")
+    str | None,
+    typer.Option(help="A row of the recipes: finetune-pets, bit-hyperrule and the like; by default the data's own."),
 ]
 
 

@@ -91,16 +91,27 @@ def load_model(settings, recipe, examples):
 
 
 def parts(settings, recipe, model):
-    """Microbatches of each replica's batch; the model is made in the strategy's scope."""
+    """Microbatches of each replica's batch; the model is made in the strategy's scope.
+
+    Raises:
+        ConfigError: when as many as were asked for do not divide it.
+    """
     replicas = model.distribute_strategy.num_replicas_in_sync
-    return settings.microbatches or choices.microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+    if settings.microbatches is None:
+        return choices.microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+    each = recipe.batch_size // replicas
+    if each % settings.microbatches:
+        raise ConfigError(
+            f"microbatches must divide the batch of each replica. Received: {settings.microbatches}, for {each} images."
+        )
+    return settings.microbatches
 
 
 def splits(settings):
     """(examples to train on, those held out to validate on, those to test on); None where there are none.
 
     Raises:
-        ConfigError: for a split that would leave nothing, or not what is expected, to validate on.
+        ConfigError: for a split that is not of SPLITS.
         DataError: when the dataset does not have them.
     """
     if settings.split not in SPLITS:

@@ -216,6 +216,8 @@ def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     )
 
 
-def test_a_split_that_is_not_for_training(tiny, tmp_path):
+def test_what_cannot_be_is_refused_before_it_begins(tiny, tmp_path):
+    with pytest.raises(ConfigError, match="microbatches must divide the batch of each replica. Received: 5, for 32"):
+        train(tiny, tmp_path / "run", microbatches=5)
     with pytest.raises(ConfigError, match="split must be train or train"):
         train(tiny, tmp_path / "run", split="test")
