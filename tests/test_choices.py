@@ -221,3 +221,20 @@ def test_what_cannot_be_is_refused_before_it_begins(tiny, tmp_path):
         train(tiny, tmp_path / "run", microbatches=5)
     with pytest.raises(ConfigError, match="split must be train or train"):
         train(tiny, tmp_path / "run", split="test")
+
+
+def test_fine_tuning_starts_from_a_new_head(tmp_path):
+    """Section 3.2, with as many classes as the checkpoint has too; but for the checkpoint's own classes, by name."""
+    own = zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, labels=tuple("abcdefghij"))
+    own.get_layer("head").kernel.assign(np.ones((64, 10)))
+    zoo.save(own, tmp_path / "own.keras")
+    settings = finetuning.Settings(str(tmp_path / "own.keras"), "digits")
+
+    def head(names):
+        examples = SimpleNamespace(num_examples=1293, class_names=names)
+        model = finetuning.load_model(settings, finetuning.recipe_for(settings, examples), examples)
+        assert model.labels == names
+        return model.get_layer("head").kernel.numpy()
+
+    assert not head(tuple("0123456789")).any() and not head(tuple("jihgfedcba")).any()
+    assert head(tuple("abcdefghij")).all()
