@@ -2,7 +2,8 @@
 
     python examples/imagenet_tpu.py --out gs://bucket/imagenet --strategy tpu
 
-docs/tpu.md says how to set up the machine. Without a TPU, --strategy auto takes what there is.
+The model has pre-training's hidden layer before its head. docs/tpu.md says how to set up the machine. Without a TPU,
+--strategy auto takes what there is.
 """
 
 import argparse
@@ -13,13 +14,12 @@ import keras_vit
 def main(out, model, dataset, epochs, batch_size, image_size, strategy, steps_per_execution):
     train, held_out = keras_vit.data.load(dataset, "train"), keras_vit.data.load(dataset, "validation")
     recipe = keras_vit.training.recipe(
-        "pretrain-imagenet", epochs=epochs, batch_size=batch_size, examples=train.num_examples
+        "pretrain-imagenet", epochs=epochs, batch_size=batch_size, examples=train.num_examples, image_size=image_size
     )
     with keras_vit.training.strategy(strategy).scope():
         vit = keras_vit.zoo.load(
-            model, weights=None, labels=train.class_names, image_size=image_size, dropout_rate=recipe.dropout_rate,
-            dtype="mixed_bfloat16",
-        )  # fmt: skip
+            model, weights=None, labels=train.class_names, dtype="mixed_bfloat16", **recipe.model_arguments
+        )
         recipe.compile(vit, steps_per_execution=steps_per_execution)
     keras_vit.training.Run(out, every=5 * steps_per_execution).fit(
         vit,

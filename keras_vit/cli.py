@@ -150,15 +150,42 @@ DATA = (
 Out = Annotated[Path, typer.Option(help="Folder of the run.")]
 Dataset = Annotated[str, typer.Option("--data", help=DATA)]
 Recipe = Annotated[
-    str | None, typer.Option(help="A row of the recipes, such as finetune-pets; the paper's by default.")
+    str | None,
+    typer.Option(help="A row of the recipes: finetune-pets, bit-hyperrule and the like; by default the data's own."),
 ]
+
+
+class Split(StrEnum):
+    train = "train"
+    everything = "train+validation"
+
+
+Trained = Annotated[Split, typer.Option("--split", help="What to train on; of everything, nothing is held out.")]
+Test = Annotated[bool, typer.Option("--test", help="At the end judge the last weights, once, on the test split.")]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the training pictures, in place of the recipe's.")]
 Steps = Annotated[int | None, typer.Option(help="Updates, in place of the recipe's.")]
-Batch = Annotated[int, typer.Option(min=1, help="Pictures per update, over all devices; the learning rate follows.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Images per update, over all devices; steps and learning rate follow, so that the images seen stay. By "
+        "default the recipe's, less where the dataset is small.",
+    ),
+]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate, used as it is.")]
-Size = Annotated[int | None, typer.Option(help="Side of the pictures in pixels; the paper fine-tunes at 384.")]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        help="Side of the images in pixels; by default the recipe's, 384 say, on the paper's data; the model's."
+    ),
+]
 Augmentation = Annotated[str | None, typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like.")]
-Microbatches = Annotated[int, typer.Option(min=1, help="Parts of a batch, one after the other, to save memory.")]
+Microbatches = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Parts of each device's batch, one after the other; by default of 32 images of 224 pixels."
+    ),
+]
 Grid = Annotated[bool, typer.Option("--grid-search", help="First try the recipe's learning rates, a training each.")]
 Strategy = Annotated[str, typer.Option(help="auto, tpu, multi_worker, mirrored or one_device.")]
 Precision = Annotated[str, typer.Option(help="float32; mixed_bfloat16 or mixed_float16 where the device has it.")]
@@ -172,13 +199,15 @@ def finetune(
     out: Out,
     model: Model = "ViT-B/16",
     recipe: Recipe = None,
+    split: Trained = Split.train,
+    test: Test = False,
     epochs: Epochs = None,
     steps: Steps = None,
-    batch_size: Batch = 32,
+    batch_size: Batch = None,
     learning_rate: Rate = None,
     image_size: Size = None,
     augmentation: Augmentation = None,
-    microbatches: Microbatches = 1,
+    microbatches: Microbatches = None,
     grid_search: Grid = False,
     strategy: Strategy = "auto",
     precision: Precision = "float32",
@@ -192,6 +221,9 @@ def finetune(
     model.keras, model.npz and mistakes.png (confusion matrix and surest mistakes). Files of that name that are there
     already are refused, not overwritten. Ctrl-C saves, and --resume goes on.
 
+    A bare name starts from weights of ImageNet-21k. The paper's final numbers are those of
+    `--split train+validation --test`, with `--grid-search` to choose the learning rate on the development set first.
+
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """
     train(out, resume, every, **settings(locals(), pretrain=False))
@@ -203,13 +235,15 @@ def pretrain(
     out: Out,
     model: Annotated[str, typer.Option(help="A variant of `keras-vit list`.")] = "ViT-S/16",
     recipe: Recipe = None,
+    split: Trained = Split.train,
+    test: Test = False,
     epochs: Epochs = None,
     steps: Steps = None,
-    batch_size: Batch = 64,
+    batch_size: Batch = None,
     learning_rate: Rate = None,
     image_size: Size = None,
     augmentation: Augmentation = None,
-    microbatches: Microbatches = 1,
+    microbatches: Microbatches = None,
     grid_search: Grid = False,
     strategy: Strategy = "auto",
     precision: Precision = "float32",

@@ -6,39 +6,33 @@ import json
 
 import keras
 
-from keras_vit import data, training, zoo
+from keras_vit import choices, data, training, zoo
 from keras_vit.console import Console
 from keras_vit.data import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
-from keras_vit.models import VARIANTS
 from keras_vit.progress import FitProgress
 from keras_vit.training.callbacks import is_chief
 from keras_vit.training.folder import model_of
 from keras_vit.training.numbers import require_counts, require_positive
 
-# The paper's own datasets and the rows of Table 4 that are theirs.
-RECIPE_OF = {
-    "imagenet2012": "finetune-imagenet",
-    "cifar10": "finetune-cifar10",
-    "cifar100": "finetune-cifar100",
-    "oxford_iiit_pet": "finetune-pets",
-    "oxford_flowers102": "finetune-flowers",
-}
+SPLITS = ("train", "train+validation")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a run was asked for; None leaves it to the recipe, or to the model.
+    """What a run was asked for; None leaves it to `choices`, the recipe or the model.
 
     Args:
         model: a name or path that `zoo.load` takes.
         dataset: a name that `data.load` takes.
-        recipe: a name of `training.RECIPES`; None for the paper's where the dataset is the paper's.
+        recipe: a name that `training.recipe` takes.
         pretrain: random weights in place of the model's.
+        split: what is trained on, of SPLITS.
+        test: judge the last weights, once, on the test split.
         epochs, steps, batch_size, learning_rate, image_size, augmentation: in place of the recipe's.
-        microbatches: parts of a batch computed one after the other, for devices with little memory.
+        microbatches: parts of each device's batch, one after the other in memory, before the one update.
         grid_search: try the recipe's learning rates first (Appendix B.1.1), and train with the best.
         strategy: see `training.strategy`.
         precision: policy of the layers, such as "mixed_bfloat16".
@@ -52,13 +46,15 @@ class Settings:
     dataset: str
     recipe: str | None = None
     pretrain: bool = False
+    split: str = "train"
+    test: bool = False
     epochs: float | None = None
     steps: int | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     learning_rate: float | None = None
     image_size: int | None = None
     augmentation: str | None = None
-    microbatches: int = 1
+    microbatches: int | None = None
     grid_search: bool = False
     strategy: str = "auto"
     precision: str = "float32"
@@ -76,45 +72,77 @@ class Settings:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
 
 
-def recipe_for(settings, examples):
-    """The recipe, scaled to the batch size and the length asked for.
+def recipe_for(settings, examples, replicas=1):
+    """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
 
-    A dataset that the paper does not have takes Table 4's settings for small ones, over 30 epochs unless told
-    otherwise; pre-training takes those for ImageNet, likewise.
+    Data that the paper does not have take 30 epochs and the model's own size, unless told otherwise.
     """
-    known = RECIPE_OF.get(settings.dataset) or ("finetune-vtab" if settings.dataset.startswith("vtab/") else None)
-    name = settings.recipe or ("pretrain-imagenet" if settings.pretrain else known or "finetune-cifar10")
-    epochs = settings.epochs
-    if settings.recipe is None and known is None and settings.steps is None:
-        epochs = epochs or 30
+    chosen, paper = choices.recipe_name(settings.dataset, settings.model, settings.pretrain)
+    name = settings.recipe or chosen
+    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    if name.startswith("bit-hyperrule"):
+        given["picture_size"] = examples.picture_size()
+    row = training.recipe(name, **given)
+    told = settings.recipe is not None or paper
+    epochs, size = settings.epochs, settings.image_size
+    if not told and settings.steps is None and epochs is None:
+        epochs = choices.EPOCHS
+    if told and size is None:
+        size = choices.whole_patches(row.image_size, settings.model)
+    batch = settings.batch_size
+    if batch is None:
+        batch = choices.batch_size(row.batch_size, examples.num_examples, paper, replicas)
     changes = {} if settings.learning_rate is None else {"learning_rate": settings.learning_rate}
     return training.recipe(
-        name,
-        batch_size=settings.batch_size,
-        steps=settings.steps,
-        epochs=epochs,
-        examples=examples.num_examples,
-        **changes,
+        name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given, **changes
     )
 
 
 def load_model(settings, recipe, examples):
-    """The model with a head for the dataset's classes, at the size asked for, the recipe's or its own."""
-    size = settings.image_size or (recipe.image_size if settings.recipe else None)
-    arguments = {"labels": examples.class_names, "image_size": size, "dtype": settings.precision}
+    """The model with a head for the dataset's classes, as the recipe asks."""
+    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     if settings.pretrain:
-        return zoo.load(settings.model, weights=None, **arguments, **dropout(settings, recipe))
-    return zoo.load(settings.model, **arguments, **dropout(settings, recipe))
+        return zoo.load(settings.model, weights=None, **arguments)
+    return zoo.load(choices.checkpoint(settings.model), **arguments)
 
 
-def dropout(settings, recipe):
-    """The recipe's dropout rate, for models that have one."""
-    known = VARIANTS.get(settings.model.partition(":")[0])
-    return {} if known and known.family == "ResNet" else {"dropout_rate": recipe.dropout_rate}
+def parts(settings, recipe, model):
+    """Microbatches of each replica's batch; the model is made in the strategy's scope.
+
+    Raises:
+        ConfigError: when as many as were asked for do not divide it.
+    """
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if settings.microbatches is None:
+        return choices.microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+    each = recipe.batch_size // replicas
+    if each % settings.microbatches:
+        raise ConfigError(
+            f"microbatches must divide the batch of each replica. Received: {settings.microbatches}, for {each} images."
+        )
+    return settings.microbatches
 
 
-def searched(settings, recipe, examples, held_out, augmentation, console):
-    """The recipe with the learning rate that does best on the held-out pictures, of those that its source tries."""
+def splits(settings):
+    """(examples to train on, those held out to validate on, those to test on); None where there are none.
+
+    Raises:
+        ConfigError: for a split that is not of SPLITS.
+        DataError: when the dataset does not have them.
+    """
+    if settings.split not in SPLITS:
+        raise ConfigError(f"split must be {' or '.join(SPLITS)}. Received: {settings.split!r}.")
+    validation = None if settings.split == "train+validation" else data.load(settings.dataset, "validation")
+    test = data.load(settings.dataset, "test") if settings.test else None
+    return data.load(settings.dataset, settings.split), validation, test
+
+
+def searched(settings, recipe, augmentation, console):
+    """The recipe with the learning rate that does best on the development set, of those that its source tries.
+
+    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.
+    """
+    examples, held_out = (data.load(settings.dataset, split) for split in ("train", "validation"))
     paper = training.RECIPES[recipe.name]
     rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
     first = load_model(settings, recipe, examples)
@@ -123,9 +151,9 @@ def searched(settings, recipe, examples, held_out, augmentation, console):
         recipe,
         lambda: load_model(settings, recipe, examples),
         examples.train(recipe.batch_size, first.preprocessing, augmentation=augmentation, seed=settings.seed),
-        held_out.evaluation(recipe.batch_size, first.preprocessing),
+        held_out.evaluation(recipe.batch_size // parts(settings, recipe, first), first.preprocessing),
         rates,
-        microbatches=settings.microbatches,
+        microbatches=parts(settings, recipe, first),
     )
     console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
     return recipe.with_(learning_rate=best)
@@ -207,7 +235,9 @@ def require_batch(examples, batch_size):
 
 
 def run(settings, out, *, resume=False, every=200, console=None):
-    """Trains, keeping everything in `out`; gives the accuracy on the validation split.
+    """Trains, keeping everything in `out`; gives the accuracy on the test split if asked, else on what is held out.
+
+    The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
 
     Args:
         settings: `Settings`.
@@ -234,20 +264,22 @@ def run(settings, out, *, resume=False, every=200, console=None):
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
-    examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
-    require_batch(examples, settings.batch_size)
+    examples, held_out, test = splits(settings)
     if start:
         require_same_classes(examples, kept.folder)
-    recipe = recipe_for(settings, examples)
+    recipe = recipe_for(settings, examples, strategy.num_replicas_in_sync)
+    require_batch(examples, recipe.batch_size)
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
     with data.data_errors(), strategy.scope():
         if start:
             recipe = recipe.with_(learning_rate=learning_rate)
         elif settings.grid_search:
-            recipe = searched(settings, recipe, examples, held_out, augmentation, console)
+            recipe = searched(settings, recipe, augmentation, console)
         model = load_model(settings, recipe, examples)
-        recipe.compile(model, microbatches=settings.microbatches)
-    introduce(console, settings, model, recipe, examples, held_out)
+        microbatches = parts(settings, recipe, model)
+        recipe.compile(model, microbatches=microbatches)
+    introduce(console, settings, model, recipe, examples, held_out, test)
+    at_once = recipe.batch_size // microbatches
     progress = FitProgress(recipe.total_steps, start, recipe.batch_size)
     with data.data_errors(), contextlib.closing(progress):
         kept.fit(
@@ -257,7 +289,7 @@ def run(settings, out, *, resume=False, every=200, console=None):
             ),
             recipe.total_steps,
             steps_per_epoch=examples.steps_per_epoch(recipe.batch_size),
-            validation=held_out.evaluation(recipe.batch_size, model.preprocessing),
+            validation=held_out and held_out.evaluation(at_once, model.preprocessing),
             resume=resume,
             callbacks=[progress],
             config={
@@ -266,31 +298,54 @@ def run(settings, out, *, resume=False, every=200, console=None):
                 "classes": examples.class_names,
             },
         )
-        return finish(model, held_out, recipe.batch_size, kept, console)
+        return finish(model, held_out, test, at_once, kept, console)
 
 
-def introduce(console, settings, model, recipe, examples, held_out):
+def introduce(console, settings, model, recipe, examples, held_out, test):
+    """Says what will be trained, on what, and for how long, before it begins."""
+    source = settings.model if settings.pretrain else choices.checkpoint(settings.model)
     size = "x".join(map(str, model.config.image_size or ("any",)))
-    console.print(
-        f"{settings.model}: {model.count_params():,} parameters, {size} pixels, {examples.num_classes} classes; "
-        f"{examples.num_examples:,} pictures to train on, {held_out.num_examples:,} held out."
-    )
-    console.print(
-        f"{recipe.name}: {recipe.optimizer_name}, {recipe.total_steps:,} steps of {recipe.batch_size} pictures, "
-        f"learning rate {recipe.learning_rate:.2g} ({recipe.source})."
+    console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {examples.num_classes} classes.")
+    if source != settings.model:
+        console.print(
+            f"{settings.model} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others."
+        )
+    judged = [f"{held_out.num_examples:,} held out"] if held_out else ["none held out: the last weights are the run's"]
+    judged += [f"{test.num_examples:,} to test on, once, at the end"] if test else []
+    console.print(f"Images: {examples.num_examples:,} to train on, {', '.join(judged)}.")
+    console.print(plan(recipe, model.microbatches, examples))
+    full = recipe_for(dataclasses.replace(settings, steps=None, epochs=None), examples)
+    if recipe.images_seen < full.images_seen / 10:
+        console.print(
+            f"That is {recipe.images_seen / full.images_seen:.2g} of the {full.images_seen:,} images that the recipe "
+            "sees without --steps or --epochs."
+        )
+
+
+def plan(recipe, microbatches, examples):
+    """How long a training is, in a sentence."""
+    cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
+    return (
+        f"{recipe.name}: {recipe.optimizer_name}, {recipe.total_steps:,} steps of {recipe.batch_size} images{cut} at a "
+        f"learning rate of {recipe.learning_rate:.2g} see {recipe.images_seen:,} images, "
+        f"{recipe.images_seen / examples.num_examples:.3g} epochs "
+        f"({recipe.source.partition(';')[0]})."
     )
 
 
-def finish(model, held_out, batch_size, kept, console):
-    """Writes the model in the official layout and the picture of its mistakes; gives the accuracy."""
-    found = mistakes.predictions(model, held_out.evaluation(batch_size, model.preprocessing))
+def finish(model, held_out, test, batch_size, kept, console):
+    """Writes the model in the official layout and the picture of its mistakes; gives the accuracy, if any."""
+    judged = test or held_out
+    found = judged and mistakes.predictions(model, judged.evaluation(batch_size, model.preprocessing))
     if is_chief(model):
         with kept.writing("model.npz") as path:
             zoo.save(model, path)
-        with kept.writing("mistakes.png") as path:
-            mistakes.draw(found, held_out.class_names, path)
-    console.print(
-        f"Held-out accuracy: {found.accuracy:.1%}. Everything is in {kept.folder}: model.keras, model.npz, "
-        "mistakes.png, ..."
-    )
-    return found.accuracy
+        if found:
+            with kept.writing("mistakes.png") as path:
+                mistakes.draw(found, judged.class_names, path)
+    if found:
+        console.print(
+            f"{'Test' if test else 'Held-out'} accuracy: {found.accuracy:.1%} of {len(found.labels):,} images."
+        )
+    console.print(f"Everything is in {kept.folder}: model.keras, model.npz{', mistakes.png' if found else ''}, ...")
+    return found and found.accuracy

@@ -159,6 +159,15 @@ def test_a_folders_picture_reads_as_in_prediction(photo, tmp_path):
 
 
 def test_hyper_rule():
-    assert data.hyper_rule_sizes(95, 97) == (160, 128)
-    assert data.hyper_rule_sizes(96, 96) == (512, 480)
-    assert data.AUGMENTATIONS["bit-small"].resize == 160 and data.AUGMENTATIONS["bit"].resize == 512
+    """Section 3.3 of arXiv 1912.11370: 160 cropped to 128, 448 to 384, and for R152x4 512 to 480."""
+    assert data.hyper_rule_sizes(95, 97) == data.hyper_rule_sizes(32, 32, "R152x4") == (160, 128)
+    assert data.hyper_rule_sizes(96, 96) == data.hyper_rule_sizes(400, 300, "R152x2") == (448, 384)
+    assert data.hyper_rule_sizes(400, 300, "R152x4") == (512, 480)
+    assert (data.AUGMENTATIONS["bit-small"].resize, data.AUGMENTATIONS["bit-large"].resize) == (160, 512)
+
+
+@pytest.mark.parametrize("size, side", [(384, 448), (224, 261), (512, 597), (518, 604)])
+def test_the_papers_crop_is_of_a_larger_square(size, side):
+    """448 pixels for 384 (Kolesnikov et al.), in proportion for other sizes."""
+    (height, width), _ = crops.enlarged(tf.zeros((300, 400, 3), tf.uint8), data.AUGMENTATIONS["bit"], (size, size))
+    assert (height, width) == (side, side)

@@ -60,14 +60,17 @@ def test_own_photos(photos, tiny, tmp_path):
 
 def test_cifar10_gpu(tiny, tmp_path):
     small = ("--dataset", "digits", "--steps", 6, "--batch-size", 16, "--parts", 2, "--image-size", 16)
-    run(EXAMPLES / "cifar10_gpu.py", "--model", tiny, "--out", tmp_path, "--precision", "float32", *small)
+    said = run(EXAMPLES / "cifar10_gpu.py", "--model", tiny, "--out", tmp_path, "--precision", "float32", *small)
     assert (tmp_path / "model.keras").exists()
+    # The test set chooses nothing: it is seen once, at the end.
+    assert not (tmp_path / "best.weights.npz").exists()
+    assert "val_" not in (tmp_path / "metrics.csv").read_text() and "'accuracy': " in said
 
 
 def test_imagenet_tpu(tmp_path):
     small = ("--dataset", "digits", "--epochs", 0.2, "--batch-size", 16, "--image-size", 16)
     run(EXAMPLES / "imagenet_tpu.py", "--model", "ViT-Test/4", "--out", tmp_path, "--steps-per-execution", 2, *small)
-    assert (tmp_path / "model.keras").exists()
+    assert zoo.load(tmp_path / "model.keras").config.representation_size == 64
 
 
 def test_finetune_then_export_then_verify(photos, tiny, tmp_path):

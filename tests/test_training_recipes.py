@@ -1,11 +1,14 @@
 """The recipes' rows against the paper's tables, and what a recipe does to a model."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 
-from keras_vit import models, training
+from keras_vit import data, models, training, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.models.config import applicable
 
 # Table 3: epochs, learning rate, decay, weight decay, dropout.
 TABLE3 = {
@@ -61,6 +64,8 @@ def test_table_3(name):
         224,
     )
     assert recipe.global_clipnorm == (1.0 if name == "imagenet" else None)
+    # Sections 3.1 and D.3: an MLP with one hidden layer, of ViTs and hybrids.
+    assert recipe.representation_size == (True if "ViT" in name or name == "imagenet" else None)
 
 
 @pytest.mark.parametrize("name", TABLE4)
@@ -70,6 +75,70 @@ def test_table_4(name):
     assert (recipe.optimizer_name, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
     assert (recipe.weight_decay, recipe.global_clipnorm) == (None, 1.0)
     assert recipe.learning_rate in recipe.learning_rates
+    # Section 4.1: pre-processing follows Kolesnikov et al., but that VTAB's tasks are not to be cropped or mirrored.
+    assert recipe.augmentation == ("none" if name == "vtab" else "bit")
+
+
+# The epochs of Table 4's steps of 512 on what the development splits leave (Appendix B.1.1).
+EPOCHS = {"pets": (3312, 77.3), "flowers": (918, 278.9), "cifar10": (49_000, 104.5), "imagenet": (1_268_355, 8.07)}
+
+
+@pytest.mark.parametrize("name", EPOCHS)
+@pytest.mark.parametrize("batch_size", [1, 32, 100, 512, 2048])
+def test_a_batch_size_keeps_the_epochs(name, batch_size):
+    examples, epochs = EPOCHS[name]
+    recipe = training.recipe(f"finetune-{name}", batch_size=batch_size, examples=examples)
+    assert recipe.images_seen / examples == pytest.approx(epochs, rel=0.01)
+    assert recipe.warmup_steps / recipe.total_steps == pytest.approx(
+        {"pets": 0.2, "flowers": 0.2, "cifar10": 0.05, "imagenet": 0.025}[name], rel=0.01
+    )
+    assert recipe.learning_rate == pytest.approx(training.recipe(f"finetune-{name}").learning_rate * batch_size / 512)
+
+
+# Table 3 and section 4.4: the row of each model on JFT, and those of other sizes.
+ON_JFT = {
+    "ViT-B/32": "ViT-B",
+    "ViT-L/32": "ViT-L/32",
+    "ViT-L/16": "ViT-L/16",
+    "ViT-H/14": "ViT-H/14",
+    "R50x2": "R50",
+    "R101x1": "R101",
+    "R152x2": "R152",
+    "R50+ViT-B/16": "R50+ViT-B",
+    "R50+ViT-L/32": "R50+ViT-L/32",
+    "R50+ViT-L/16": "R50+ViT-L/16",
+    "ViT-S/16": "ViT-B",
+    "R26+ViT-S/32": "ViT-B",
+}
+
+
+@pytest.mark.parametrize("model", ON_JFT)
+def test_each_models_row_on_jft(model):
+    assert training.recipe("pretrain-jft", model=model).name == f"pretrain-jft-{ON_JFT[model]}"
+
+
+def test_rows_that_depend_on_the_model():
+    on_21k = {"ViT-B/16": "B", "ViT-L/32": "L", "ViT-Ti/16": "B", "ViT-H/14": "L", "R50+ViT-L/16": "L"}
+    for model, size in on_21k.items():
+        assert training.recipe("pretrain-imagenet21k", model=model).name == f"pretrain-imagenet21k-ViT-{size}"
+    assert training.recipe("pretrain-jft", model="R152x2").epochs_choices == (7, 14)
+    with pytest.raises(ConfigError, match="no learning rate, for R200x3 on jft"):
+        training.recipe("pretrain-jft", model="R200x3")
+    with pytest.raises(ConfigError, match="give model="):
+        training.recipe("pretrain-jft")
+    with pytest.raises(UnknownNameError, match="Did you mean"):
+        training.recipe("pretrain-jft", model="ViT-B/17")
+
+
+def test_sgd_on_jft():
+    """Appendix D.1: BiT's 0.03 at 256, momentum 0.9, 1e-4 of decay in the gradient, for 7 epochs in place of 40."""
+    recipe = training.recipe("pretrain-jft-sgd")
+    assert (recipe.optimizer_name, recipe.epochs, recipe.warmup_steps, recipe.loss_name) == ("SGD", 7, 5000, "sigmoid")
+    assert recipe.total_steps == round(7 * 303e6 / 4096) and recipe.learning_rate == pytest.approx(0.48)
+    assert np.array(recipe.boundaries) / recipe.total_steps == pytest.approx(np.array([10, 23, 30, 37]) / 40, rel=1e-5)
+    # With momentum m a decay of d in the gradient moves weights by d / (1 - m) in the end.
+    assert recipe.weight_decay == pytest.approx(1e-4 / (1 - 0.9))
+    assert recipe.model_arguments == {"image_size": 224, "dropout_rate": 0.0}
 
 
 @pytest.mark.parametrize("name", BIG_VISION)
@@ -94,6 +163,29 @@ def test_hyper_rule_follows_the_size_of_the_training_set():
     assert [r.total_steps for r in found] == [500, 10_000, 10_000, 20_000]
     assert [r.boundaries[0] for r in found] == [200, 3000, 3000, 6000]
     assert {(r.learning_rate, r.global_clipnorm, r.weight_decay) for r in found} == {(0.003, None, None)}
+    with pytest.raises(ConfigError, match="give examples="):
+        training.recipe("bit-hyperrule")
+
+
+@pytest.mark.parametrize("name", ["bit-hyperrule", "bit-hyperrule-small", "bit-hyperrule-medium"])
+@pytest.mark.parametrize(
+    "sizes, expected",
+    [
+        (dict(picture_size=(32, 32)), (128, "bit-small", 160)),
+        (dict(picture_size=(95, 97), model="R152x4"), (128, "bit-small", 160)),
+        (dict(picture_size=(96, 96)), (384, "bit", None)),
+        (dict(model="R152x2"), (384, "bit", None)),
+        (dict(picture_size=(375, 500), model="R152x4"), (480, "bit-large", 512)),
+    ],
+)
+def test_hyper_rule_follows_the_size_of_the_pictures(name, sizes, expected):
+    """Section 3.3 of arXiv 1912.11370."""
+    size, augmentation, resize = expected
+    mixed = name != "bit-hyperrule-small"
+    recipe = training.recipe(name, examples=50_000, **sizes)
+    assert (recipe.image_size, recipe.augmentation) == (size, augmentation + "-mixup" * mixed)
+    row = data.AUGMENTATIONS[recipe.augmentation]
+    assert (row.crop, row.resize, row.flip, row.mixup) == ("resize_crop", resize, True, 0.1 * mixed)
 
 
 def test_every_row_has_a_source_and_makes_its_optimizer():
@@ -115,6 +207,17 @@ def test_scaling_rule():
     assert training.recipe("finetune-pets", epochs=3, examples=5120).total_steps == 30
     assert training.recipe("finetune-pets", learning_rate=0.5, batch_size=8).learning_rate == 0.5
     assert training.recipe("bit-hyperrule-small", steps=100).boundaries == (40, 60, 80)
+    rule = training.recipe("bit-hyperrule-small", batch_size=128)
+    assert (rule.total_steps, rule.warmup_steps, rule.boundaries) == (2000, 400, (800, 1200, 1600))
+
+
+def test_warmup_stays_where_the_length_all_but_does():
+    """Table 3's 10,000 steps, on the 99 % of ImageNet that its development set leaves, and on half of it."""
+    assert training.recipe("pretrain-imagenet", examples=1_268_355).warmup_steps == 10_000
+    assert training.recipe("pretrain-imagenet", examples=1_268_355, batch_size=1024).warmup_steps == 40_000
+    assert training.recipe("pretrain-imagenet", epochs=294.5).warmup_steps == 10_000
+    assert training.recipe("pretrain-imagenet", epochs=150).warmup_steps == 5000
+    assert training.recipe("finetune-cifar10", steps=9850).warmup_steps == 500
 
 
 def test_errors_are_sentences():
@@ -143,9 +246,55 @@ def test_errors_are_sentences():
         training.recipe("pretrain-imagenet").compile(small())
 
 
+@pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
+@pytest.mark.parametrize("recipe", ["pretrain-jft-R50", "finetune-cifar10", "bit-i1k", "bit-hyperrule-large"])
+def test_every_family_takes_what_a_recipe_asks(name, recipe):
+    asked = training.recipe(recipe).model_arguments
+    config = models.variant(name).config
+    config = dataclasses.replace(config, **applicable(config, asked))
+    assert config.image_size == (asked["image_size"],) * 2
+    assert getattr(config, "representation_size", None) is None and getattr(config, "dropout_rate", 0) == 0
+
+
+@pytest.mark.parametrize("name", ["pretrain-jft-ViT-B", "pretrain-imagenet21k-ViT-L", "augreg-i1k"])
+def test_the_hidden_layer_is_as_wide_as_the_model(name):
+    asked = training.recipe(name).model_arguments
+    for model in ("ViT-L/16", "R50+ViT-B/32"):
+        config = dataclasses.replace(models.variant(model).config, **asked)
+        assert config.representation_size == config.hidden_size
+
+
+def test_pretraining_has_its_hidden_layer(tmp_path):
+    """Section 3.1: D to D by tanh, then the head; in the model, and in the file of it."""
+    recipe = training.recipe("pretrain-imagenet", steps=2)
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=4, **{**recipe.model_arguments, "image_size": 8})
+    layer = model.get_layer("pre_logits")
+    assert layer.kernel.shape == (64, 64) and layer.activation is keras.activations.tanh
+    assert model.config.representation_size == 64
+    recipe.compile(model)
+    zoo.save(model, tmp_path / "model.npz")
+    assert zoo.load(tmp_path / "model.npz").config.representation_size == 64
+
+
+def test_a_resnet_has_no_dropout():
+    small = zoo.load("R50x1", weights=None, num_classes=4, **training.recipe("pretrain-jft-R50").model_arguments)
+    assert small.config.image_size == (224, 224)
+    with pytest.raises(ConfigError, match="A ResNet has no dropout_rate; ViTs and hybrids have"):
+        zoo.load("R50x1", weights=None, **training.recipe("pretrain-imagenet21k-ViT-B").model_arguments)
+
+
+def test_a_missing_hidden_layer_is_told(caplog):
+    training.recipe("pretrain-imagenet", dropout_rate=0.0).compile(small())
+    assert "hidden layer before the head" in caplog.text
+
+
+def test_adams_epsilon_is_the_authors():
+    assert training.recipe("pretrain-imagenet").optimizer().epsilon == 1e-8
+
+
 def test_compile_and_fit():
     recipe = training.recipe("augreg-i1k", steps=10)
-    model = small()
+    model = small(representation_size=True)
     recipe.compile(model, microbatches=2)
     np.testing.assert_allclose(model.get_layer("head").bias, -6.9, rtol=1e-6)
     x, y = np.zeros((8, 16, 16, 3), "float32"), np.eye(4, dtype="float32")[[0, 1, 2, 3] * 2]

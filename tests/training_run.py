@@ -41,7 +41,7 @@ def compiled(dtype=None, **kwargs):
     arguments = {"weight_decay": 0.1, "global_clipnorm": 1.0, "use_ema": True, "ema_momentum": 0.9, **kwargs}
     arguments = {"momentum_dtype": "bfloat16", "gradient_accumulation_steps": 2, **arguments}
     optimizer = training.AdamW(schedule, **arguments)
-    model.compile(optimizer, training.SoftmaxLoss(), weighted_metrics=["accuracy"])
+    model.compile(optimizer, training.SoftmaxLoss(), weighted_metrics=[training.Accuracy()])
     return model
 
 

@@ -143,7 +143,7 @@ def train(case, strategy):
         model.compile(
             case["optimizer"](),
             case.get("loss", sparse)(),
-            metrics=case.get("metrics", ["accuracy"]),
+            metrics=case.get("metrics", [training.Accuracy()]),
             steps_per_execution=case.get("steps_per_execution", 1),
         )
     model.microbatches = case.get("microbatches", 1)
@@ -170,7 +170,7 @@ def on_batches(strategy):
         model = small("vit", "mixed_float16")
         randomize(model)
         optimizer = training.SGD(0.01, momentum=0.9, global_clipnorm=1.0, use_ema=True, ema_momentum=0.9)
-        model.compile(optimizer, sparse(), weighted_metrics=["accuracy"], steps_per_execution=2)
+        model.compile(optimizer, sparse(), weighted_metrics=[training.Accuracy()], steps_per_execution=2)
     trained, scales, updates = [], [], []
     for step, (x, y) in enumerate(data().unbatch().batch(11).take(5).repeat(2)):
         weights = np.ones(len(x), "float32")

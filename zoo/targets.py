@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_vit.errors import ConfigError
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, unknown
+from keras_vit.models.config import ResNetConfig, ViTConfig, applicable, unknown
 from keras_vit.zoo.adapt import representation
 
 CHOICES = ("new", "keep")
@@ -60,7 +60,7 @@ def target(config, labels, asked):
     Raises:
         ConfigError: for what no model can have, and for a head that cannot be kept or made.
     """
-    changes = asked.changes
+    changes = applicable(config, asked.changes)
     require_fields(changes, (type(config),))
     wanted = dataclasses.replace(config, **changes)
     new = takes_new_head(config, wanted, labels, asked)

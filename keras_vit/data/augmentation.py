@@ -16,7 +16,7 @@ class Augmentation:
             "resize": the whole picture, resized; "resize_crop": resized to a square of `resize` pixels, then a random
             part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
             short side `resize` pixels (big_vision's "resmall").
-        resize: pixels, for the two last crops; at least the model's size. None for 8/7 of it.
+        resize: pixels, for the two last crops; at least the model's size. None for 7/6 of it: 448 for 384.
         area: (least, most) share of the picture that an inception crop keeps, in (0, 1].
         ratio: (least, most) width / height of an inception crop.
         flip: mirrors every second picture, by chance.
@@ -67,13 +67,17 @@ def require(holds, sentence):
         raise DataError(sentence)
 
 
-def hyper_rule_sizes(height, width):
+def hyper_rule_sizes(height, width, model=None):
     """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) pixels for a dataset's typical picture size.
 
-    >>> hyper_rule_sizes(32, 32), hyper_rule_sizes(375, 500)
-    ((160, 128), (512, 480))
+    The authors' later code crops to 480 for every model; the paper for R152x4 alone.
+
+    >>> hyper_rule_sizes(32, 32), hyper_rule_sizes(375, 500), hyper_rule_sizes(375, 500, "R152x4")
+    ((160, 128), (448, 384), (512, 480))
     """
-    return (160, 128) if height * width < 96 * 96 else (512, 480)
+    if height * width < 96 * 96:
+        return 160, 128
+    return (512, 480) if model == "R152x4" else (448, 384)
 
 
 def augreg(magnitude, mixup):
@@ -84,12 +88,14 @@ AUGMENTATIONS = {
     "none": Augmentation("resize", flip=False),
     # vit_jax/input_pipeline.py: also the AugReg level "none".
     "inception": Augmentation(),
-    # BiT-HyperRule; the second of hyper_rule_sizes is the model's image size. (Its TF2 and JAX code flips every
+    # BiT-HyperRule (hyper_rule_sizes), and the paper's own fine-tuning. (The TF2 and JAX code of the former flips every
     # picture, by an oversight; the paper's text and the PyTorch code flip at random.)
     "bit-small": Augmentation("resize_crop", resize=160),
-    "bit": Augmentation("resize_crop", resize=512),
+    "bit": Augmentation("resize_crop"),
+    "bit-large": Augmentation("resize_crop", resize=512),
     "bit-small-mixup": Augmentation("resize_crop", resize=160, mixup=0.1),
-    "bit-mixup": Augmentation("resize_crop", resize=512, mixup=0.1),
+    "bit-mixup": Augmentation("resize_crop", mixup=0.1),
+    "bit-large-mixup": Augmentation("resize_crop", resize=512, mixup=0.1),
     # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
     "light1": augreg(0, 0.0),
     "light2": augreg(10, 0.2),

@@ -48,7 +48,7 @@ def training_size(image, augmentation, size, draw):
 
 def enlarged(image, augmentation, size):
     """((height, width), antialias) that a picture has before a random part of `size` is taken."""
-    side = augmentation.resize or max(size) * 8 // 7
+    side = augmentation.resize or max(size) * 7 // 6
     if side < max(size):
         raise DataError(f"Pictures of {side} pixels have no part of {size[0]} x {size[1]}. Give a larger resize.")
     if augmentation.crop == "resize_crop":

@@ -1,6 +1,7 @@
 """A split of a dataset, and the batches that training and evaluation take from it."""
 
 import os
+import statistics
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from keras_vit.data import mixing, order, randaugment
 from keras_vit.data.crops import evaluation_size, finished, training_box, training_size, whole
 from keras_vit.data.errors import DataError
 from keras_vit.data.unreadable import Unreadable
+from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
 
 DTYPES = ("float32", "uint8")
@@ -49,6 +51,16 @@ class Examples:
     def steps_per_epoch(self, batch_size):
         """Batches that one pass over the examples needs, the last of them shared with the next pass."""
         return -(-self.num_examples // batch_size)
+
+    def picture_size(self):
+        """(height, width) in pixels: the medians of 32 pictures of the split. None when none of them can be read."""
+        shapes = []
+        for stored in next(iter(self.source.visits(order.share(32), 0, 1, order.run_key(0))))["data"]:
+            try:
+                shapes.append(tuple(self.source.part(stored, whole, 3).shape[:2]))
+            except (tf.errors.OpError, ImageError):
+                pass  # training skips it too, and says so
+        return tuple(int(statistics.median(sides)) for sides in zip(*shapes, strict=True)) or None
 
     def train(
         self,
@@ -115,8 +127,9 @@ class Examples:
         """Batches of every example once: a `tf.data.Dataset` of (images, labels, weights) with static shapes.
 
         The last batch is filled up with examples of weight 0, and pictures that cannot be read are blank with weight
-        0, so that weighted metrics count every example once: compile with `weighted_metrics=["accuracy"]`. Examples
-        are in order, but that a blank one goes to the end of its chunk.
+        0, so that weighted metrics count every example once: compile with
+        `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are in order, but that a blank one goes to the end
+        of its chunk.
 
         Args:
             batch_size, preprocessing, dtype, context: as `train`.

@@ -117,6 +117,8 @@ class ViTConfig:
         )
         set_counts(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
         set_counts(self, "num_classes", least=0)
+        if self.representation_size is True:
+            object.__setattr__(self, "representation_size", self.hidden_size)
         if self.representation_size is not None:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")
@@ -177,6 +179,24 @@ class ResNetConfig:
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
+
+
+# What a ResNet does not have, and the value that asks for none of it.
+VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
+
+
+def applicable(config, fields):
+    """The fields asked for, without those that a ResNet lacks and that ask for nothing, as a recipe without dropout.
+
+    Raises:
+        ConfigError: when they ask for something.
+    """
+    if not isinstance(config, ResNetConfig):
+        return fields
+    for name, none in VIT_ALONE.items():
+        value = fields.get(name, none)
+        require(value == none, f"A ResNet has no {name}; ViTs and hybrids have. Received: {name}={value!r}.")
+    return {name: value for name, value in fields.items() if name not in VIT_ALONE}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class VisionTransformer(Classifier):
         num_heads: attention heads k; divides hidden_size.
         mlp_dim: width of the MLPs' hidden layer.
         num_classes: width of the logits; 0 for features (n, hidden_size).
-        representation_size: width of the tanh layer before the head (pre-training, section 3.1); None for none.
+        representation_size: width of the tanh layer before the head (pre-training, section 3.1); True for hidden_size,
+            None for none.
         classifier: "token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3).
         dropout_rate: after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1).
         attention_dropout_rate: dropout of the attention weights, [0, 1); 0 in every official configuration.

@@ -11,6 +11,7 @@
 from keras_vit import _lazy
 
 NAMES = {
+    "Accuracy": "metrics",
     "Checkpoints": "checkpoints",
     "Interrupted": "errors",
     "NotFiniteError": "errors",
@@ -40,6 +41,7 @@ NAMES = {
 __all__ = [
     "RECIPES",
     "SGD",
+    "Accuracy",
     "Adam",
     "AdamW",
     "Checkpoints",

@@ -3,9 +3,12 @@
 import keras
 from keras import ops
 
+from keras_vit.errors import ConfigError
+from keras_vit.training.labels import shares
+
 
 class ClassLoss(keras.losses.Loss):
-    """Base: labels are class numbers (n,) or (n, 1), or float rows (n, classes), as mixup makes them.
+    """Base: labels are class numbers (n,) or (n, 1), or float rows (n, classes), as mixup makes them; see `shares`.
 
     Args:
         label_smoothing: share of each label spread evenly over the classes, in [0, 1).
@@ -16,14 +19,9 @@ class ClassLoss(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def rows(self, labels, logits):
-        """Labels as (n, classes), smoothed."""
-        classes = logits.shape[-1]
-        if len(labels.shape) == len(logits.shape) and labels.shape[-1] == 1 and classes > 1:
-            labels = ops.squeeze(labels, -1)
-        if len(labels.shape) < len(logits.shape):
-            labels = ops.one_hot(ops.cast(labels, "int32"), classes)
-        labels = ops.cast(labels, logits.dtype)
-        return labels * (1.0 - self.label_smoothing) + self.label_smoothing / classes
+        """Labels as (n, classes), smoothed; those of one logit towards 1/2."""
+        spread = self.label_smoothing / max(logits.shape[-1], 2)
+        return shares(labels, logits) * (1.0 - self.label_smoothing) + spread
 
     def get_config(self):
         return {"label_smoothing": self.label_smoothing, "reduction": self.reduction, "name": self.name}
@@ -38,12 +36,16 @@ class SoftmaxLoss(ClassLoss):
     """
 
     def call(self, y_true, y_pred):
+        if y_pred.shape[-1] == 1:
+            raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or take SigmoidLoss.")
         return -ops.sum(self.rows(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SigmoidLoss(ClassLoss):
     """Sum over the classes of the cross-entropy of each class alone, as in the official code (Keras' is the mean).
+
+    Labels may be of several classes; with one logit they are 0 or 1.
 
     >>> float(SigmoidLoss()(numpy.array([1]), numpy.zeros((1, 4))))  # 4 log 2
     2.773
