@@ -6,12 +6,13 @@ from pathlib import Path
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
 from keras_vit.models.config import ViTConfig, unknown
+from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.companions import fetch_with_companions
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.sources import Hints, open_source
 from keras_vit.zoo.variables import filling
 
 
@@ -23,6 +24,7 @@ def load(
     image_size=None,
     labels=None,
     num_heads=None,
+    preprocessing=None,
     position_interpolation="linear",
     dtype=None,
     **fields,
@@ -32,16 +34,20 @@ def load(
     Args:
         name: a variant such as "ViT-B/16", a variant and tag such as "ViT-L/16:augreg-i21k" (`zoo.list()` shows
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
-            files tell heads, input and classes), an address (https://...), or the path of a checkpoint, whose
+            files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
             .keras or .weights.h5 of this package.
         weights: "default" for those the name stands for, fetched once and kept; None for random ones; or the path
             of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head (section 3.2);
             0 gives the features under the head.
-        image_size: int or (height, width); position embeddings are resized.
+        image_size: int or (height, width); position embeddings are resized. It also tells the grid of those that make
+            no square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96).
         labels: names of the classes; None keeps the checkpoint's where the classes stay.
-        num_heads: attention heads, for a .safetensors file of another size than the paper's, which can't say.
+        num_heads: attention heads, for a .safetensors file that cannot say: without a config.json beside it, and
+            of another size than the paper's, whose heads (Table 1) are assumed.
+        preprocessing: a `keras_vit.models.Preprocessing` in place of the file's; needed, before images go in by
+            `model.preprocessing`, for a .safetensors file without JSON files that state it.
         position_interpolation: "linear" resizes position embeddings the authors' way, "bicubic" timm's.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
@@ -52,6 +58,9 @@ def load(
         CheckpointError: for a file that is missing, damaged, foreign, or of another architecture.
         DownloadError: when weights cannot be fetched.
         ConfigError: for arguments that no model can have.
+
+    A .safetensors file without a config.json beside it is assumed to compute what its library does by default: exact
+    GELU, the class token where there is one, and Table 1's heads for the paper's sizes. No file of tensors can tell.
 
     >>> keras_vit.zoo.load("ViT-Ti/16", weights=None, num_classes=10)(numpy.zeros((1, 224, 224, 3))).shape
     (1, 10)
@@ -64,26 +73,28 @@ def load(
     if weights is None:
         row = variant(str(name).partition(":")[0])
         changes = changes if num_heads is None else {**changes, "num_heads": num_heads}
-        return fitted(row.config, changes, labels=labels, dtype=dtype, name=slug(row.name))
-    source, title = locate(name, weights, num_heads)
+        return fitted(row.config, changes, preprocessing, labels, dtype, slug(row.name))
+    source, title = locate(name, weights, Hints(num_heads, image_size=image_size, patch_size=fields.get("patch_size")))
     kept = source.labels if num_classes in (None, source.config.num_classes) else None
     with filling(source.path) as assign:
-        model = fitted(source.config, changes, source.preprocessing, labels or kept, dtype, slug(title))
+        model = fitted(
+            source.config, changes, preprocessing or source.preprocessing, labels or kept, dtype, slug(title)
+        )
         tensors, fresh = adapt(source.tensors, source.config, model.config, position_interpolation)
         assign(model, tensors, fresh)
     return model
 
 
-def locate(name, weights, num_heads):
+def locate(name, weights, hints):
     """The Source that a name and `weights` stand for, and what the model is called."""
     if weights != "default":
         row = variant(str(name).partition(":")[0])
-        heads = num_heads or getattr(row.config, "num_heads", None)
-        return of_variant(sized(open_source(Path(weights), heads), row.config), row), row.name
+        hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
+        return of_variant(sized(open_source(Path(weights), hints), row.config), row), row.name
     found = registry.resolve(name)
     if isinstance(found, Path):
-        return open_source(found, num_heads), found.name.split(".")[0]
-    source = open_source(fetch_with_companions(found), num_heads)
+        return open_source(found, hints), found.name.split(".")[0]
+    source = open_source(fetch_with_companions(found), hints)
     if found.variant is None:
         return source, source.path.name.split(".")[0]
     source = of_variant(sized(source, found.config), variant(found.variant))
@@ -148,10 +159,8 @@ def promised(source, checkpoint):
 def fitted(config, changes, preprocessing=None, labels=None, dtype=None, name=None):
     """A new model of the configuration with some fields changed, fed and labelled as the old one where that holds."""
     target = changed(config, changes)
-    if preprocessing is not None and target.image_size is not None:
-        preprocessing = dataclasses.replace(preprocessing, image_size=target.image_size)
-    if preprocessing is not None and target.num_channels != len(preprocessing.mean):
-        preprocessing = None
+    if isinstance(preprocessing, Preprocessing):
+        preprocessing = preprocessing.fitted(target.image_size, target.num_channels)
     return build(target, preprocessing, labels, dtype, name)
 
 

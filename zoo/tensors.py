@@ -134,6 +134,17 @@ def open_safetensors(path):
     return {name: Tensor(name, shape, lambda name=name: read_slice(file, name)) for name, (shape, _) in facts.items()}
 
 
+def safetensors_metadata(path):
+    """The strings in a .safetensors file's header, {} for none; of a file that `open_safetensors` cannot read too."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            return file.metadata() or {}
+    except (OSError, ValueError, SafetensorError):
+        return {}
+
+
 def read_slice(file, name):
     return np.asarray(file.get_tensor(name), "float32")
 
