@@ -8,7 +8,7 @@ What a model may bring. Any keras.Model is accepted; of these attributes each is
 
 - `model.preprocessing`: None, or a callable from uint8 pictures (n, h, w, c) of any one size to the model's float
   inputs, written with keras.ops, with the fields `image_size` (height, width), `mean`, `std` (of pixels in [0, 1]),
-  `interpolation` and `crop`.
+  `interpolation`, `crop` and `crop_mode`.
 - `model.labels`: None, or a tuple with the names of the classes in the order of the logits.
 - methods such as `model.features` and `model.attention`, inputs to a tensor: endpoints of a SavedModel when asked for.
 - `model.config`: a dataclass, written into the artefact's description.

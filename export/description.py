@@ -5,7 +5,7 @@ import json
 
 from keras_vit._version import __version__
 
-PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop")
+PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
 def described(model, source, shapes, extra=None):

@@ -6,6 +6,7 @@ for the SavedModel. Reads model.json beside it.
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -25,9 +26,18 @@ def cubic(x):
     return np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2, ((2.5 - 0.5 * x) * x - 4) * x + 2, 0))
 
 
+def lanczos(x):
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+KERNELS = {"bilinear": linear, "bicubic": cubic, "lanczos3": lanczos, "nearest": None}
+
+
 def resampling(source, target, kernel, antialias):
     """Matrix (target, source) that resizes a line of pixels."""
     scale = source / target
+    if kernel is None:
+        return np.eye(source)[np.minimum((np.arange(target) + 0.5) * scale, source - 1).astype(int)]
     width = max(scale, 1) if antialias else 1
     centres = (np.arange(target) + 0.5) * scale - 0.5
     weights = kernel((np.arange(source) - centres[:, None]) / width)
@@ -36,22 +46,31 @@ def resampling(source, target, kernel, antialias):
 
 def resized(x, size, interpolation, antialias):
     """(h, w, c) to (*size, c)."""
-    kernel = {"bilinear": linear, "bicubic": cubic}[interpolation]
-    rows, columns = (resampling(n, m, kernel, antialias) for n, m in zip(x.shape[:2], size, strict=True))
+    rows, columns = (
+        resampling(n, m, KERNELS[interpolation], antialias) for n, m in zip(x.shape[:2], size, strict=True)
+    )
     return np.einsum("ih,hwc,jw->ijc", rows, x, columns, optimize=True)
 
 
-def preprocessed(x, image_size, crop, interpolation, mean, std):
+def size_before_crop(shape, image_size, crop, crop_mode):
+    """(height, width) that a picture is resized to before its middle is kept."""
+    least = [math.floor(part / crop + 1e-6) for part in image_size]
+    if crop_mode == "squash":
+        return least
+    scale = max(part / length for length, part in zip(shape, least, strict=True))
+    return [max(math.floor(length * scale + 1e-6), part) for length, part in zip(shape, least, strict=True)]
+
+
+def preprocessed(x, image_size, crop, interpolation, mean, std, crop_mode="center"):
     """uint8 (h, w, c) to the model's input, float32 (*image_size, c)."""
     x = x.astype("float64")
     if crop is None:
         x = resized(x, image_size, interpolation, antialias=False)
     else:
-        scale = max(part / crop / length for length, part in zip(x.shape[:2], image_size, strict=True))
-        size = [max(round(length * scale), part) for length, part in zip(x.shape[:2], image_size, strict=True)]
+        size = size_before_crop(x.shape[:2], image_size, crop, crop_mode)
         require_few(size)
         x = resized(x, size, interpolation, antialias=True)
-        top, left = ((length - part) // 2 for length, part in zip(size, image_size, strict=True))
+        top, left = (round((length - part) / 2) for length, part in zip(size, image_size, strict=True))
         x = x[top : top + image_size[0], left : left + image_size[1]]
     return ((x / 255 - mean) / std).astype("float32")
 

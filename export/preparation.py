@@ -13,8 +13,8 @@ def prepared(model):
     source = functional(model)
     if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
         source = in_float32(source)
-    if source is not model:
-        source.preprocessing = getattr(model, "preprocessing", None)
+    if source is not model and hasattr(model, "preprocessing"):
+        source.preprocessing = model.preprocessing
     source.labels = getattr(model, "labels", None)
     return source
 

@@ -20,16 +20,23 @@ def as_inputs(pictures, preprocessing):
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
 
 
+def size_before_crop(x, preprocessing):
+    """(height, width), float64, that pictures (n, h, w, c) are resized to."""
+    least = tf.floor(tf.constant(preprocessing.image_size, tf.float64) / preprocessing.crop + 1e-6)
+    if preprocessing.crop_mode == "squash":
+        return least
+    lengths = tf.cast(tf.shape(x)[1:3], tf.float64)
+    return tf.maximum(tf.floor(lengths * tf.reduce_max(least / lengths) + 1e-6), least)
+
+
 def cropped(x, preprocessing):
     """Resizes so that image_size is the part `crop` of the picture, and keeps its middle."""
-    part = tf.constant(preprocessing.image_size, tf.float64)
-    lengths = tf.cast(tf.shape(x)[1:3], tf.float64)
-    scale = tf.reduce_max(part / preprocessing.crop / lengths)
-    size = tf.maximum(tf.round(lengths * scale), part)
+    size = size_before_crop(x, preprocessing)
     with tf.control_dependencies([require_few(size)]):
         size = tf.cast(size, tf.int32)
-    x = tf.image.resize(x, size, method=preprocessing.interpolation, antialias=True)
-    top, left = tf.unstack((size - tf.constant(preprocessing.image_size)) // 2)
+    antialias = preprocessing.interpolation != "nearest"
+    x = tf.image.resize(x, size, method=preprocessing.interpolation, antialias=antialias)
+    top, left = tf.unstack(tf.cast(tf.round((size - tf.constant(preprocessing.image_size)) / 2), tf.int32))
     height, width = preprocessing.image_size
     return tf.ensure_shape(x[:, top : top + height, left : left + width], (None, height, width, None))
 

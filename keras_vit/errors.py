@@ -24,6 +24,10 @@ class ConfigError(KerasVitError, ValueError):
     """A model configuration that no model can have."""
 
 
+class PreprocessingError(ConfigError, AttributeError):
+    """The preprocessing of a model whose files do not state it."""
+
+
 class UnknownNameError(KerasVitError, LookupError):
     """A name (model, tag, format) that no table holds; the message names the nearest ones."""
 

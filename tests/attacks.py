@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.sources import Hints, open_source
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 VIT = dataclasses.asdict(ViTConfig(8, 4, 8, 1, 2, 8, num_classes=2))
@@ -376,7 +376,7 @@ def acts(text):
 def outcome(path):
     """How opening the file ended, and the sentence that came."""
     try:
-        open_source(path, num_heads=2)
+        open_source(path, Hints(num_heads=2))
     except CheckpointError as error:
         return ["refused", str(error)]
     except BaseException as error:

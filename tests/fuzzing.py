@@ -15,7 +15,7 @@ from mutations import MUTATIONS, mutated_json
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError
-from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.sources import Hints, open_source
 from keras_vit.zoo.variables import cast, finite
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.
@@ -59,7 +59,7 @@ def load(path, whole):
         answers = model(model.preprocessing(np.full((1, 9, 9, 3), 99, "uint8")))
         assert np.isfinite(answers).all()
         return
-    for name, tensor in open_source(path, num_heads=2).tensors.items():
+    for name, tensor in open_source(path, Hints(num_heads=2)).tensors.items():
         finite(path, name, cast(tensor.read(), "float32"))
 
 

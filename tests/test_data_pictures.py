@@ -124,10 +124,23 @@ def test_random_parts_of_a_larger_resize(photo, crop, shape):
         crops.training_size(tf.constant(photo), row, (48, 48), draws(1)[0])
 
 
-@pytest.mark.parametrize("crop", [None, 0.875, 1.0])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_evaluation_is_the_models_preprocessing(photo, crop, interpolation):
-    size = Preprocessing((48, 64), crop, interpolation, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+@pytest.mark.parametrize(
+    ("crop", "interpolation", "mode"),
+    [
+        (None, "bilinear", "center"),
+        (None, "bicubic", "center"),
+        (0.875, "bilinear", "center"),
+        (0.875, "bicubic", "center"),
+        (1.0, "bilinear", "center"),
+        (1.0, "bicubic", "center"),
+        (0.9, "lanczos3", "center"),
+        (0.9, "nearest", "center"),
+        (1.0, "bilinear", "squash"),
+        (0.9, "lanczos3", "squash"),
+    ],
+)
+def test_evaluation_is_the_models_preprocessing(photo, crop, interpolation, mode):
+    size = Preprocessing((48, 64), crop, interpolation, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), mode)
     for pixels in (photo[:300], photo[:50, :30]):
         image = crops.finished(crops.evaluation_size(tf.constant(pixels), size), size, "float32")
         np.testing.assert_allclose(image, size(pixels[None])[0], atol=2e-5)

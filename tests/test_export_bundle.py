@@ -1,5 +1,6 @@
 """The bundle: whole, usable without this package, provable again, and honest when it was changed."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -93,13 +94,15 @@ def test_predict_needs_only_the_runtime(dist, name, tmp_path):
     assert abs(float(probability) - np.exp(logits).max() / np.exp(logits).sum()) < 0.05
 
 
-@pytest.mark.parametrize("crop", (None, 0.875))
-@pytest.mark.parametrize("interpolation", ("bilinear", "bicubic"))
+@pytest.mark.parametrize(("crop", "mode"), ((None, "center"), (0.875, "center"), (0.9, "squash")))
+@pytest.mark.parametrize("interpolation", ("bilinear", "bicubic", "lanczos3", "nearest"))
 @pytest.mark.parametrize("size", ((20, 31), (100, 64)))
-def test_preprocessing_in_numpy_is_keras_own(crop, interpolation, size):
-    preprocessing = Preprocessing((32, 24), crop=crop, interpolation=interpolation, mean=(0.4, 0.5, 0.6))
+def test_preprocessing_in_numpy_is_keras_own(crop, mode, interpolation, size):
+    preprocessing = Preprocessing(
+        (32, 24), crop=crop, interpolation=interpolation, mean=(0.4, 0.5, 0.6), crop_mode=mode
+    )
     x = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
-    received = predict_script.preprocessed(x, (32, 24), crop, interpolation, (0.4, 0.5, 0.6), (0.5, 0.5, 0.5))
+    received = predict_script.preprocessed(x, **dataclasses.asdict(preprocessing))
     np.testing.assert_allclose(received, np.asarray(preprocessing(x[None]))[0], atol=2e-3)
 
 

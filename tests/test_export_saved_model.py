@@ -40,6 +40,25 @@ def picture(height, width, channels=3):
     return np.stack([(y * 3 + x * k) % 256 for k in range(1, channels + 1)], axis=-1).astype("uint8")
 
 
+@pytest.mark.parametrize(
+    ("crop", "interpolation", "mode"),
+    ((0.9, "lanczos3", "center"), (0.9, "nearest", "squash"), (0.95, "bicubic", "squash"), (1.0, "bilinear", "squash")),
+)
+def test_served_preprocessing_is_the_models(crop, interpolation, mode):
+    """Inside the graph, where sizes are known only when it runs."""
+    import tensorflow as tf
+
+    from keras_vit.export.serving import as_inputs
+
+    preprocessing = Preprocessing((32, 24), crop, interpolation, crop_mode=mode)
+    serve = tf.function(
+        lambda x: as_inputs(x, preprocessing), input_signature=[tf.TensorSpec((None, None, None, 3), "uint8")]
+    )
+    for size in ((57, 91), (200, 33)):
+        x = picture(*size)[None]
+        np.testing.assert_allclose(serve(tf.constant(x)), preprocessing(x), atol=2e-5)
+
+
 def encoded(array, form):
     file = io.BytesIO()
     Image.fromarray(array.squeeze()).save(file, form)

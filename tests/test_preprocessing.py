@@ -35,6 +35,36 @@ def test_as_timm_evaluates(interpolation, filter):
     assert np.abs(np.clip(scaled, 0, 1) - expected).max() < 2 / 255
 
 
+@pytest.mark.parametrize(
+    ("crop", "interpolation", "filter", "most"),
+    [
+        (1.0, "lanczos3", "LANCZOS", 8),
+        (0.875, "lanczos3", "LANCZOS", 8),
+        (0.875, "nearest", "NEAREST", 0),
+        (1.0, "bilinear", "BILINEAR", 1),
+        (0.875, "bilinear", "BILINEAR", 1),
+    ],
+)
+def test_squashed(crop, interpolation, filter, most):
+    """Both sides to size / crop, antialiased, then the middle: transformers' processors and timm's "squash"."""
+    side = {1.0: 56, 0.875: 64}[crop]
+    resized = np.asarray(Image.fromarray(PICTURE).resize((side, side), getattr(Image.Resampling, filter)))
+    begin = (side - 56) // 2
+    expected = resized[begin : begin + 56, begin : begin + 56].astype(float)
+    preprocessing = Preprocessing((56, 56), crop, interpolation, (0.0,) * 3, (1.0,) * 3, "squash")
+    result = keras.ops.convert_to_numpy(preprocessing(PICTURE[None]))[0] * 255
+    assert np.abs(np.clip(result, 0, 255) - expected).max() <= most + 1e-3
+
+
+@pytest.mark.parametrize(("height", "width"), [(427, 640), (640, 427), (200, 301), (301, 200), (256, 512)])
+def test_sizes_are_rounded_as_torchvision_does(height, width):
+    """The short side to 224 / 0.9 rounded down; the long one cut off to whole pixels (torchvision's Resize)."""
+    short, long = sorted((height, width))
+    expected = (248, int(248 * long / short))
+    found = Preprocessing((224, 224), 0.9).size_before_crop(height, width)
+    assert found == (expected if height < width else expected[::-1])
+
+
 def test_one_channel():
     grey = Preprocessing((8, 8), mean=(0.5,), std=(0.5,))(np.full((2, 20, 30, 1), 255, "uint8"))
     np.testing.assert_array_equal(grey, np.ones((2, 8, 8, 1)))
@@ -61,6 +91,7 @@ NAN, INFINITE = float("nan"), float("inf")
         {"crop": True},
         {"crop": NAN},
         {"interpolation": "lanczos"},
+        {"crop_mode": "border"},
         {"interpolation": ["bilinear"]},
         {"std": (0, 0.5, 0.5)},
         {"std": (-0.5, 0.5, 0.5)},

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_vit import models, zoo
-from keras_vit.errors import CheckpointError, DownloadError, UnknownNameError
+from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
 from keras_vit.zoo import companions, registry, settings
 from keras_vit.zoo.big_vision import sines_and_cosines
 from keras_vit.zoo.labels import labels
@@ -168,9 +168,10 @@ TIMM = {
 
 
 @pytest.mark.parametrize(
-    ("file", "companions", "num_heads", "crop"), [("hf_vit", TRANSFORMERS, None, None), ("timm_vit", TIMM, 4, 0.875)]
+    ("file", "companions", "num_heads", "crop", "mode"),
+    [("hf_vit", TRANSFORMERS, None, 1.0, "squash"), ("timm_vit", TIMM, 4, 0.875, "center")],
 )
-def test_a_repository_of_the_hub(hub, file, companions, num_heads, crop, monkeypatch):
+def test_a_repository_of_the_hub(hub, file, companions, num_heads, crop, mode, monkeypatch):
     shutil.copy(GOLDEN / f"{file}.safetensors", hub / "model.safetensors")
     with np.load(GOLDEN / f"{file}.io.npz") as io:
         images, expected = io["images"], io["logits"]
@@ -179,15 +180,25 @@ def test_a_repository_of_the_hub(hub, file, companions, num_heads, crop, monkeyp
     model = zoo.load("hf://owner/repo", num_heads=num_heads)
     np.testing.assert_allclose(model(images), expected, atol=1e-4)
     assert model.labels == tuple(f"kind {i}" for i in range(expected.shape[1]))
-    assert model.preprocessing == models.Preprocessing((32, 32), crop, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert model.preprocessing == models.Preprocessing(
+        (32, 32), crop, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), mode
+    )
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     assert zoo.load("hf://owner/repo", num_heads=num_heads).preprocessing == model.preprocessing
 
 
 def test_a_repository_of_weights_alone(hub):
+    """Nothing states how images become the input: what would need it asks for it."""
     shutil.copy(GOLDEN / "timm_vit.safetensors", hub / "model.safetensors")
     model = zoo.load("hf://owner/repo", num_heads=4)
-    assert (model.labels, model.preprocessing.mean) == (None, (0.5, 0.5, 0.5))
+    assert model.labels is None
+    with pytest.raises(PreprocessingError, match="no JSON file beside it .* preprocessing="):
+        model.preprocessing(np.zeros((1, 40, 40, 3), "uint8"))
+    with pytest.raises(PreprocessingError, match="no JSON file beside it"):
+        model.predict(np.zeros((1, 32, 32, 3), "uint8"), verbose=0)
+    given = models.Preprocessing((224, 224), 0.9, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    model = zoo.load("hf://owner/repo", num_heads=4, preprocessing=given)
+    assert model.preprocessing == given.fitted((32, 32), 3)
 
 
 @pytest.mark.parametrize(

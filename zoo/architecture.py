@@ -5,7 +5,7 @@ import math
 import re
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
+from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pair
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 QUERY = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"
@@ -14,14 +14,20 @@ ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
 
 
-def read_config(path, tensors):
+def read_config(path, tensors, stated=None, asked=None, patch_size=None):
     """The `ViTConfig` or `ResNetConfig` that canonical tensors were made with.
+
+    Args:
+        path, tensors: a checkpoint.
+        stated: (height, width) of its images, where its files say so.
+        asked: (height, width) of the images that a caller wants, in patches of `patch_size` (None: the file's); tells
+            the aspect of position embeddings that make no square.
 
     Raises:
         CheckpointError: when a tensor that tells the architecture is missing or has no sensible shape.
         ConfigError: when no model has tensors of these shapes.
     """
-    return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors)
+    return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors, stated, asked, patch_size)
 
 
 def shape_of(path, tensors, name, rank):
@@ -45,7 +51,7 @@ def unit_counts(tensors, pattern):
     return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
 
 
-def read_vit(path, tensors):
+def read_vit(path, tensors, stated, asked, patch_size):
     ph, pw, channels, hidden_size = shape_of(path, tensors, "embedding/kernel", 4)
     _, length, _ = shape_of(path, tensors, POSITIONS, 3)
     _, num_heads, _ = shape_of(path, tensors, QUERY, 3)
@@ -53,7 +59,8 @@ def read_vit(path, tensors):
     backbone = read_backbone(path, tensors) if "conv_root/kernel" in tensors else None
     token = "cls" in tensors
     stride = backbone.stride if backbone else 1
-    rows, columns = square_grid(path, length - token)
+    wanted = asked and (asked, pair("patch_size", patch_size or (ph, pw)))
+    rows, columns = grid(path, length - token, stated and (stated, (ph * stride, pw * stride)), wanted)
     return ViTConfig(
         image_size=(rows * ph * stride, columns * pw * stride),
         patch_size=(ph, pw),
@@ -71,11 +78,37 @@ def read_vit(path, tensors):
     )
 
 
-def square_grid(path, length):
+def grid(path, length, stated, asked):
+    """(rows, columns) of `length` position embeddings, or the error that they have no such shape.
+
+    `stated` and `asked` are None or (image size, patch size). What is stated holds where it fits; then a square; then
+    the rectangle of the asked aspect, of which there is one at most.
+    """
+    if stated and patches(*stated) == length:
+        return tuple(side // step for side, step in zip(*stated, strict=True))
     side = math.isqrt(max(length, 0))
-    if side == 0 or side * side != length:
-        raise CheckpointError(f"{path} has {length} position embeddings for patches, which make no square grid.")
-    return side, side
+    if side and side * side == length:
+        return side, side
+    if asked:
+        (height, width), (ph, pw) = asked
+        rows = math.isqrt(max(length, 0) * height * pw // (width * ph))
+        if rows and length % rows == 0 and rows * rows * width * ph == length * height * pw:
+            return rows, length // rows
+    aspect = f", nor one of the aspect of image_size={asked[0]}" if asked else ""
+    advice = "Pass the image_size= (height, width) that it was made for."
+    if math.isqrt(length + 1) ** 2 == length + 1:
+        advice = (
+            f"All {length + 1} may be the patches' and none the class token's (timm's no_embed_class), as config.json "
+            f"beside the file would state; if not: {advice}"
+        )
+    raise CheckpointError(
+        f"{path} has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
+    )
+
+
+def patches(image_size, patch_size):
+    """How many whole patches an image has."""
+    return math.prod(side // step for side, step in zip(image_size, patch_size, strict=True))
 
 
 def read_backbone(path, tensors):

@@ -8,12 +8,13 @@ import keras
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
 from keras_vit.models.config import unknown
+from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.companions import fetch_with_companions
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.sources import open_source
+from keras_vit.zoo.sources import Hints, open_source
 from keras_vit.zoo.targets import Asked, require_fields, target
 from keras_vit.zoo.variables import filling
 
@@ -27,6 +28,7 @@ def load(
     labels=None,
     head=None,
     num_heads=None,
+    preprocessing=None,
     position_interpolation=None,
     dtype=None,
     **fields,
@@ -36,19 +38,23 @@ def load(
     Args:
         name: a variant such as "ViT-B/16", a variant and tag such as "ViT-L/16:augreg-i21k" (`zoo.list()` shows
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
-            files tell heads, input and classes), an address (https://...), or the path of a checkpoint, whose
+            files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
             .keras or .weights.h5 of this package.
         weights: "default" for those the name stands for, fetched once and kept; None for random ones; or the path
             of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
             (section 3.2); 0 gives the features under the head.
-        image_size: int or (height, width); position embeddings are resized.
+        image_size: int or (height, width); position embeddings are resized. It also tells the grid of those that make
+            no square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96).
         labels: names of the classes; other names than the checkpoint's, or names where it has none, put a new zero
             head too, however many they are. None keeps the checkpoint's where its head stays.
         head: "new" starts from a zero head whatever the classes, "keep" keeps the checkpoint's (labels then name its
             outputs); None decides by num_classes and labels as said above.
-        num_heads: attention heads, for a .safetensors file of another size than the paper's, which can't say.
+        num_heads: attention heads, for a .safetensors file that cannot say: without a config.json beside it, and
+            of another size than the paper's, whose heads (Table 1) are assumed.
+        preprocessing: a `keras_vit.models.Preprocessing` in place of the file's; needed, before images go in by
+            `model.preprocessing`, for a .safetensors file without JSON files that state it.
         position_interpolation: "linear" resizes position embeddings as the authors of ViT do, "bilinear" as those of
             FlexiViT, "bicubic" as timm; None takes what the registry has for that checkpoint, "linear" for files.
         dtype: policy of the layers, such as "mixed_bfloat16".
@@ -61,6 +67,9 @@ def load(
         DownloadError: when weights cannot be fetched.
         ConfigError: for arguments that no model can have, before anything is fetched where the name tells the model.
 
+    A .safetensors file without a config.json beside it is assumed to compute what its library does by default: exact
+    GELU, the class token where there is one, and Table 1's heads for the paper's sizes. No file of tensors can tell.
+
     >>> keras_vit.zoo.load("ViT-Ti/16", weights=None, num_classes=10)(numpy.zeros((1, 224, 224, 3))).shape
     (1, 10)
     """
@@ -69,11 +78,12 @@ def load(
     asked = Asked.of(head, num_classes, labels, image_size, fields)
     dtype = policy(dtype)
     if weights is None:
-        return untrained(variant(str(name).partition(":")[0]), asked, num_heads, dtype)
-    source, title, interpolation = locate(name, weights, num_heads, asked)
+        return untrained(variant(str(name).partition(":")[0]), asked, num_heads, preprocessing, dtype)
+    hints = Hints(num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
+    source, title, interpolation = locate(name, weights, hints, asked)
     config, labels, new = target(source.config, source.labels, asked)
     with filling(source.path) as assign:
-        model = build(config, fed(source.preprocessing, config), labels, dtype, slug(title))
+        model = build(config, fed(preprocessing or source.preprocessing, config), labels, dtype, slug(title))
         tensors, fresh = adapt(source.tensors, source.config, config, new, position_interpolation or interpolation)
         assign(model, tensors, fresh)
     return model
@@ -89,27 +99,27 @@ def policy(dtype):
         ) from error
 
 
-def untrained(row, asked, num_heads, dtype):
+def untrained(row, asked, num_heads, preprocessing, dtype):
     """A model of that row with random weights and a zero head."""
     if asked.head == "keep":
         raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
     if num_heads is not None:
         asked = dataclasses.replace(asked, fields={**asked.fields, "num_heads": num_heads})
     config, labels, _ = target(row.config, None, asked)
-    return build(config, labels=labels, dtype=dtype, name=slug(row.name))
+    return build(config, fed(preprocessing, config), labels, dtype, slug(row.name))
 
 
-def locate(name, weights, num_heads, asked):
+def locate(name, weights, hints, asked):
     """The Source that a name and `weights` stand for, what the model is called, and how its positions are resized."""
     if weights != "default":
         row = variant(str(name).partition(":")[0])
-        heads = num_heads or getattr(row.config, "num_heads", None)
-        return of_variant(sized(open_source(Path(weights), heads), row.config), row), row.name, "linear"
+        hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
+        return of_variant(sized(open_source(Path(weights), hints), row.config), row), row.name, "linear"
     found = registry.resolve(name)
     if isinstance(found, Path):
-        return open_source(found, num_heads), found.name.split(".")[0], "linear"
+        return open_source(found, hints), found.name.split(".")[0], "linear"
     require_possible(found, asked)
-    source = open_source(fetch_with_companions(found), num_heads)
+    source = open_source(fetch_with_companions(found), hints)
     if found.variant is None:
         return source, source.path.name.split(".")[0], "linear"
     source = of_variant(sized(source, found.config), variant(found.variant))
@@ -180,7 +190,7 @@ def promised(source, checkpoint):
 
 
 def fed(preprocessing, config):
-    """The checkpoint's Preprocessing at the model's size; None where its channels are others."""
-    if preprocessing is None or config.num_channels != len(preprocessing.mean):
-        return None
-    return dataclasses.replace(preprocessing, image_size=config.image_size or preprocessing.image_size)
+    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
+    if isinstance(preprocessing, Preprocessing):
+        return preprocessing.fitted(config.image_size, config.num_channels)
+    return preprocessing

@@ -24,8 +24,13 @@ def save(model, path):
     Args:
         model: a `VisionTransformer` or `ResNet`.
         path: *.npz for the official layout (pre-Linen names and shapes; what arrays can't tell, such as the
-            preprocessing, goes into the archive's comment), *.safetensors for timm's state dict, *.keras or
-            *.weights.h5 for Keras'.
+            preprocessing, goes into the archive's comment), *.safetensors for timm's state dict (the same goes into
+            its header), *.keras or *.weights.h5 for Keras'.
+
+    `zoo.load` gives the same model again from each of them. timm loads the .safetensors file, whose names and shapes
+    are its own, but does not read the header: it computes exact GELU and its own epsilons unless told otherwise (for
+    a model of the authors' numerics pass act_layer="gelu_tanh"), and models that average (classifier="gap") need
+    class_token=False, global_pool="avg", fc_norm=False. A layer under the head (representation_size) timm has no more.
 
     Raises:
         CheckpointError: for an ending that names no format, a foreign model, or a place that cannot be written.
@@ -99,7 +104,8 @@ def write_timm(model, path):
     squeezed = {
         name: values.reshape(-1) if is_hybrid_norm(name) else values for name, values in official(model).items()
     }
-    save_file(torch_layouts.timm_state(model.config, squeezed), path, {"format": "pt"})
+    metadata = {"format": "pt", "keras_vit": json.dumps(description(model))}
+    save_file(torch_layouts.timm_state(model.config, squeezed), path, metadata)
 
 
 def write_keras(model, path):

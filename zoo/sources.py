@@ -15,19 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig
-from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo import cost, dialects, hdf5, torch_layouts
+from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig, pair
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
+from keras_vit.zoo import cost, dialects, hdf5, timm_config, torch_layouts, transformers_config
 from keras_vit.zoo.architecture import read_config
-from keras_vit.zoo.companions import (
-    companions,
-    stated_heads,
-    stated_labels,
-    stated_numerics,
-    stated_preprocessing,
-)
+from keras_vit.zoo.companions import companions, stated_labels
 from keras_vit.zoo.foreign import MOST_JSON, MOST_LAYERS, foreign, open_archive, parsed
-from keras_vit.zoo.tensors import Tensor, open_npz, open_safetensors, shapes
+from keras_vit.zoo.stated import require_own_config
+from keras_vit.zoo.stated_input import stated_preprocessing
+from keras_vit.zoo.tensors import Tensor, open_npz, open_safetensors, safetensors_metadata, shapes
 from keras_vit.zoo.variables import variables
 
 CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
@@ -35,13 +31,39 @@ MOST_MISSING = 0.5  # of a model's numbers, that it is begun for, so that each m
 
 
 @dataclass(frozen=True)
+class Hints:
+    """What a caller knows of a checkpoint that its file may not say.
+
+    Args:
+        num_heads: attention heads, which hold against what is stated.
+        variant_heads: those of the variant asked for, where nothing is stated.
+        image_size: int or (height, width), in patches of `patch_size`, for grids that are no square.
+        patch_size: of the model asked for; None for the file's.
+    """
+
+    num_heads: int | None = None
+    variant_heads: int | None = None
+    image_size: int | tuple | None = None
+    patch_size: int | tuple | None = None
+
+    @property
+    def asked(self):
+        """The arguments of `read_config` that these hints are."""
+        size = None if self.image_size is None else pair("image_size", self.image_size)
+        return {"asked": size, "patch_size": self.patch_size}
+
+
+@dataclass(frozen=True)
 class Source:
-    """Everything a checkpoint knows: tensors under official names, and the model they came from."""
+    """Everything a checkpoint knows: tensors under official names, and the model they came from.
+
+    `preprocessing` None stands for the paper's.
+    """
 
     path: Path
     config: ViTConfig | ResNetConfig
     tensors: Mapping
-    preprocessing: Preprocessing | None = None
+    preprocessing: Preprocessing | UnknownPreprocessing | None = None
     labels: tuple | None = None
 
 
@@ -52,12 +74,12 @@ def described(path, description):
         kind = CONFIGS[description["class_name"]]
         config = kind(**{field.name: values[field.name] for field in fields(kind)})
         stated = values.get("preprocessing")
-        preprocessing = Preprocessing(**stated) if stated else None
+        preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not describe a model of this package: {error!r}.") from error
-    if preprocessing and len(preprocessing.mean) != config.num_channels:
+    if isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) != config.num_channels:
         raise CheckpointError(
             f"{path} describes preprocessing of other than its model's {config.num_channels} channels."
         )
@@ -87,7 +109,7 @@ def count(tensors):
     return sum(math.prod(shape) for shape in shapes(tensors).values())
 
 
-def read_official(path, num_heads):
+def read_official(path, hints):
     """An official .npz file. One that `zoo.save` wrote describes its model in the archive's comment."""
     tensors = dialects.canonical(path, open_npz(path))
     with open_archive(path, "cannot be read as a numpy archive (.npz)") as archive:
@@ -95,26 +117,42 @@ def read_official(path, num_heads):
     if comment.startswith(b"{"):
         config, preprocessing, labels = described(path, parsed(path, comment))
     else:
-        config, preprocessing, labels = read_config(path, tensors), None, None
+        config, preprocessing, labels = read_config(path, tensors, **hints.asked), None, None
     require_plausible(path, config, count(tensors), MOST_MISSING)
     return Source(path, config, tensors, preprocessing, labels)
 
 
-def read_torch(path, num_heads):
-    """A .safetensors state dict of timm or transformers; heads from the call, a config.json beside it, or Table 1."""
-    stated, tensors = companions(path), open_safetensors(path)
-    heads = num_heads or stated_heads(stated) or heads_by_size(tensors)
-    tensors, numerics = torch_layouts.canonical(path, tensors, heads)
-    numerics = numerics and {**numerics, **stated_numerics(path, stated)}
-    config = torch_layouts.with_numerics(read_config(path, tensors), numerics)
+def read_torch(path, hints):
+    """A state dict of timm or transformers; one that `zoo.save` wrote describes its model in its header."""
+    text, tensors = safetensors_metadata(path).get("keras_vit"), torch_layouts.stripped(path, open_safetensors(path))
+    layout = torch_layouts.layout_of(path, tensors)
+    if text is None:
+        return read_foreign(path, tensors, layout, hints)
+    config, preprocessing, labels = described(path, parsed(path, text))
+    tensors = torch_layouts.canonical(path, tensors, layout, getattr(config, "num_heads", None))
     require_plausible(path, config, count(tensors), MOST_MISSING)
-    return Source(
-        path, config, tensors, stated_preprocessing(stated, config), stated_labels(stated, config.num_classes)
-    )
+    return Source(path, config, tensors, preprocessing, labels)
+
+
+def read_foreign(path, tensors, layout, hints):
+    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
+    said, processor = companions(path)
+    statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
+    stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(path, said, tensors)
+    require_own_config(path, torch_layouts.width(tensors), stated)
+    heads = hints.num_heads or stated.num_heads or hints.variant_heads
+    heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)
+    tensors = torch_layouts.canonical(path, tensors, layout, heads, stated.patch_positions)
+    config = read_config(path, tensors, stated.image_size, **hints.asked)
+    config = torch_layouts.with_numerics(config, {**layout.numerics, **stated.fields})
+    require_own_config(path, vars(config), stated)
+    require_plausible(path, config, count(tensors), MOST_MISSING)
+    preprocessing = stated_preprocessing(path, said, processor, config)
+    return Source(path, config, tensors, preprocessing, stated_labels(said, config.num_classes))
 
 
 def heads_by_size(tensors):
-    """The heads of a Ti, S, B, L or H Transformer, known by width, depth and MLP; None for any other."""
+    """The heads that Table 1 gives a Ti, S, B, L or H Transformer of that width, depth and MLP; None for any other."""
     blocks = [re.search(r"(?:blocks|layers|layer)\.(\d+)\.", name) for name in tensors]
     depth = len({match[1] for match in blocks if match})
     hidden = [
@@ -126,7 +164,7 @@ def heads_by_size(tensors):
     return None
 
 
-def read_keras(path, num_heads):
+def read_keras(path, hints):
     """A `.keras` file of one of our models: its weights are those of a `.weights.h5` file, which it holds."""
     complaint = "cannot be read as a Keras model"
     with open_archive(path, complaint) as archive, tempfile.TemporaryDirectory() as folder:
@@ -148,7 +186,7 @@ def of_our_models(path, description):
     raise CheckpointError(f"{path} holds a {kind}, not a model of this package. Read it with keras.saving.load_model.")
 
 
-def read_weights(path, num_heads):
+def read_weights(path, hints):
     """A `.weights.h5` file that `zoo.save` wrote: it describes its model in an attribute."""
     description = hdf5.description(path)
     if description is None:
@@ -184,15 +222,15 @@ def held(name, variable, shape):
 READERS = {".npz": read_official, ".safetensors": read_torch, ".keras": read_keras, ".weights.h5": read_weights}
 
 
-def read(reader, path, num_heads):
+def read(reader, path, hints):
     try:
-        return reader(path, num_heads)
+        return reader(path, hints)
     except ConfigError as error:
         raise CheckpointError(f"{path} does not describe a model that this package can build. {error}") from error
 
 
-def open_source(path, num_heads=None):
-    """The Source of a file, by its ending; `num_heads` tells what a state dict of torch cannot.
+def open_source(path, hints=None):
+    """The Source of a file, by its ending; `hints` tell what it cannot say.
 
     Raises:
         CheckpointError: for a file that is missing, damaged or foreign.
@@ -203,5 +241,5 @@ def open_source(path, num_heads=None):
         )
     for ending, reader in READERS.items():
         if path.name.endswith(ending):
-            return read(reader, path, num_heads)
+            return read(reader, path, hints or Hints())
     raise CheckpointError(f"{path} has an ending this package does not read. Known: {', '.join(READERS)}.")

@@ -8,7 +8,17 @@ from keras_vit.models.config import ResNetConfig, ViTConfig, applicable, unknown
 from keras_vit.zoo.adapt import representation
 
 CHOICES = ("new", "keep")
-ARGUMENTS = ("weights", "num_classes", "image_size", "labels", "head", "num_heads", "position_interpolation", "dtype")
+ARGUMENTS = (
+    "weights",
+    "num_classes",
+    "image_size",
+    "labels",
+    "head",
+    "num_heads",
+    "preprocessing",
+    "position_interpolation",
+    "dtype",
+)
 
 
 @dataclasses.dataclass(frozen=True)

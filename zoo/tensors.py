@@ -140,6 +140,16 @@ def open_safetensors(path):
     }
 
 
+def safetensors_metadata(path):
+    """The strings in a .safetensors file's header, {} for none."""
+    from safetensors import safe_open
+
+    with foreign(path, "cannot be read as .safetensors"):
+        require_short_header(path)
+        with safe_open(path, "np") as file:
+            return file.metadata() or {}
+
+
 def require_short_header(path):
     """The file starts with the length of its header, which is parsed whole."""
     with open(path, "rb") as file:

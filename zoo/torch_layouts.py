@@ -3,12 +3,15 @@
 import functools
 import re
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.architecture import POSITIONS
+from keras_vit.zoo.dialects import prepend_zero
+from keras_vit.zoo.tensors import gathered
 
 BLOCK = "Transformer/encoderblock_{i}"
 ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
@@ -117,13 +120,44 @@ RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
 TIMM_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-6}
 HF_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-12}
 
-# A tensor that tells the layout, its rows, the numerics of its Transformer.
+
+class Layout(NamedTuple):
+    """A family of state dicts: a tensor that tells it, its rows, who writes it, the numerics of its Transformer."""
+
+    probe: str
+    rows: tuple
+    library: str
+    numerics: dict
+
+
 LAYOUTS = (
-    ("patch_embed.backbone.conv.weight", TIMM_STEM + TIMM_VIT, TIMM_NUMERICS),
-    ("patch_embed.proj.weight", TIMM_VIT, TIMM_NUMERICS),
-    ("stem.conv.weight", TIMM_BIT, {}),
-    ("embeddings.patch_embeddings.projection.weight", HF_VIT, HF_NUMERICS),
-    ("embedder.convolution.weight", HF_BIT, {}),
+    Layout("patch_embed.backbone.conv.weight", TIMM_STEM + TIMM_VIT, "timm", TIMM_NUMERICS),
+    Layout("patch_embed.proj.weight", TIMM_VIT, "timm", TIMM_NUMERICS),
+    Layout("stem.conv.weight", TIMM_BIT, "timm", {}),
+    Layout("embeddings.patch_embeddings.projection.weight", HF_VIT, "transformers", HF_NUMERICS),
+    Layout("embedder.convolution.weight", HF_BIT, "transformers", {}),
+)
+
+# Parts of other models, by the names of their tensors, in either library.
+FOREIGN = (
+    (r"(^|\.)(dist_token|distillation_token)$", "has a distillation token"),
+    (r"(^|\.)(reg_token|register_tokens)$", "has register tokens"),
+    (r"(^|\.)(ls[12]|layer_scale[12])\.|(^|\.)(gamma_[12]|lambda_[12])$", "scales its branches (LayerScale)"),
+    (r"(^|\.)(norm_pre|pre_layrnorm|pre_layernorm)\.", "normalizes before its first block (pre_norm)"),
+    (r"(^|\.)(attn_pool|head\.probe)", "pools by attention (global_pool 'map')"),
+    (r"(^|\.)fc_norm\.", "normalizes after pooling (fc_norm); models of the paper normalize before it"),
+    (r"attn\.(q_norm|k_norm)\.", "normalizes queries and keys (qk_norm)"),
+    (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
+    (r"rel_pos|relative_position", "has relative positions"),
+    (r"(^|\.|_)(rope|freqs|inv_freq)", "has rotary positions"),
+    (r"mlp\.(fc1_g|fc1_x|gate|w1|w2|w3|w12)\b", "has a gated MLP"),
+    (
+        r"(^|\.)(decoder|mask_token|embeddings\.mask_token)",
+        "fills in masked patches (mask token or decoder)",
+    ),
+    (r"\.running_mean$", "has batch norms"),
+    (r"(^|\.)head_dist\.|distillation_classifier", "has a distillation head"),
+    (r"attn\.(q_bias|v_bias)$", "has biases of queries and values alone"),
 )
 
 
@@ -182,35 +216,78 @@ def renamed(name, source, target, step):
     return target.format(**{key: int(number) + step * FIRST[key] for key, number in match.groupdict().items()})
 
 
+def stripped(path, tensors):
+    """The tensors without the prefix of transformers' classifiers."""
+    return gathered(path, ((re.sub(r"^(vit|bit)\.", "", name), tensor) for name, tensor in tensors.items()))
+
+
 def layout_of(path, tensors):
-    for probe, rows, numerics in LAYOUTS:
-        if probe in tensors:
-            return rows, numerics
+    """The `Layout` of a state dict.
+
+    Raises:
+        CheckpointError: for a state dict of another model.
+    """
+    require_ours(path, tensors)
+    for layout in LAYOUTS:
+        if layout.probe in tensors:
+            return layout
     raise CheckpointError(
         f"{path} is no state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
     )
 
 
-def canonical(path, tensors, num_heads):
-    """The tensors of a torch state dict under official names, and the numerics of the library that wrote them.
+def require_ours(path, tensors):
+    """Refuses models with parts that those of the paper do not have, by the tensors' names."""
+    for names, part in FOREIGN:
+        found = next((name for name in tensors if re.search(names, name)), None)
+        if found:
+            raise CheckpointError(f"{path} holds {found}: its model {part}. This package cannot compute that model.")
+    for name in tensors:
+        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+        if weight and f"{weight[1]}.bias" not in tensors:
+            raise CheckpointError(
+                f"{path} holds {name} and no {weight[1]}.bias: its queries, keys or values have no bias "
+                "(qkv_bias=False), and those of the paper's models do."
+            )
+
+
+def width(tensors):
+    """{"hidden_size": that of a ViT's position embeddings}, {} where there are none."""
+    names = ("pos_embed", "embeddings.position_embeddings")
+    positions = next((tensors[name] for name in names if name in tensors), None)
+    return {"hidden_size": positions.shape[-1]} if positions and positions.shape else {}
+
+
+def canonical(path, tensors, layout, num_heads, patch_positions=False):
+    """The tensors of a torch state dict under official names.
+
+    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
 
     Raises:
-        CheckpointError: for a state dict of another model, or a ViT whose number of heads is not given.
+        CheckpointError: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
     """
-    tensors = {re.sub(r"^(vit|bit)\.", "", name): tensor for name, tensor in tensors.items()}
-    rows, numerics = layout_of(path, tensors)
-    if "fc_norm.weight" in tensors:
-        raise CheckpointError(f"{path} normalizes after pooling (fc_norm); models of the paper normalize before it.")
-    if numerics and num_heads is None:
+    tensors = split_qkv(tensors)
+    if layout.numerics and num_heads is None:
+        strange = next((name for name in tensors if translated(name, layout.rows)[0] == name), None)
+        if strange:
+            raise CheckpointError(f"{path} holds {strange}, which no ViT or hybrid of {layout.library} has.")
         raise CheckpointError(f"{path} does not say how many attention heads its model has. Pass num_heads=.")
     result = {}
-    for name, tensor in split_qkv(tensors).items():
-        official, kind = translated(name, rows)
+    for name, tensor in tensors.items():
+        official, kind = translated(name, layout.rows)
         if official in result:
             raise CheckpointError(f"{path} holds {official} twice, once as {tensor.source}.")
         result[official] = converted(path, tensor, kind, num_heads)
-    return result, numerics
+    return with_zero_position(result) if patch_positions and "cls" in result else result
+
+
+def with_zero_position(tensors):
+    positions = tensors.get(POSITIONS)
+    if positions is None or len(positions.shape) != 3:
+        return tensors
+    n, l, d = positions.shape
+    return {**tensors, POSITIONS: positions.map((n, 1 + l, d), prepend_zero)}
 
 
 def translated(name, rows):

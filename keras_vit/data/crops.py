@@ -58,16 +58,27 @@ def enlarged(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
+def size_before_crop(image, preprocessing):
+    """(height, width), int32, that a picture (h, w, c) is resized to before its middle is kept."""
+    least = tf.floor(tf.constant(preprocessing.image_size, tf.float64) / preprocessing.crop + 1e-6)
+    if preprocessing.crop_mode == "squash":
+        return tf.cast(least, tf.int32)
+    shape = tf.cast(tf.shape(image)[:2], tf.float64)
+    return tf.cast(tf.maximum(tf.floor(shape * tf.reduce_max(least / shape) + 1e-6), least), tf.int32)
+
+
+def resized(image, size, method, antialias):
+    return tf.cast(tf.image.resize(image, size, method, antialias=antialias), tf.float32)  # "nearest" keeps uint8
+
+
 def evaluation_size(image, preprocessing):
     """A whole picture, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
     size, method = preprocessing.image_size, preprocessing.interpolation
     if preprocessing.crop is None:
-        return tf.ensure_shape(tf.image.resize(image, size, method), (*size, None))
-    shape = tf.cast(tf.shape(image)[:2], tf.float64)
-    scale = tf.reduce_max(tf.constant(size, tf.float64) / preprocessing.crop / shape)
-    larger = tf.maximum(tf.cast(tf.round(shape * scale), tf.int32), size)
-    image = tf.image.resize(image, larger, method, antialias=True)
-    top, left = tf.unstack((larger - size) // 2)
+        return tf.ensure_shape(resized(image, size, method, antialias=False), (*size, None))
+    larger = size_before_crop(image, preprocessing)
+    image = resized(image, larger, method, antialias=method != "nearest")
+    top, left = tf.unstack(tf.cast(tf.round((larger - size) / 2), tf.int32))
     return tf.ensure_shape(tf.image.crop_to_bounding_box(image, top, left, *size), (*size, None))
 
 
@@ -78,7 +89,7 @@ def spread(values, shape):
 def finished(image, preprocessing, dtype):
     """Pixels in [0, 255], float32 (..., h, w, c), as the input: normalized for "float32", rounded for "uint8"."""
     if dtype == "uint8":
-        if preprocessing.interpolation == "bicubic":  # overshoots
+        if preprocessing.interpolation in ("bicubic", "lanczos3"):  # they overshoot
             image = tf.clip_by_value(image, 0.0, 255.0)
         return tf.cast(image + 0.5, tf.uint8)
     scale = 1 / (255 * np.array(preprocessing.std))

@@ -5,9 +5,9 @@ import dataclasses
 import keras
 
 from keras_vit import _registration
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, PreprocessingError
 from keras_vit.models.distribution import DistributedModel
-from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 
 class Classifier(DistributedModel):
@@ -17,7 +17,7 @@ class Classifier(DistributedModel):
         inputs, outputs: the functional graph.
         config: the dataclass whose fields are the constructor's architecture arguments.
         preprocessing: how pictures become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
-            (resize to image_size, pixels to [-1, 1]).
+            (resize to image_size, pixels to [-1, 1]). With an `UnknownPreprocessing`, reading the attribute raises.
         labels: names of the classes in the order of the logits, or None.
         dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
         name: of the model.
@@ -30,8 +30,26 @@ class Classifier(DistributedModel):
         super().__init__(inputs, outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self.config = config
-        self.preprocessing = as_preprocessing(preprocessing, config)
+        self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
+
+    @property
+    def preprocessing(self):
+        """How uint8 pictures become inputs: a `Preprocessing`.
+
+        Raises:
+            PreprocessingError: where the files that the weights came from do not state it.
+        """
+        if isinstance(self._preprocessing, UnknownPreprocessing):
+            raise PreprocessingError(
+                f"{self._preprocessing.unknown} Set model.preprocessing, or pass preprocessing= to keras_vit.zoo.load: "
+                "a keras_vit.models.Preprocessing with the mean, std, crop and interpolation of its training."
+            )
+        return self._preprocessing
+
+    @preprocessing.setter
+    def preprocessing(self, preprocessing):
+        self._preprocessing = as_preprocessing(preprocessing, self.config)
 
     def features(self, images):
         """What the head reads: images (n, h, w, channels) to (n, width)."""
@@ -41,7 +59,7 @@ class Classifier(DistributedModel):
     def get_config(self):
         return {
             **dataclasses.asdict(self.config),
-            "preprocessing": dataclasses.asdict(self.preprocessing),
+            "preprocessing": dataclasses.asdict(self._preprocessing),
             "labels": self.labels,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
@@ -57,8 +75,11 @@ def as_preprocessing(preprocessing, config):
         half = (0.5,) * config.num_channels
         return Preprocessing(config.image_size or (224, 224), mean=half, std=half)
     if isinstance(preprocessing, dict):
-        preprocessing = Preprocessing(**preprocessing)
-    if not isinstance(preprocessing, Preprocessing) or len(preprocessing.mean) != config.num_channels:
+        preprocessing = preprocessing_of(preprocessing)
+    unknown = isinstance(preprocessing, UnknownPreprocessing)
+    if not unknown and not (
+        isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) == config.num_channels
+    ):
         raise ConfigError(
             f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
             f"Received: {preprocessing!r}."

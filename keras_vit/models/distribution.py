@@ -186,6 +186,7 @@ class TensorFlowModel(keras.Model):
     """
 
     microbatches = 1
+    preprocessing = None
 
     def compile(self, *args, **kwargs):
         """`keras.Model.compile`, in the scope of the strategy that the model was made in, wherever it is called.
@@ -229,10 +230,10 @@ class TensorFlowModel(keras.Model):
         return first(super().predict_step(never_empty(data)), data)
 
     def normalized(self, data):
-        preprocessing = getattr(self, "preprocessing", None)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if preprocessing is None or getattr(x, "dtype", None) != tf.uint8:
+        if getattr(x, "dtype", None) != tf.uint8 or self.preprocessing is None:
             return data
+        preprocessing = self.preprocessing
         x = (tf.cast(x, "float32") / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 

@@ -1,12 +1,15 @@
 """How a picture becomes a model's input, as data and as a callable. Imports Keras only when called."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from keras_vit.errors import ImageError
+from keras_vit.images import MOST_PIXELS
 from keras_vit.models.config import is_number, pair, require
 
-MOST_PIXELS = 50_000_000  # of a resized picture
 LEAST_CROP = 0.01
+CROP_MODES = ("center", "squash")
+INTERPOLATIONS = ("bilinear", "bicubic", "lanczos3", "nearest")
 
 
 def per_channel(name, values, least, most):
@@ -21,16 +24,25 @@ def per_channel(name, values, least, most):
 
 
 @dataclass(frozen=True)
+class UnknownPreprocessing:
+    """Stands in a model for the `Preprocessing` that its files do not state; `unknown` is a sentence on why."""
+
+    unknown: str
+
+
+@dataclass(frozen=True)
 class Preprocessing:
     """What the weights were evaluated with.
 
     Args:
         image_size: (height, width) of the model's input.
-        crop: the central part of the resized picture that is kept, in (0, 1]; the picture is first resized so that
-            its short side is image_size / crop. None resizes straight to image_size, aspect ratio not kept, as the
-            authors' evaluation does.
-        interpolation: "bilinear" or "bicubic".
+        crop: the central part of the resized picture that is kept, in [0.01, 1]; the picture is first resized, with
+            antialiasing, to image_size / crop, rounded down as torchvision does. None resizes straight to image_size,
+            aspect ratio not kept and without antialiasing, as the authors' evaluation does.
+        interpolation: "bilinear", "bicubic", "lanczos3" or "nearest".
         mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 give [-1, 1].
+        crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes
+            both sides (timm's names).
 
     Called on uint8 pictures (n, h, w, c) of any one size, gives float32 (n, *image_size, c).
 
@@ -43,6 +55,7 @@ class Preprocessing:
     interpolation: str = "bilinear"
     mean: tuple = (0.5, 0.5, 0.5)
     std: tuple = (0.5, 0.5, 0.5)
+    crop_mode: str = "center"
 
     def __post_init__(self):
         for name, value in (
@@ -60,10 +73,9 @@ class Preprocessing:
             height * width <= MOST_PIXELS,
             f"image_size must be of at most {MOST_PIXELS:,} pixels. Received: {height} x {width}.",
         )
-        require(
-            self.interpolation in ("bilinear", "bicubic"),
-            f"interpolation must be 'bilinear' or 'bicubic'. Received: {self.interpolation!r}.",
-        )
+        for name, known in (("interpolation", INTERPOLATIONS), ("crop_mode", CROP_MODES)):
+            value = getattr(self, name)
+            require(value in known, f"{name} must be one of: {', '.join(known)}. Received: {value!r}.")
         require(
             self.crop is None or (is_number(self.crop) and LEAST_CROP <= self.crop <= 1),
             f"crop must be in [{LEAST_CROP}, 1], or None. Received: crop={self.crop!r}.",
@@ -79,16 +91,40 @@ class Preprocessing:
     def resize_and_crop(self, x, ops):
         if self.crop is None:
             return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
-        height, width = x.shape[1:3]
-        scale = max(self.image_size[0] / self.crop / height, self.image_size[1] / self.crop / width)
+        size = self.size_before_crop(*x.shape[1:3])
+        x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=self.interpolation != "nearest")
+        top, left = (round((length - part) / 2) for length, part in zip(size, self.image_size, strict=True))
+        return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
+
+    def fitted(self, image_size, num_channels):
+        """This for another size (None keeps it) and number of channels, or why there is none."""
+        changed = {} if image_size is None else {"image_size": image_size}
+        if num_channels != len(self.mean):
+            if len(set(self.mean)) > 1 or len(set(self.std)) > 1:
+                return UnknownPreprocessing(
+                    f"The mean and std of {len(self.mean)} channels that the weights were made for differ, so that "
+                    f"those of {num_channels} channels are unknown."
+                )
+            changed |= {"mean": self.mean[:1] * num_channels, "std": self.std[:1] * num_channels}
+        return replace(self, **changed)
+
+    def size_before_crop(self, height, width):
+        """(height, width) that a picture of the given height and width is resized to before its middle is kept."""
+        least = tuple(math.floor(part / self.crop + 1e-6) for part in self.image_size)
+        if self.crop_mode == "squash":
+            return least
+        scale = max(least[0] / height, least[1] / width)
         size = tuple(
-            max(round(length * scale), part) for length, part in zip((height, width), self.image_size, strict=True)
+            max(math.floor(length * scale + 1e-6), part) for length, part in zip((height, width), least, strict=True)
         )
         if size[0] * size[1] > MOST_PIXELS:
             raise ImageError(
                 f"A picture of {height} x {width} pixels is too narrow: resized for the crop it would have "
                 f"{size[0]:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
             )
-        x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=True)
-        top, left = ((length - part) // 2 for length, part in zip(size, self.image_size, strict=True))
-        return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
+        return size
+
+
+def preprocessing_of(fields):
+    """The `Preprocessing`, or `UnknownPreprocessing`, whose fields a model's description holds."""
+    return UnknownPreprocessing(str(fields["unknown"])) if set(fields) == {"unknown"} else Preprocessing(**fields)
