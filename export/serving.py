@@ -7,6 +7,7 @@ from keras_vit.export.exif import upright
 PIXEL_LIMIT = 50_000_000  # height times width; a picture that unpacks, or is resized, to more is refused before that
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PNG_HEADER = 24  # bytes up to the end of width and height
+SCAN, SCAN_LIMIT = b"\xff\xda", 100  # of a JPEG; each pass over all pixels takes time and as little as 75 bytes
 
 
 def as_inputs(pictures, preprocessing):
@@ -37,12 +38,13 @@ def cropped(x, preprocessing):
 def decoded(encoded, channels):
     """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels); JPEGs upright as their EXIF data say.
 
-    Raises, when run, tf.errors.InvalidArgumentError for anything else and for more than PIXEL_LIMIT pixels.
+    Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more than PIXEL_LIMIT pixels or
+    SCAN_LIMIT scans of a JPEG.
     """
     is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
     is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
     known = tf.debugging.Assert(is_jpeg | is_png, ["image_bytes must be a JPEG or PNG file."])
-    with tf.control_dependencies([known]):
+    with tf.control_dependencies([known, require_few_scans(encoded, is_jpeg)]):
         size = tf.cond(is_jpeg, lambda: jpeg_size(encoded), lambda: png_size(encoded))
     with tf.control_dependencies([require_few(size)]):
         return tf.cond(
@@ -54,8 +56,15 @@ def decoded(encoded, channels):
 
 def require_few(size):
     """An operation that fails unless a picture of `size`, (height, width) of any number type, is within the limit."""
-    few = tf.reduce_all(size > 0) & (tf.reduce_prod(size) <= PIXEL_LIMIT)
+    few = tf.reduce_all((size > 0) & (size <= PIXEL_LIMIT)) & (tf.reduce_prod(size) <= PIXEL_LIMIT)
     return tf.debugging.Assert(few, [f"A picture may have 1 to {PIXEL_LIMIT} pixels. Height and width are:", size])
+
+
+def require_few_scans(encoded, is_jpeg):
+    """An operation that fails for a JPEG of more than SCAN_LIMIT scans: an encoder writes about ten."""
+    parts = tf.raw_ops.StringSplitV2(input=encoded[None], sep=SCAN, maxsplit=SCAN_LIMIT + 1)
+    few = tf.logical_not(is_jpeg) | (tf.size(parts.values) <= SCAN_LIMIT + 1)
+    return tf.debugging.Assert(few, [f"A JPEG may have at most {SCAN_LIMIT} scans."])
 
 
 def jpeg_size(encoded):

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from keras_vit import export, zoo
+from keras_vit.text import printable
+from keras_vit.zoo.addresses import public
 
 
 def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
@@ -19,13 +22,25 @@ def run(model, out, formats, quantize, calibration, latency, image_size, console
         formats,
         quantize,
         images=pictures(calibration, loaded),
-        metadata={"source": str(model)},
+        metadata={"source": source_of(model)},
         latency=latency,
         endpoints=endpoints,
-        progress=lambda line: console.print(line, soft_wrap=True, highlight=False),
+        progress=lambda line: say(console, line),
     )
     console.print(table(reports, "Exports, each compared with the model in its own runtime"))
-    console.print(f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+    say(console, f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}")
+
+
+def source_of(model):
+    """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
+    if "://" in str(model):
+        return public(str(model))
+    return Path(model).name if Path(model).exists() else str(model)
+
+
+def say(console, line):
+    """Prints a line in which names and paths are text, not markup."""
+    console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def pictures(dataset, model, count=64):
@@ -42,14 +57,18 @@ def pictures(dataset, model, count=64):
 
 def verify(folder, console):
     """Proves a bundle again; see `export.verify`."""
-    console.print(table(export.verify(folder), f"{folder}: every artefact gives what the model gave"))
+    notes = []
+    reports = export.verify(folder, progress=notes.append)
+    console.print(table(reports, f"{printable(folder)}: every artefact gives what the model gave"))
+    for line in notes:
+        say(console, line)
 
 
 def table(reports, title):
     """Reports as a table, a line an artefact."""
     timed = any(report.latency_ms for report in reports)
     columns = ["format", "kind", "size", "largest difference", "cosine", "top-1", *(["ms at batch 1, 8"] * timed)]
-    grid = Table(*columns, title=title)
+    grid = Table(*columns, title=Text(title))
     for report in reports:
         agreement = "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}"
         cells = [
