@@ -45,6 +45,7 @@ PLAIN_OBJECTS = {
     "trackable_list_wrapper",
     "trackable_tuple_wrapper",
 }
+REGISTERED = {"", "tf.TrackableConstant"}  # classes that TensorFlow itself registers
 MAIN = "saved_model_main_op"  # the collection with the name of the node that a server runs first
 STANDARD = ("", "ai.onnx")
 REFUSED_TFLITE = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
@@ -88,7 +89,7 @@ def check_objects(path, objects):
         refuse(path, "no objects, as TensorFlow 1 wrote it")
     for node in objects.nodes:
         kind = node.WhichOneof("kind")
-        foreign = node.registered_name or node.registered_saver
+        foreign = node.registered_saver or (node.registered_name if node.registered_name not in REGISTERED else "")
         if kind == "user_object" and node.user_object.identifier not in PLAIN_OBJECTS:
             foreign = node.user_object.identifier
         if kind not in OBJECTS or foreign:
@@ -159,6 +160,8 @@ def check_onnx(path):
     import onnx
 
     proto = onnx.load(path, load_external_data=False)
+    if not proto.graph.node:
+        refuse(path, "no operators")
     if proto.functions or proto.training_info:
         refuse(path, "functions or training steps, which an export does not write")
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain in STANDARD}

@@ -124,6 +124,7 @@ def main():
     if not (HERE / arguments.model).exists():
         sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
     run = model_at(HERE / arguments.model)
+    Image.MAX_IMAGE_PIXELS = None  # PIXEL_LIMIT is stricter
     failed = False
     for path in arguments.pictures:
         try:

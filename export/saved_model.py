@@ -41,7 +41,8 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
     try:
         archive.write_out(str(path), verbose=False)
     except tf.errors.OpError as error:
-        raise ExportError(f"TensorFlow could not write the SavedModel: {last_line(error.message)}") from error
+        reason = last_line(error.message).rpartition("; ")[2]
+        raise ExportError(f"TensorFlow could not write the SavedModel: {reason}") from error
 
 
 def is_image_classifier(model):

@@ -15,7 +15,7 @@ from keras_vit.export.apart import last_line, run_apart
 from keras_vit.export.conversion import FORMATS
 from keras_vit.export.examples import read_examples
 from keras_vit.export.files import HIDDEN
-from keras_vit.export.listing import MANIFEST, file_digest, files_in, read_manifest
+from keras_vit.export.listing import MANIFEST, beside, file_digest, files_in, read_manifest
 from keras_vit.export.model_json import read_model_json
 from keras_vit.export.operations import require_known_operations
 from keras_vit.export.parity import difference
@@ -103,11 +103,11 @@ def require_listed(folder, files, about):
     for name in files:
         if name not in (*NEEDED, SCRIPT) and not any(belongs(name, place) for place in places):
             raise ExportError(f"{printable(folder / name)} belongs to no artefact that model.json lists.")
-    for top in {place.partition("/")[0] for place in places}:
-        held = [f"{top}/{name}" for name in files_in(folder / top)] if (folder / top).is_dir() else [top]
-        for name in held:
-            if name not in files:
-                raise ExportError(f"{printable(folder / name)} is not listed in {MANIFEST}. Remove it.")
+    tops = {place.partition("/")[0] for place in places}
+    held = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]
+    held += [name for name in os.listdir(folder) if beside("model").fullmatch(name)]
+    for name in {*places, *held} - {*files, *(place for place in places if (folder / place).is_dir())}:
+        raise ExportError(f"{printable(folder / name)} is not listed in {MANIFEST}. Remove it.")
 
 
 def belongs(name, place):

@@ -59,7 +59,7 @@ def verify(folder, console):
     """Proves a bundle again; see `export.verify`."""
     notes = []
     reports = export.verify(folder, progress=notes.append)
-    console.print(table(reports, f"{printable(folder)}: every artefact gives what the model gave"))
+    console.print(table(reports, f"{folder}: every artefact gives what the model gave"))
     for line in notes:
         say(console, line)
 
@@ -68,7 +68,7 @@ def table(reports, title):
     """Reports as a table, a line an artefact."""
     timed = any(report.latency_ms for report in reports)
     columns = ["format", "kind", "size", "largest difference", "cosine", "top-1", *(["ms at batch 1, 8"] * timed)]
-    grid = Table(*columns, title=Text(title))
+    grid = Table(*columns, title=Text(printable(title)))
     for report in reports:
         agreement = "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}"
         cells = [
