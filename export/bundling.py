@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_vit.errors import ExportError
 from keras_vit.export.card import card
 from keras_vit.export.conversion import FORMATS, runner, write_proved
-from keras_vit.export.description import described
+from keras_vit.export.description import described, described_preprocessing
 from keras_vit.export.examples import EXAMPLES, write_examples
 from keras_vit.export.files import staged
 from keras_vit.export.model_json import FILES, read_model_json
@@ -16,8 +16,6 @@ from keras_vit.export.preparation import input_shapes, prepared, probe_shapes
 from keras_vit.export.probes import inputs_for
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.runtimes import in_batches
-
-COMPANIONS = ("README.md", "examples.npz", "model.json", "predict.py")
 
 
 def bundle(
@@ -48,12 +46,14 @@ def bundle(
     88123456
     """
     tell = progress or (lambda line: None)
-    rows = [row_of(name) for name in formats]
+    rows = [row_of(name) for name in dict.fromkeys(formats)]
+    if not rows:
+        raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(FILES)}.")
     for row in rows:
         kind_of(supported(row, quantize), row.kinds, row.name)
     if endpoints and "saved_model" not in formats:
         raise ExportError("Only a SavedModel can have further endpoints. Add saved_model to the formats.")
-    names = [*COMPANIONS, *(name for row in rows for name in names_of(row))]
+    names = [*companions_of(model), *(name for row in rows for name in names_of(row))]
     with staged(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         for row in rows:
@@ -74,6 +74,12 @@ def row_of(name):
         if row.name == name:
             return row
     raise ExportError(f"No format is called {name!r}. Expected: {', '.join(FILES)}.")
+
+
+def companions_of(model):
+    """The files of a bundle beside its artefacts."""
+    preprocessing = described_preprocessing(getattr(model, "preprocessing", None))
+    return ["README.md", "examples.npz", "model.json", *(["predict.py"] if preprocessing else [])]
 
 
 def names_of(row):
@@ -99,8 +105,8 @@ def write_companions(model, folder, reports, options):
     write_examples(folder / "examples.npz", inputs, outputs)
     about = described(model, source, shapes, options.get("metadata"))
     about["artefacts"] = [artefact(report) for report in reports]
-    (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n")
-    (folder / "README.md").write_text(card(about))
+    (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
+    (folder / "README.md").write_text(card(about), "utf-8")
     if about["preprocessing"]:
         shutil.copyfile(Path(__file__).with_name("predict_script.py"), folder / "predict.py")
 

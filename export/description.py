@@ -69,8 +69,9 @@ def public(value):
         return [public(entry) for entry in value]
     if not isinstance(value, str | PurePath):
         return value
-    local = LOCAL.fullmatch(str(value))
-    return local["name"] if local else ADDRESS.sub(r"\g<scheme>\g<place>", str(value))
+    text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
+    local = LOCAL.fullmatch(text)
+    return local["name"] if local else ADDRESS.sub(r"\g<scheme>\g<place>", text)
 
 
 def as_properties(description):

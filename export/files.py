@@ -55,10 +55,7 @@ def place_of(path, is_folder):
     path = Path(path)
     if is_folder:
         if path.exists() and not path.is_dir():
-            raise ExportError(
-                f"{printable(path)} is a file. A folder is to be written there: give another path, or one in .onnx or "
-                ".tflite."
-            )
+            raise ExportError(f"{printable(path)} is a file, and a folder is to be written there. Choose another path.")
         home = Path(os.path.realpath(path))
         return Place(home, MANIFEST, home / HIDDEN)
     if path.is_dir():

@@ -24,7 +24,8 @@ from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
 from keras_vit.text import printable
 
-TIME_LIMIT = 900  # seconds that an artefact may take
+LEAST_TIME = 120  # seconds that an artefact may take
+TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"
 
@@ -52,13 +53,16 @@ def verify(folder, *, progress=None):
     1.0
     """
     folder = Path(folder)
-    files = require_whole(folder)
-    about = read_model_json(folder)
-    require_listed(folder, files, about)
+    try:
+        files = require_whole(folder)
+        about = read_model_json(folder)
+        require_listed(folder, files, about)
+        for line in notes(folder, files) if progress else ():
+            progress(line)
+    except OSError as error:
+        raise ExportError(f"{printable(folder)} cannot be read: {printable(error.strerror or error)}.") from error
     inputs, expected = read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
     names = [entry["name"] for entry in about["inputs"]]
-    for line in notes(folder, files) if progress else ():
-        progress(line)
     return [verified(folder, entry, names, inputs, expected) for entry in about["artefacts"]]
 
 
@@ -154,11 +158,12 @@ def verified(folder, entry, names, inputs, expected):
 
 def outputs_of(path, format_name, names, batches, inputs):
     """What the artefact's runtime gives for the examples, in a process that a damaged file may bring down."""
+    time_limit = LEAST_TIME + round(size_of(path) * TIME_PER_BYTE)
     with tempfile.TemporaryDirectory() as work:
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}
         np.savez(places["inputs"], *inputs)
         job = {"format": format_name, "path": str(path.resolve()), "names": names, "batches": batches, **places}
-        run_apart("runtimes.py", job, lambda log: f"{printable(path)} does not run: {last_line(log)}", TIME_LIMIT)
+        run_apart("runtimes.py", job, lambda log: f"{printable(path)} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
 

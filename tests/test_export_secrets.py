@@ -34,6 +34,7 @@ SECRET = "https://alice:PASSWORD@host.org:8443/a%20b/m.keras?X-Amz-Signature=SIG
         ("~/m.keras", "m.keras"),
         ("C:\\Users\\alice\\m.keras", "m.keras"),
         ("ViT-B/16:augreg", "ViT-B/16:augreg"),
+        ("m\udcff.keras", "m\\udcff.keras"),
         ("R+ViT-Ti/16 at 50 %? #1", "R+ViT-Ti/16 at 50 %? #1"),
         ({"a": [SECRET, 5, None]}, {"a": ["https://host.org:8443/a%20b/m.keras", 5, None]}),
     ],
