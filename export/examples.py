@@ -10,13 +10,19 @@ from keras_vit.text import printable
 
 EXAMPLES = 4
 MOST_EXAMPLES = 1024
-MOST_BYTES = 1 << 30  # of all arrays
+MOST_BYTES = 1 << 29  # of all arrays
 READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def write_examples(path, inputs, outputs):
-    """Writes lists of arrays (n, ...), one per input and output of the model."""
+    """Writes lists of arrays (n, ...), one per input and output of the model.
+
+    Raises:
+        ExportError: when they take more than 512 MiB, which `read_examples` would refuse.
+    """
     arrays = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+    if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
+        raise ExportError(f"{len(inputs[0])} examples of this model take more than {MOST_BYTES:,} bytes in a bundle.")
     np.savez_compressed(path, **arrays)
 
 

@@ -20,13 +20,13 @@ COMPUTING = frozenset(
     Erfc Exp ExpandDims Expm1 ExtractImagePatches ExtractJpegShape Fill Floor FloorDiv FloorMod FusedBatchNorm
     FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If InTopKV2 Inv
     InvertPermutation IsFinite IsInf IsNan L2Loss LRN LeakyRelu Less LessEqual LinSpace Log Log1p LogSoftmax LogicalAnd
-    LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D MaxPoolV2 Maximum Mean Min Minimum MirrorPad Mod Mul MulNoNan Neg
-    NextIteration NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault Pow
+    LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D MaxPoolV2 Maximum Mean Min Minimum MirrorPad Mod Mul MulNoNan Neg NoOp
+    NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault Pow
     PreventGradient Prod Range Rank ReadVariableOp RealDiv Reciprocal Relu Relu6 Reshape ResizeArea ResizeBicubic
     ResizeBilinear ResizeNearestNeighbor Reverse ReverseV2 Rint Roll Round Rsqrt ScaleAndTranslate ScatterNd Select
     SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Slice Snapshot Softmax Softplus Softsign SpaceToDepth Split
     SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile
-    StopGradient StridedSlice StringLength StringSplitV2 Sub Substr Sum Switch Tan Tanh TensorListConcatV2
+    StopGradient StridedSlice StringLength StringSplitV2 Sub Substr Sum Tan Tanh TensorListConcatV2
     TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength TensorListReserve
     TensorListSetItem TensorListSplit TensorListStack TensorScatterUpdate Tile TopK TopKV2 Transpose TruncateDiv
     TruncateMod Unpack VarHandleOp Where While Xdivy Xlog1py Xlogy ZerosLike

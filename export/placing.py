@@ -109,12 +109,22 @@ def put(place, tell):
         for name in stale:
             (place.home / name).unlink()
     except BaseException:
-        restore(place)
+        undo(place)
         raise
     (place.staging / JOURNAL).unlink()
     remove_empty_folders(place.home, stale)
     if stale:
         tell(f"removed from {printable(place.home)}, of the former export: {said(stale)}")
+
+
+def undo(place):
+    try:
+        restore(place)
+    except OSError as error:
+        raise ExportError(
+            f"The export failed, and the former one could not be put back: {printable(error.strerror or error)}. Its "
+            f"files lie in {printable(place.staging / 'old')}; the next export here puts them back."
+        ) from error
 
 
 def said(names):

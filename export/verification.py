@@ -26,6 +26,8 @@ from keras_vit.text import printable
 
 LEAST_TIME = 120  # seconds that an artefact may take
 TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
+LARGEST_FILE = 1 << 34  # bytes; a file may say that it has many and hold none
+LARGEST_FILES = {".pb": 1 << 31, ".onnx": 1 << 31, ".json": 1 << 26, ".md": 1 << 26, ".py": 1 << 26}
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"
 
@@ -85,9 +87,12 @@ def require_whole(folder):
 
 def require_digest(folder, name, digest):
     path = folder / name
+    largest = LARGEST_FILES.get(path.suffix, LARGEST_FILE)
     if any((folder / parent).is_symlink() for parent in Path(name).parents[:-1]) or path.is_symlink():
         raise ExportError(f"{printable(path)} is or lies behind a link. A bundle holds files alone.")
     try:
+        if path.stat().st_size > largest:
+            raise ExportError(f"{printable(path)} has more than {largest:,} bytes, which no file of a bundle has.")
         found = file_digest(path)
     except FileNotFoundError as error:
         raise ExportError(f"{printable(path)} is missing from the bundle. Export it again.") from error

@@ -272,6 +272,22 @@ def test_paths_that_hold_something_else_stay(tmp_path):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_a_sentence_and_keeps_the_former_export(name, tmp_path):
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        before = former_export(tmp_path / name)
+        with pytest.raises(ExportError, match="No space left"):
+            export.convert(shaken(VisionTransformer(**TINY)), tmp_path / name)
+        assert contents(tmp_path) == before
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 @pytest.mark.parametrize(("quantize", "shrinks", "bound"), [("float16", 1.9, 2e-3), ("dynamic", 3.5, 5e-2)])
 def test_what_cannot_be_traced_goes_through_tf2onnx(quantize, shrinks, bound, tmp_path):
     import tensorflow as tf

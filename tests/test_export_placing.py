@@ -248,9 +248,10 @@ def test_places_where_nothing_can_be(path, tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_failed_export_leaves_no_folders(tmp_path):
-    with pytest.raises(ZeroDivisionError), staged(tmp_path / "a/b", (), is_folder=True):
-        raise ZeroDivisionError
+@pytest.mark.parametrize("error", (ZeroDivisionError, KeyboardInterrupt))
+def test_a_failed_export_leaves_no_folders(error, tmp_path):
+    with pytest.raises(error), staged(tmp_path / "a/b", (), is_folder=True):
+        raise error
     assert os.listdir(tmp_path) == []
 
 

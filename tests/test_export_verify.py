@@ -151,6 +151,12 @@ def test_what_is_not_a_file(kind, name, dist):
     refused(dist, "link|regular|cannot be read|Is a directory|symbolic")
 
 
+@pytest.mark.parametrize("name", ("model.onnx", "README.md", "saved_model/1/variables/variables.index"))
+def test_a_file_of_a_terabyte_that_is_not_there(name, dist):
+    os.truncate(dist / name, 1 << 40)
+    refused(dist, "which no file of a bundle has")
+
+
 def test_a_folder_behind_a_link(dist):
     a_link(dist, "saved_model/1/variables")
     refused(dist, "link")
@@ -585,6 +591,15 @@ def test_right_digests_prove_nothing_alone(change, words, error, dist):
 def test_an_artefact_that_never_ends(dist, monkeypatch):
     monkeypatch.setattr(verification, "LEAST_TIME", 0.01)
     refused(dist, "takes longer than 0.01 seconds")
+
+
+def test_the_help_says_what_it_shows():
+    from typer.testing import CliRunner
+
+    from keras_vit.cli import app
+
+    words = " ".join(CliRunner().invoke(app, ["verify", "--help"]).output.split())
+    assert "cannot show who made a bundle" in words and "refused unopened" in words
 
 
 def test_an_export_that_was_cut_off(dist):
