@@ -15,6 +15,8 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import listing, operations, verification
+from keras_vit.export.examples import read_examples
+from keras_vit.export.model_json import read_model_json
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -447,6 +449,33 @@ def test_two_graphs(dist):
     (dist / "saved_model/1/saved_model.pb").write_bytes(proto.SerializeToString())
     with pytest.raises(ExportError, match="2 graphs"):
         operations.require_known_operations("saved_model", dist / "saved_model/1")
+
+
+def read_everything(folder):
+    listing.read_manifest(folder)
+    about = read_model_json(folder)
+    read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
+    for entry in about["artefacts"]:
+        operations.require_known_operations(entry["format"], folder / entry["file"])
+
+
+@pytest.mark.parametrize(
+    "name", (listing.MANIFEST, "model.json", "examples.npz", "model.onnx", "saved_model/1/saved_model.pb")
+)
+def test_mutated_files_are_refused_or_read(name, dist):
+    random = np.random.default_rng(0)
+    whole, refusals = (dist / name).read_bytes(), 0
+    for _ in range(60):
+        data = bytearray(whole)
+        for place in random.integers(0, len(data), 8):
+            data[place : place + random.integers(2)] = random.bytes(random.integers(3))
+        (dist / name).write_bytes(data)
+        try:
+            read_everything(dist)
+        except ExportError as error:
+            refusals += 1
+            assert str(error).isprintable()
+    assert refusals > 20
 
 
 @pytest.mark.parametrize("format_name", ("saved_model", "onnx", "tflite"))
