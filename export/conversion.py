@@ -21,6 +21,7 @@ from keras_vit.export.probes import inputs_for
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.runtimes import in_batches
+from keras_vit.text import printable
 
 PROBES = 8
 QUANTIZED_PROBES = 64
@@ -188,8 +189,8 @@ def format_of(path):
         if form.suffix == suffix:
             return form
     raise ExportError(
-        f"No format is written as *{suffix}. Expected a path that ends in .onnx or .tflite, or, for the folder of a "
-        f"SavedModel, one without a suffix. Received: {path}."
+        f"No format is written as *{printable(suffix)}. Expected a path that ends in .onnx or .tflite, or, for the "
+        f"folder of a SavedModel, one without a suffix. Received: {printable(path)}."
     )
 
 

@@ -127,7 +127,7 @@ def require_lock(held, place, is_new):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ExportError(
-            f"Another export writes to {printable(place.home / place.last)} now. Wait for it, or choose another path."
+            f"Another export writes to {printable(place.target)} now. Wait for it, or choose another path."
         ) from error
     except OSError as error:
         if not is_new:  # a file system without locks

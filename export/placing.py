@@ -40,6 +40,11 @@ class Place:
     last: str
     staging: Path
 
+    @property
+    def target(self):
+        """What the user named: the folder or the file."""
+        return self.home if self.last == MANIFEST else self.home / self.last
+
     def listed(self):
         """{name: SHA-256} of what a former export listed here, by a manifest or a seal."""
         if self.last != MANIFEST:

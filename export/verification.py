@@ -125,7 +125,7 @@ def belongs(name, place):
 
 
 def notes(folder, files):
-    """Lines on what is no error and should be known."""
+    """Lines on what a user should know although it is not an error."""
     unlisted = [name for name in files_in(folder) if name not in files and name != MANIFEST]
     if unlisted:
         yield f"not part of the bundle, and not looked at: {said(unlisted)}"

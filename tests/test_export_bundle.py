@@ -117,7 +117,7 @@ def test_pictures_as_phones_and_scanners_write_them(tmp_path):
         predict_script.preprocessed(np.zeros((1, 3_000_000, 3), "uint8"), (32, 32), 0.875, "bilinear", 0, 1)
 
 
-def test_files_that_would_start_programs_or_wait_are_no_pictures(tmp_path):
+def test_files_that_would_start_programs_or_wait_are_not_opened(tmp_path):
     (tmp_path / "cat.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n")
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "zero.png").symlink_to("/dev/zero")

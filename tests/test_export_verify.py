@@ -97,7 +97,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("text", MANIFESTS.values(), ids=MANIFESTS)
-def test_manifests_that_are_none(text, dist):
+def test_damaged_manifests(text, dist):
     (dist / listing.MANIFEST).write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(dist, "is not the list of an export's files")
 
@@ -233,7 +233,7 @@ def test_fields_of_model_json(path, value, dist, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ("", "[]", "[" * 100_000, '{"name": NaN}', '{"a": %s}' % ("1" * 5000), "\ud800"))
-def test_a_model_json_that_is_none(text, dist):
+def test_a_damaged_model_json(text, dist):
     (dist / "model.json").write_bytes(text.encode(errors="surrogatepass"))
     sign(dist)
     refused(dist, "does not describe a bundle")
@@ -297,7 +297,7 @@ def test_examples(data, dist, monkeypatch):
 
 
 @pytest.mark.parametrize("data", (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04" + b"\xff" * 200))
-def test_examples_that_are_no_archive(data, dist):
+def test_examples_in_a_damaged_archive(data, dist):
     (dist / "examples.npz").write_bytes(data)
     sign(dist)
     refused(dist, "does not hold the model's examples")
