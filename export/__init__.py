@@ -25,7 +25,7 @@ PUBLIC = {
     "Report": "keras_vit.export.report",
     "bundle": "keras_vit.export.bundling",
     "convert": "keras_vit.export.conversion",
-    "verify": "keras_vit.export.bundling",
+    "verify": "keras_vit.export.verification",
 }
 __all__ = ["Report", "bundle", "convert", "verify"]
 

@@ -1,10 +1,19 @@
 """The model card of a bundle, in Markdown."""
 
+import re
+
+from keras_vit.text import printable
+
 
 def card(about):
     """Text for README.md from the contents of model.json."""
-    parts = [f"# {about['name']}", facts(about), "## Artefacts", table(about["artefacts"]), use(about)]
+    parts = [f"# {plain(about['name'])}", facts(about), "## Artefacts", table(about["artefacts"]), use(about)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain(text):
+    """A text from elsewhere, with what Markdown or HTML would read as markup escaped."""
+    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", printable(text))
 
 
 def facts(about):
@@ -20,7 +29,7 @@ def facts(about):
         )
     if about["labels"]:
         lines.append(f"- Classes: {len(about['labels'])}, named in model.json")
-    lines += [f"- {name.capitalize()}: {about[name]}" for name in ("source", "licence") if about[name]]
+    lines += [f"- {name.capitalize()}: {plain(about[name])}" for name in ("source", "licence") if about[name]]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return "\n".join([*lines, f"- Made with {versions}"])
 

@@ -16,11 +16,13 @@ from keras_vit.errors import ExportError, KerasVitError, ParityError
 from keras_vit.export import onnx, saved_model, tflite
 from keras_vit.export.description import described
 from keras_vit.export.files import staged
-from keras_vit.export.parity import BATCHES, difference, in_batches
+from keras_vit.export.parity import BATCHES, difference
 from keras_vit.export.preparation import arguments, input_shapes, prepared, probe_shapes
 from keras_vit.export.probes import inputs_for
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
+from keras_vit.export.runtimes import in_batches
+from keras_vit.text import printable
 
 PROBES = 8
 QUANTIZED_PROBES = 64
@@ -31,19 +33,24 @@ QUANTIZABLE = (None, "float16", "dynamic", "int8")
 @dataclass(frozen=True)
 class Format:
     """A row: the suffix of its paths, its name, the module that writes and loads it, whether image sizes may be free,
-    and its kinds of quantization."""
+    its kinds of quantization, and, where it is a folder, the names of the files in it."""
 
     suffix: str
     name: str
     module: ModuleType
     free_size: bool
     kinds: tuple
+    files: tuple = ()
+
+    def names_at(self, path):
+        """The names of an artefact's files, as far as they are known before: in its folder, or beside each other."""
+        return self.files or (Path(path).name,)
 
 
 FORMATS = (
     Format(".onnx", "onnx", onnx, True, QUANTIZABLE),
     Format(".tflite", "tflite", tflite, False, QUANTIZABLE),
-    Format("", "saved_model", saved_model, True, SIMPLE),
+    Format("", "saved_model", saved_model, True, SIMPLE, saved_model.FILES),
 )
 
 
@@ -62,6 +69,7 @@ def convert(
     """Writes `model` as ONNX, TFLite or SavedModel, loads it in that format's runtime and compares it with the model.
 
     The artefact replaces an earlier one at `path` only after it has proved equal; until then nothing there changes.
+    Files that no export wrote, or that were changed since, are never replaced or removed.
 
     Args:
         model: a built keras.Model, from this package or not.
@@ -73,7 +81,8 @@ def convert(
             "int8" only for models of photographs.
         image_size: (height, width), or an int, for a model whose own is free.
         batch_size: None leaves the batch free; a number fixes it, which TFLite runs faster.
-        metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}.
+        metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}. Passwords, queries
+            and folders of this machine are left out; see `described`.
         latency: whether to measure milliseconds at batch 1 and 8, beside the float original.
         endpoints: methods of the model that a SavedModel shall have too, such as ("features", "attention").
 
@@ -88,6 +97,36 @@ def convert(
     1.0
     """
     form = format_of(path)
+    with staged(path, form.names_at(path), is_folder=bool(form.files)) as staging:
+        report = write_proved(
+            model,
+            form,
+            staging,
+            quantize=quantize,
+            images=images,
+            image_size=image_size,
+            batch_size=batch_size,
+            metadata=metadata,
+            latency=latency,
+            endpoints=endpoints,
+        )
+    return dataclasses.replace(report, path=str(path))
+
+
+def write_proved(
+    model,
+    form,
+    path,
+    *,
+    quantize=None,
+    images=None,
+    image_size=None,
+    batch_size=None,
+    metadata=None,
+    latency=False,
+    endpoints=(),
+):
+    """`convert` to a path where nothing is, in the format of the row `form`."""
     kind = kind_of(quantize, form.kinds, form.name)
     with export_errors(model, form):
         source = prepared(model)
@@ -99,19 +138,17 @@ def convert(
         further = require_endpoints(form, source, endpoints)
         calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
         sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
-        with staged(path) as staging:
-            about = described(model, source, shapes, metadata)
-            form.module.write(source, shapes, staging, about, quantize, calibration, **further)
-            found = compared(source, form, staging, inputs, sizes)
-            require_parity(found, form, kind, source, shapes, inputs, sizes)
-            times = latencies(source, form, staging, inputs, sizes) if latency else {}
-            size, weights = size_of(staging.parent), form.module.weight_bytes(staging)
+        about = described(model, source, shapes, metadata)
+        form.module.write(source, shapes, path, about, quantize, calibration, **further)
+        found = compared(source, form, path, inputs, sizes)
+        require_parity(found, form, kind, source, shapes, inputs, sizes)
+        times = latencies(source, form, path, inputs, sizes) if latency else {}
     return Report(
         format=form.name,
         path=str(path),
         quantize=quantize,
-        bytes=size,
-        weight_bytes=weights,
+        bytes=size_of(path),
+        weight_bytes=form.module.weight_bytes(path),
         model_weight_bytes=4 * source.count_params(),
         **found.numbers(),
         images=len(inputs[0]),
@@ -181,8 +218,8 @@ def format_of(path):
         if form.suffix == suffix:
             return form
     raise ExportError(
-        f"No format is written as *{suffix}. Expected a path that ends in .onnx or .tflite, or, for the folder of a "
-        f"SavedModel, one without a suffix. Received: {path}."
+        f"No format is written as *{printable(suffix)}. Expected a path that ends in .onnx or .tflite, or, for the "
+        f"folder of a SavedModel, one without a suffix. Received: {printable(path)}."
     )
 
 

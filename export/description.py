@@ -2,8 +2,16 @@
 
 import dataclasses
 import json
+import re
+from pathlib import PurePath
+
+import numpy as np
 
 from keras_vit._version import __version__
+
+# scheme://user:password@host/path?query#fragment
+ADDRESS = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]*://)(?:[^\s/?#]*@)?(?P<place>[^\s?#]*)(?:[?#]\S*)?")
+LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?", re.DOTALL)
 
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
@@ -15,11 +23,12 @@ def described(model, source, shapes, extra=None):
         model: what the user gave, with what it may know of itself.
         source: its functional float32 form.
         shapes: of the artefact's inputs, None for a free length.
-        extra: entries to add or replace, such as {"source": ..., "licence": ...}.
+        extra: entries to add or replace, such as {"source": ..., "licence": ...}. What is published must tell no
+            secrets: of an address in them the password and what follows "?" is left out, of a path of this machine all
+            but its last name.
     """
     import keras
 
-    preprocessing = getattr(model, "preprocessing", None)
     config = getattr(model, "config", None)
     labels = getattr(model, "labels", None)
     return {
@@ -29,14 +38,40 @@ def described(model, source, shapes, extra=None):
             for x, shape in zip(source.inputs, shapes, strict=True)
         ],
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
-        "preprocessing": preprocessing and {name: getattr(preprocessing, name, None) for name in PREPROCESSING},
+        "preprocessing": described_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
         "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
         "source": None,
         "licence": None,
         "versions": {"keras_vit": __version__, "keras": keras.__version__},
-        **(extra or {}),
+        **public(extra or {}),
     }
+
+
+def described_preprocessing(preprocessing):
+    """Its fields as plain values; None for a callable that lacks one."""
+    fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
+    if any(value is None for name, value in fields.items() if name != "crop"):
+        return None
+    numbers = {name: np.asarray(fields[name]).tolist() for name in ("image_size", "mean", "std")}
+    return {**fields, **numbers}
+
+
+def public(value):
+    """Entries for a description without the secrets that addresses and paths hold.
+
+    >>> public({"source": "https://alice:secret@host/m.keras?signature=1"})
+    {'source': 'https://host/m.keras'}
+    """
+    if isinstance(value, dict):
+        return {name: public(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [public(entry) for entry in value]
+    if not isinstance(value, str | PurePath):
+        return value
+    text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
+    local = LOCAL.fullmatch(text)
+    return local["name"] if local else ADDRESS.sub(r"\g<scheme>\g<place>", text)
 
 
 def as_properties(description):

@@ -1,87 +1,144 @@
-"""Artefacts appear whole or not at all: written in a hidden folder beside the target, moved there when proved."""
+"""Artefacts appear when they are proved, in place of what a former export wrote and of nothing else.
+
+The files are written in a hidden folder where they will stand, which the process holds by a lock, and then take their
+places one by one; see `placing`.
+"""
 
 import contextlib
-import glob
 import os
 import shutil
 from pathlib import Path
 
 from keras_vit.errors import ExportError
+from keras_vit.export.listing import MANIFEST, write_manifest
+from keras_vit.export.placing import JOURNAL, Place, put, require_replaceable, restore
+from keras_vit.text import printable
 
-PARTIAL = ".partial"
-MARKS = ("saved_model.pb", "model.json")  # what a folder holds that an export made: a SavedModel, a bundle
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+HIDDEN = ".keras-vit-export"
 
 
 @contextlib.contextmanager
-def staged(path):
-    """A fresh folder beside `path`; yields `path`'s name inside it. Everything in the folder moves out on success.
+def staged(path, names, *, is_folder, tell=None):
+    """Yields a path in a hidden folder; what is written there takes the place of a former export at `path`.
 
-    A process killed inside leaves the hidden folder, which the next export to the same path removes.
+    A folder is yielded as it is, a new empty one, and gets its manifest; a file must be sealed. A process killed inside
+    leaves the hidden folder, which the next export to the same path clears.
+
+    Args:
+        path: of the file, or the folder.
+        names: of the files that will be written, as far as they are known before.
+        tell: called with a line of text that names the files of the former export that have no successor.
 
     Raises:
-        ExportError: when nothing can be written there, or something is there that no export made.
+        ExportError: when nothing can be written there, or a file in the way is not one that a former export wrote.
     """
-    path = Path(os.path.abspath(path))
-    require_replaceable(path)
-    folder = path.parent / f".{path.name}.{os.getpid()}{PARTIAL}"
+    with sentences(path), contextlib.ExitStack() as stack:
+        place = place_of(path, is_folder)
+        stack.enter_context(made(place.home))
+        stack.enter_context(alone(place))
+        restore(place)
+        require_replaceable(place, names)
+        (place.staging / "new").mkdir()
+        yield place.staging / "new" if is_folder else place.staging / "new" / place.last
+        if is_folder:
+            write_manifest(place.staging / "new")
+        put(place, tell or (lambda line: None))
+
+
+def place_of(path, is_folder):
+    """Where the files for `path` go. A link to a folder stands for that folder."""
+    path = Path(path)
+    if is_folder:
+        if path.exists() and not path.is_dir():
+            raise ExportError(f"{printable(path)} is a file, and a folder is to be written there. Choose another path.")
+        home = Path(os.path.realpath(path))
+        return Place(home, MANIFEST, home / HIDDEN)
+    if path.is_dir():
+        raise ExportError(f"{printable(path)} is a folder. Expected a path where a {path.suffix} file can be written.")
+    home = Path(os.path.realpath(path.parent))
+    return Place(home, path.name, home / f".{path.name}{HIDDEN}")
+
+
+@contextlib.contextmanager
+def sentences(path):
+    """Turns what the system says of full disks, missing permissions and the like into an ExportError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path)
-        folder.mkdir()
+        yield
     except OSError as error:
         raise ExportError(
-            f"Nothing can be written at {path}: {error.strerror or error}. Choose another path."
+            f"The export to {printable(path)} failed: {printable(error.strerror or error)}. What was there before is "
+            "unchanged. Make room, or choose another path."
         ) from error
+
+
+@contextlib.contextmanager
+def made(folder):
+    """Makes the folder and those above it; when what follows fails, those that it made go again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        yield folder / path.name
-        move_out(folder, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in missing:
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def alone(place):
+    """Makes the hidden folder and holds it by a lock, which ends with the process in whatever container it runs."""
+    held = hold(place)
+    try:
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not (place.staging / JOURNAL).exists():  # else the next export needs it
+            shutil.rmtree(place.staging, ignore_errors=True)
+        if held is not None:
+            os.close(held)
 
 
-def require_replaceable(path):
-    """Only what looks like an earlier export, or nothing, may be replaced."""
-    if path.suffix in (".onnx", ".tflite"):
-        if path.is_dir():
-            raise ExportError(f"{path} is a folder. Expected a path where a {path.suffix} file can be.")
-    elif path.is_file():
-        raise ExportError(
-            f"{path} is a file. A folder is to be written there: give another path, or one in .onnx or .tflite."
-        )
-    elif path.is_dir() and any(path.iterdir()) and not any((path / name).is_file() for name in MARKS):
-        raise ExportError(f"{path} holds files that no export made and stays as it is. Give a new or empty folder.")
+def hold(place):
+    """A descriptor of the hidden folder, locked and, but for what a killed export left, empty."""
+    if fcntl is None:
+        place.staging.mkdir(exist_ok=True)
+        return None
+    while True:
+        is_new = not place.staging.exists()
+        place.staging.mkdir(exist_ok=True)
+        held = os.open(place.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            require_lock(held, place, is_new)
+            if is_same(held, place.staging):  # its owner removes it, perhaps just before the lock was taken
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
 
 
-def remove_abandoned(path):
-    """Folders of exports to the same path whose process has ended."""
-    for folder in path.parent.glob(f".{path.name}.*{PARTIAL}"):
-        pid = folder.name.removesuffix(PARTIAL).rpartition(".")[2]
-        if pid.isdigit() and not is_running(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_running(pid):
-    if pid == os.getpid():
-        return False
+def require_lock(held, place, is_new):
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ExportError(
+            f"Another export writes to {printable(place.target)} now. Wait for it, or choose another path."
+        ) from error
+    except OSError as error:
+        if not is_new:  # a file system without locks
+            raise ExportError(
+                f"{printable(place.staging)} belongs to another export, which may still run: this file system has no "
+                "locks. Remove that folder when no export runs, and try again."
+            ) from error
+
+
+def is_same(held, path):
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path))
+    except FileNotFoundError:
         return False
-    except OSError:
-        return True
-    return True
-
-
-def move_out(folder, path):
-    """Companions first, `path` itself last, so that what it names is always there; old companions go after that."""
-    staged_path = folder / path.name
-    new = {file.name for file in folder.iterdir()} - {path.name}
-    for name in new:
-        os.replace(folder / name, path.parent / name)
-    if path.is_dir():
-        os.replace(path, folder / "replaced")
-    os.replace(staged_path, path)
-    if path.suffix == ".onnx":
-        for file in path.parent.glob(f"{glob.escape(path.stem)}-{'[0-9a-f]' * 12}.onnx.data"):
-            if file.name not in new:
-                file.unlink()

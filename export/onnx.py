@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.export.description import as_properties
+from keras_vit.export.listing import seal
 from keras_vit.export.lowering import Unsupported, lower
 from keras_vit.export.onnx_fallback import convert_with_tf2onnx
 from keras_vit.export.onnx_quantization import narrowed, products_with_weights, quantize_products
+from keras_vit.export.runtimes import load_onnx as load
 from keras_vit.export.simplify import simplify
+
+__all__ = ["load", "weight_bytes", "write"]
 
 OPSET = 20
 IR_VERSION = 10
@@ -36,6 +40,7 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
         saved(whole_proto(model, shapes, path, quantize), path, description)
+    seal(path, append_property, companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
@@ -70,6 +75,16 @@ def saved(proto, path, description):
     onnx.helper.set_model_props(proto, as_properties(description))
     onnx.save_model(proto, path)
     return proto
+
+
+def append_property(path, key, value):
+    """Adds an entry to the metadata of an ONNX file without reading it: repeated fields may lie apart."""
+    import onnx
+
+    proto = onnx.ModelProto()
+    onnx.helper.set_model_props(proto, {key: value})
+    with open(path, "ab") as file:
+        file.write(proto.SerializeToString())
 
 
 def model_proto(graph, inputs, outputs, path):
@@ -163,23 +178,6 @@ def companions(path):
     proto = onnx.load(path, load_external_data=False)
     names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
     return sorted(names)
-
-
-def load(path, names=None):
-    """A function from a list of arrays to the list of outputs, run by onnxruntime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    if companions(path):
-        # Prepacked weights are a second copy.
-        options.add_session_config_entry("session.disable_prepacking", "1")
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [x.name for x in session.get_inputs()]
-
-    def run(inputs):
-        return session.run(None, dict(zip(names, inputs, strict=True)))
-
-    return run
 
 
 def weight_bytes(path):

@@ -25,19 +25,6 @@ class Difference:
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "varies"}
 
 
-def in_batches(run, inputs, sizes=BATCHES):
-    """Runs `run` over all pictures in batches of these sizes in turn; a list of whole outputs.
-
-    `run` takes and gives a list of arrays.
-    """
-    count, start, turn, results = len(inputs[0]), 0, 0, []
-    while start < count:
-        size = sizes[turn % len(sizes)]
-        results.append(run([x[start : start + size] for x in inputs]))
-        start, turn = start + size, turn + 1
-    return [np.concatenate(column) for column in zip(*results, strict=True)]
-
-
 def difference(expected, received):
     """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts."""
     pairs = list(zip(expected, received, strict=True))

@@ -14,7 +14,9 @@ import numpy as np
 from PIL import Image, ImageOps
 
 HERE = Path(__file__).resolve().parent
-PIXEL_LIMIT = 50_000_000  # of a picture, as it is and as it is resized
+MOST_PIXELS = 2**26  # of an image, as it is and as it is resized
+# Others start programs (EPS) or old decoders.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
 
 
 def linear(x):
@@ -76,13 +78,16 @@ def preprocessed(x, image_size, crop, interpolation, mean, std, crop_mode="cente
 
 
 def require_few(size):
-    if size[0] * size[1] > PIXEL_LIMIT:
-        raise ValueError(f"{size[0]} x {size[1]} pixels are more than {PIXEL_LIMIT:,}")
+    if size[0] * size[1] > MOST_PIXELS:
+        raise ValueError(f"{size[0]} x {size[1]} pixels are more than {MOST_PIXELS:,}")
 
 
 def opened(path, channels):
     """A picture file as uint8 (h, w, channels), upright."""
-    with Image.open(path) as picture:
+    if not Path(path).is_file():
+        raise ValueError("there is no such file")
+    Image.init()
+    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as picture:
         require_few(picture.size)
         picture = ImageOps.exif_transpose(picture)
         if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8
@@ -118,25 +123,40 @@ def model_at(path):
     return {".onnx": onnx_model, ".tflite": tflite_model}.get(path.suffix, saved_model)(path)
 
 
+def printable(text):
+    """The text with what a terminal would obey, such as escapes and newlines, escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def softmax(logits):
+    x = np.exp(logits - logits.max())
+    return x / x.sum()
+
+
 def main():
-    about = json.loads((HERE / "model.json").read_text())
+    about = json.loads((HERE / "model.json").read_text("utf-8"))
     parser = argparse.ArgumentParser(description="Classifies pictures with a model of this folder.")
     parser.add_argument("pictures", nargs="+")
     parser.add_argument("--model", default=about["artefacts"][0]["file"], help="a file or folder beside this script")
     parser.add_argument("--top", type=int, default=5)
     arguments = parser.parse_args()
     if not (HERE / arguments.model).exists():
-        sys.exit(f"There is no {arguments.model} beside this script. Expected a file that model.json lists.")
+        sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
     run = model_at(HERE / arguments.model)
+    Image.MAX_IMAGE_PIXELS = None  # MOST_PIXELS is stricter
+    failed = False
     for path in arguments.pictures:
         try:
             x = preprocessed(opened(path, about["inputs"][0]["shape"][-1]), **about["preprocessing"])
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            sys.exit(f"{path} cannot be read as a picture: {error}")
-        logits = run(x[None])[0].astype("float64")
-        probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        except Exception as error:  # Pillow raises what it likes for damaged files, and MemoryError
+            print(f"{printable(path)} cannot be read as a picture: {printable(error)}", file=sys.stderr)
+            failed = True
+            continue
+        probabilities = softmax(run(x[None])[0].astype("float64"))
         for i in np.argsort(-probabilities)[: arguments.top]:
-            print(f"{path}\t{probabilities[i]:.4f}\t{about['labels'][i] if about['labels'] else i}")
+            name = about["labels"][i] if about["labels"] else i
+            print(f"{printable(path)}\t{probabilities[i]:.4f}\t{printable(name)}")
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,26 @@ def prepared(model):
     if source is not model and hasattr(model, "preprocessing"):
         source.preprocessing = model.preprocessing
     source.labels = getattr(model, "labels", None)
+    require_labels(source.labels)
     return source
+
+
+def require_labels(labels):
+    """Names of classes must be text that UTF-8 can hold, as every format stores them."""
+    for i, name in enumerate(() if labels is None else labels):
+        if not isinstance(name, str) or not is_unicode(name):
+            raise ExportError(
+                f"The name of class {i} must be text that UTF-8 can hold. Received: {name!r}. Set model.labels."
+            )
+
+
+def is_unicode(text):
+    """Whether the text has no lone surrogates, which Python makes of file names that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def require_model(model):

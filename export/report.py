@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_vit.export.listing import beside
+
 
 @dataclass(frozen=True)
 class Report:
@@ -64,7 +66,8 @@ class Report:
 
 
 def size_of(path):
-    """Bytes of a file, or of every file in a folder."""
+    """Bytes of a file with the external data of its name, or of every file in a folder."""
     path = Path(path)
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    data = [file for file in path.parent.iterdir() if beside(path.stem).fullmatch(file.name)]
+    files = [path, *data] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)

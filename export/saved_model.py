@@ -1,9 +1,13 @@
 """SavedModels: the model's forward pass as TensorFlow functions, loadable without this package."""
 
-import numpy as np
-
 from keras_vit.errors import ExportError, require_tensorflow
+from keras_vit.export.apart import last_line
 from keras_vit.export.preparation import arguments
+from keras_vit.export.runtimes import load_saved_model as load
+
+__all__ = ["FILES", "load", "weight_bytes", "write"]
+
+FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "variables/variables.data-00000-of-00001")
 
 
 def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
@@ -35,7 +39,11 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
             archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
     for name in endpoints:
         archive.add_endpoint(name, getattr(model, name), signature)
-    archive.write_out(str(path), verbose=False)
+    try:
+        archive.write_out(str(path), verbose=False)
+    except tf.errors.OpError as error:
+        reason = last_line(error.message).rpartition("; ")[2]
+        raise ExportError(f"TensorFlow could not write the SavedModel: {reason}") from error
 
 
 def is_image_classifier(model):
@@ -51,18 +59,6 @@ def forward(model):
         return model(arguments(model, inputs), training=False)
 
     return serve
-
-
-def load(path, names=None):
-    """A function from a list of arrays to the list of outputs, run by TensorFlow."""
-    import tensorflow as tf
-
-    loaded = tf.saved_model.load(str(path))
-
-    def run(inputs):
-        return [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]
-
-    return run
 
 
 def weight_bytes(path):

@@ -86,7 +86,7 @@ def require_few(size):
     """An operation that fails unless a picture of `size`, (height, width) of any number type, is within the limit."""
     # Sides of 2^32 would overflow their product.
     few = tf.reduce_all((size > 0) & (size <= MOST_PIXELS)) & (tf.reduce_prod(size) <= MOST_PIXELS)
-    return tf.debugging.Assert(few, [f"A picture may have 1 to {MOST_PIXELS} pixels. Height and width are:", size])
+    return tf.debugging.Assert(few, [f"An image may have 1 to {MOST_PIXELS} pixels. Height and width are:", size])
 
 
 def jpeg_size(encoded):

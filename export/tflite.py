@@ -1,7 +1,6 @@
 """TFLite files with built-in operators only, converted in a process of their own so that its memory is given back."""
 
 import json
-import os
 import re
 import tempfile
 import zipfile
@@ -11,7 +10,12 @@ import numpy as np
 
 from keras_vit.export import saved_model
 from keras_vit.export.apart import last_line, run_apart
+from keras_vit.export.listing import seal
 from keras_vit.export.preparation import export_calls
+from keras_vit.export.runtimes import load_tflite as load
+from keras_vit.text import printable
+
+__all__ = ["load", "weight_bytes", "write"]
 
 
 def write(model, shapes, path, description, quantize=None, calibration=None):
@@ -33,14 +37,24 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
             np.savez(job["calibration"], **calibration)
         run_apart("tflite_worker.py", job, explained)
     append_description(path, description)
+    seal(path, append_comment)
 
 
 def append_description(path, description):
-    """Appends a zip archive with the metadata and the labels, which TFLite's readers look for there."""
+    """Appends a zip archive with the metadata and the labels, which TFLite's readers look for there.
+
+    labels.txt has a line a class: what would break a line is escaped there, not in the metadata.
+    """
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
         if description.get("labels"):
-            archive.writestr("labels.txt", "\n".join(description["labels"]) + "\n")
+            archive.writestr("labels.txt", "".join(f"{printable(name)}\n" for name in description["labels"]))
+
+
+def append_comment(path, key, text):
+    """The comment of a zip archive is the end of its file."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = f"{key} {text}".encode()
 
 
 def explained(log):
@@ -51,30 +65,6 @@ def explained(log):
         return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
     raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
-
-
-def load(path, names=None):
-    """A function from a list of arrays to the list of outputs, run by LiteRT on every core but at most 8.
-
-    Args:
-        names: of the inputs, in the order of the arrays; may be left out for a single input.
-    """
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_path=str(path), num_threads=min(os.cpu_count() or 1, 8))
-    runner = interpreter.get_signature_runner()
-    names = names or list(runner.get_input_details())
-
-    def run(inputs):
-        outputs = runner(**dict(zip(names, inputs, strict=True)))
-        return [outputs[name] for name in sorted(outputs, key=number_in)]
-
-    return run
-
-
-def number_in(name):
-    """Outputs are called output_0, output_1, ..."""
-    return int(re.sub(r"\D", "", name) or 0)
 
 
 def weight_bytes(path):

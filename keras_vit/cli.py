@@ -311,6 +311,9 @@ def export_command(
 ):
     """Exports a model to a bundle: artefacts proved equal, model.json, a model card and a runnable predict.py.
 
+    What a former export wrote into the folder is replaced; everything else there stays, and a file in the way that no
+    export wrote is an error that names it.
+
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
     job("exporting").run(
@@ -331,6 +334,9 @@ def verify(
     folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
 ):
     """Proves a bundle again, anywhere: checksums, and every artefact in its runtime against stored examples.
+
+    It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
+    makes its checksums too. Artefacts that hold more than computation are refused unopened; predict.py is not run.
 
     Example: keras-vit verify dist
     """

@@ -1,10 +1,13 @@
 """`keras-vit export` and `keras-vit verify`: a model or run to a bundle of proved artefacts, and the proof again."""
 
+from pathlib import Path
+
 import numpy as np
 from rich.table import Table
 
 from keras_vit import export, zoo
 from keras_vit.training.folder import model_of
+from keras_vit.zoo.addresses import public
 
 
 def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
@@ -17,13 +20,20 @@ def run(model, out, formats, quantize, calibration, latency, image_size, console
         formats,
         quantize,
         images=pictures(calibration, loaded),
-        metadata={"source": str(model)},
+        metadata={"source": source_of(model)},
         latency=latency,
         endpoints=endpoints,
-        progress=lambda line: console.print(line, soft_wrap=True, highlight=False),
+        progress=lambda line: console.print(line, soft_wrap=True),
     )
     console.print(table(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+
+
+def source_of(model):
+    """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
+    if "://" in str(model):
+        return public(str(model))
+    return Path(model).name if Path(model).exists() else str(model)
 
 
 def pictures(dataset, model, count=64):
@@ -40,7 +50,11 @@ def pictures(dataset, model, count=64):
 
 def verify(folder, console):
     """Proves a bundle again; see `export.verify`."""
-    console.print(table(export.verify(folder), f"{folder}: every artefact gives what the model gave"))
+    notes = []
+    reports = export.verify(folder, progress=notes.append)
+    console.print(table(reports, f"{folder}: every artefact gives what the model gave"))
+    for line in notes:
+        console.print(line, soft_wrap=True)
 
 
 def table(reports, title):

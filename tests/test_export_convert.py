@@ -15,7 +15,8 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export import tflite_worker
+from keras_vit.export import listing, onnx, tflite_worker
+from keras_vit.export.operations import require_known_operations
 from keras_vit.models import ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
@@ -95,6 +96,7 @@ def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
         np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
     assert report.top1_agreement in (1.0, None) and report.cosine > 0.99999 and report.batches == (1, 3)
     assert report.weight_bytes < 1.05 * report.model_weight_bytes + 10_000
+    require_known_operations(report.format, tmp_path / name)  # what `verify` opens
     assert os.listdir(tmp_path) == [name]
 
 
@@ -155,14 +157,24 @@ def two_faced(zero_head=False):
     return keras.Model(x, keras.layers.Dense(5, kernel_initializer="zeros" if zero_head else "ones")(y))
 
 
+def former_export(path):
+    """A file or folder that an export may replace, and the contents of its parent."""
+    from keras_vit.export.files import staged
+
+    with staged(path, (), is_folder=not path.suffix) as staging:
+        file = staging if path.suffix else staging / "saved_model.pb"
+        file.write_bytes(b"old")
+        if path.suffix:
+            listing.seal(file, onnx.append_property)
+    return contents(path.parent)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_parity_error_names_the_layer_and_keeps_what_was_there(name, tmp_path):
-    old = tmp_path / name / "saved_model.pb" if name == "model" else tmp_path / name
-    old.parent.mkdir(exist_ok=True)
-    old.write_bytes(b"old")
+    before = former_export(tmp_path / name)
     with pytest.raises(ParityError, match="'liar'"):
         export.convert(two_faced(), tmp_path / name)
-    assert contents(tmp_path) == {str(old.relative_to(tmp_path)): b"old"}
+    assert contents(tmp_path) == before
 
 
 def test_parity_error_leaves_nothing_at_a_new_path(tmp_path):
@@ -194,7 +206,7 @@ def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
     """
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True)
     assert result.returncode == -signal.SIGKILL
-    assert {k: v for k, v in contents(tmp_path).items() if ".partial" not in k} == before
+    assert {k: v for k, v in contents(tmp_path).items() if ".keras-vit-export/" not in k} == before
     export.convert(shaken(convolutional()), tmp_path / name)
     assert os.listdir(tmp_path) == [name]
 
@@ -304,14 +316,32 @@ def test_the_quantizer_under_its_new_and_its_old_name(name, monkeypatch):
 
 def test_paths_that_hold_something_else_stay(tmp_path):
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "mine.txt").write_text("keep")
+    (tmp_path / "notes" / "saved_model.pb").write_text("keep")
     (tmp_path / "folder.onnx").mkdir()
     (tmp_path / "file").write_text("keep")
+    (tmp_path / "mine.onnx").write_text("keep")
+    (tmp_path / "mine.tflite").write_text("keep")
     before = contents(tmp_path)
-    for name in ("notes", "folder.onnx", "file", "file/model.onnx"):
+    for name in ("notes", "folder.onnx", "file", "file/model.onnx", "mine.onnx", "mine.tflite"):
         with pytest.raises(ExportError):
             export.convert(convolutional(), tmp_path / name)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_a_sentence_and_keeps_the_former_export(name, tmp_path):
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        before = former_export(tmp_path / name)
+        with pytest.raises(ExportError, match="No space left"):
+            export.convert(shaken(VisionTransformer(**TINY)), tmp_path / name)
+        assert contents(tmp_path) == before
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize(("quantize", "shrinks", "bound"), [("float16", 1.9, 2e-3), ("dynamic", 3.5, 5e-2)])
@@ -339,11 +369,9 @@ def test_importing_the_room_imports_no_tensorflow():
 
 
 def test_onnx_over_two_gigabytes_goes_to_a_second_file(tmp_path, monkeypatch):
-    import onnx
+    from onnx import checker
 
-    from keras_vit.export import onnx as target
-
-    monkeypatch.setattr(target, "INLINE_LIMIT", 10_000)
+    monkeypatch.setattr(onnx, "INLINE_LIMIT", 10_000)
     model = shaken(VisionTransformer(**TINY, num_classes=7))
     path = tmp_path / "model.onnx"
     for seed in (0, 1):
@@ -353,14 +381,14 @@ def test_onnx_over_two_gigabytes_goes_to_a_second_file(tmp_path, monkeypatch):
         assert len(os.listdir(tmp_path)) == 2 and path.stat().st_size < 60_000 < data.stat().st_size
         x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
         np.testing.assert_allclose(run_onnx(path, x), model(x), atol=1e-4)
-    onnx.checker.check_model(str(path))
+    checker.check_model(str(path))
 
 
 def test_metadata_is_inside_the_file(tmp_path):
-    import onnx
+    from onnx import load
 
     model = VisionTransformer(**TINY, num_classes=2, labels=("cat", "dog"))
     export.convert(model, tmp_path / "model.onnx", metadata={"licence": "Apache-2.0"})
-    properties = {p.key: p.value for p in onnx.load(tmp_path / "model.onnx").metadata_props}
+    properties = {p.key: p.value for p in load(tmp_path / "model.onnx").metadata_props}
     assert json.loads(properties["labels"]) == ["cat", "dog"] and properties["licence"] == "Apache-2.0"
     assert json.loads(properties["preprocessing"])["image_size"] == [32, 32]

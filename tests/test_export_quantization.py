@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
+from keras_vit.export.operations import require_known_operations
 from keras_vit.models import ResNet, VisionTransformer
 
 pytestmark = pytest.mark.slow
@@ -45,6 +46,7 @@ def trained(digits):
 )
 def test_small_and_of_the_same_opinion(trained, digits, name, quantize, shrinks, tmp_path):
     report = export.convert(trained, tmp_path / name, quantize=quantize, images=digits[0])
+    require_known_operations(report.format, tmp_path / name)  # what `verify` opens
     assert report.model_weight_bytes == 4 * trained.count_params()
     assert report.model_weight_bytes / report.weight_bytes > shrinks
     assert 1 < report.bytes / report.weight_bytes < 1.5

@@ -167,11 +167,38 @@ def narrow():
     return file.getvalue()
 
 
-def bomb(width=50_000, height=40_000):
-    """A PNG file whose header promises 2 gigapixels."""
+def bomb(width, height):
+    """A PNG file whose header promises another size."""
     data = bytearray(encoded(picture(8, 8), "PNG"))
     data[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
     return bytes(data)
+
+
+def many_scans(count):
+    """A progressive JPEG whose last scan comes `count` times more: small, valid, and slow to decode."""
+    file = io.BytesIO()
+    Image.fromarray(picture(40, 40)).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * count + data[-2:]
+
+
+def test_mutated_pictures_are_refused_or_classified(exported):
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    serve = exported[1].signatures["serve_bytes"]
+    files = [encoded(picture(40, 60), form) for form in ("PNG", "JPEG")] + [many_scans(3)]
+    refused = 0
+    for i in range(150):
+        data = bytearray(files[i % len(files)])
+        for place in random.integers(0, len(data) if i % 2 else 60, random.integers(1, 6)):
+            data[place] = random.integers(256)
+        try:
+            assert np.isfinite(serve(image_bytes=tf.constant([bytes(data)]))["logits"]).all()
+        except tf.errors.InvalidArgumentError:
+            refused += 1
+    assert 20 < refused < 150
 
 
 @pytest.mark.parametrize(
@@ -184,11 +211,26 @@ def bomb(width=50_000, height=40_000):
         encoded(picture(8, 8), "PNG")[:8],
         encoded(picture(40, 40), "JPEG")[:30],
         encoded(picture(8, 8), "GIF"),
-        bomb(),
+        bomb(50_000, 40_000),
         bomb(2**32 - 1, 2**32 - 1),
+        bomb(2**31, 2**33 // 2**31),
+        bomb(0, 8),
         scans(),
     ],
-    ids=("empty", "text", "cut PNG", "cut header", "signature", "cut JPEG", "GIF", "bomb", "overflow", "scans"),
+    ids=(
+        "empty",
+        "text",
+        "cut PNG",
+        "cut header",
+        "signature",
+        "cut JPEG",
+        "GIF",
+        "bomb",
+        "overflow",
+        "thin",
+        "none",
+        "scans",
+    ),
 )
 def test_broken_pictures_are_refused(exported, data):
     import tensorflow as tf

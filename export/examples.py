@@ -1,0 +1,83 @@
+"""examples.npz of a bundle: a few inputs with the outputs that the model gave."""
+
+import math
+import zipfile
+
+import numpy as np
+
+from keras_vit.errors import ExportError
+from keras_vit.text import printable
+
+EXAMPLES = 4
+MOST_EXAMPLES = 1024
+MOST_BYTES = 1 << 29  # of all arrays
+READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def write_examples(path, inputs, outputs):
+    """Writes lists of arrays (n, ...), one per input and output of the model.
+
+    Raises:
+        ExportError: when they take more than 512 MiB, which `read_examples` would refuse.
+    """
+    arrays = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+    if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
+        raise ExportError(f"{len(inputs[0])} examples of this model take more than {MOST_BYTES:,} bytes in a bundle.")
+    np.savez_compressed(path, **arrays)
+
+
+def read_examples(path, inputs, outputs):
+    """Reads them again; no array is made before its size is known to be in the file.
+
+    Args:
+        inputs, outputs: lists of {"shape": [...], "dtype": name}, with None for a free length; what must be there.
+
+    Returns:
+        Two lists of arrays (n, ...), n in 1 to 1024.
+
+    Raises:
+        ExportError: when the file is damaged, or holds anything else.
+    """
+    wanted = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [info.filename for info in archive.infolist()]
+            if sorted(names) != sorted(f"{name}.npy" for name in wanted):
+                raise ValueError("its arrays are not one per input and output of the model")
+            if sum(info.file_size for info in archive.infolist()) > MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {MOST_BYTES:,} bytes")
+            arrays = {name: read_array(archive, f"{name}.npy") for name in wanted}
+        for name, entry in wanted.items():
+            require_fit(name, arrays[name], entry)
+        if len({len(x) for x in arrays.values()}) != 1:
+            raise ValueError("its arrays differ in their number of examples")
+    except Exception as error:  # whatever zipfile, zlib and NumPy raise for damaged files
+        raise ExportError(f"{printable(path)} does not hold the model's examples: {printable(error)}.") from error
+    found = list(arrays.values())
+    return found[: len(inputs)], found[len(inputs) :]
+
+
+def read_array(archive, name):
+    """One array of numbers; its header is believed only as far as the bytes are there."""
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        if version not in READERS:
+            raise ValueError(f"{name} has the unknown version {version}")
+        shape, transposed, dtype = READERS[version](file)
+        if dtype.kind not in "fiub" or not all(0 <= length < MOST_BYTES for length in shape):
+            raise ValueError(f"{name} does not hold numbers")
+        data = file.read()
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name} has {len(data):,} bytes, which is not what its shape {shape} takes")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if transposed else "C")
+
+
+def require_fit(name, array, entry):
+    shape, dtype = entry["shape"], entry["dtype"]
+    fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
+    if not fits or array.dtype != dtype:
+        raise ValueError(f"{name} has shape {array.shape} of {array.dtype}, and model.json says {shape} of {dtype}")
+    if not 1 <= len(array) <= MOST_EXAMPLES:
+        raise ValueError(f"{name} has {len(array)} examples, expected 1 to {MOST_EXAMPLES}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{name} has numbers that are not finite")
