@@ -12,6 +12,7 @@ TESTS = pathlib.Path(__file__).parent
 PORTABLE = ("test_golden.py", "test_training_optimizers.py", "test_portable.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_portable(backend):
     if importlib.util.find_spec(backend) is None:
