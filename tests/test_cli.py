@@ -189,6 +189,7 @@ def test_demo_where_nothing_can_be_written(tmp_path):
     assert "Nothing can be written in" in done.stderr
 
 
+@pytest.mark.slow
 def test_demo(tmp_path):
     """The README's first command, whole: it trains, exports three ways, proves them equal and draws the picture."""
     done = keras_vit("demo", "--out", tmp_path)

@@ -344,7 +344,10 @@ def test_a_full_disk_is_a_sentence_and_keeps_the_former_export(name, tmp_path):
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-@pytest.mark.parametrize(("quantize", "shrinks", "bound"), [("float16", 1.9, 2e-3), ("dynamic", 3.5, 5e-2)])
+@pytest.mark.parametrize(
+    ("quantize", "shrinks", "bound"),
+    [("float16", 1.9, 2e-3), pytest.param("dynamic", 3.5, 5e-2, marks=pytest.mark.slow)],
+)
 def test_what_cannot_be_traced_goes_through_tf2onnx(quantize, shrinks, bound, tmp_path):
     import tensorflow as tf
 

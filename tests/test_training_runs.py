@@ -276,6 +276,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more(server, unbroken, tmp_path):
     """The weights cannot be written: the run goes to its end, says so, and is resumed when there is room."""
     assert server.run(tmp_path, most_bytes=20_000) == RUN_ERROR
