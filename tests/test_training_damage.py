@@ -1,6 +1,7 @@
 """A run's files, damaged or hostile, end in a sentence or are passed over; none ends in a raw error."""
 
 import collections
+import dataclasses
 import json
 import warnings
 
@@ -161,6 +162,19 @@ def fuzz(store, model, count):
         assert fuzzed(store, store.path(2, ".npz"), read_checkpoint, model, count, vouch=True)["read"] > count / 2
         assert fuzzed(store, store.path(2, ".json"), read_checkpoint, model, count)["read"] > count / 2
         assert fuzzed(store, store.ledger.path, read_ledger, model, count)["refused"] > count / 2
+
+
+def test_settings_are_kept_without_secrets(tmp_path):
+    address = "https://me:PASSWORD@host/m.keras?signature="
+    settings = finetuning.Settings(f"{address}SIGNATURE", "digits")
+    begun = {"settings": finetuning.recorded(settings), "recipe": {"learning_rate": 0.1}}
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    assert begun["settings"]["model"] == "https://host/m.keras"
+    assert finetuning.begun_with(settings, tmp_path) == 0.1
+    assert finetuning.begun_with(dataclasses.replace(settings, model=f"{address}LATER"), tmp_path) == 0.1
+    with pytest.raises(KerasVitError, match="begun with model='https://host/m.keras'") as caught:
+        finetuning.begun_with(dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), tmp_path)
+    assert "PASSWORD" not in str(caught.value)
 
 
 def test_mutated_files_of_a_run(store, model):
