@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 
 import keras
 
@@ -14,6 +13,7 @@ from keras_vit.evaluation import mistakes
 from keras_vit.progress import FitProgress
 from keras_vit.text import without_secrets
 from keras_vit.training.callbacks import is_chief
+from keras_vit.training.files import read_json
 from keras_vit.training.folder import model_of
 from keras_vit.training.numbers import require_counts, require_positive
 
@@ -179,7 +179,7 @@ def begun_config(out):
         RunError: when it is missing or damaged.
     """
     try:
-        return dict(json.loads((out / "config.json").read_text("utf-8")))
+        return dict(read_json(out / "config.json"))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise not_said(out, error) from error
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import os
 import warnings
 
 import numpy as np
@@ -162,6 +163,21 @@ def fuzz(store, model, count):
         assert fuzzed(store, store.path(2, ".npz"), read_checkpoint, model, count, vouch=True)["read"] > count / 2
         assert fuzzed(store, store.path(2, ".json"), read_checkpoint, model, count)["read"] > count / 2
         assert fuzzed(store, store.ledger.path, read_ledger, model, count)["refused"] > count / 2
+
+
+def test_files_of_a_run_that_never_end(tmp_path):
+    """A folder with `training/files.LONGEST` bytes of nothing, and one with a pipe."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/run.json").write_text('{"run": "a", "files": {}, "checkpoints": {"3": true}}')
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(training.RunError, match="3 of all steps are saved"):
+        model_of(tmp_path)
+    with pytest.raises(training.RunError, match="config.json does not say"):
+        finetuning.begun_with(SETTINGS, tmp_path)
+    with open(tmp_path / "checkpoints/run.json", "wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(training.RunError, match="run.json cannot be read: it has more than"):
+        model_of(tmp_path)
 
 
 def test_settings_are_kept_without_secrets(tmp_path):
