@@ -7,11 +7,18 @@ The same from the shell: keras-vit finetune --data folder:photos --out runs/phot
 """
 
 import argparse
+from pathlib import Path
 
 import keras_vit
 
 
 def main(photos, out, model, epochs, batch_size):
+    weights, artefact = Path(f"{out}.npz"), Path(f"{out}.onnx")
+    for path in (weights, artefact):
+        if path.exists():
+            raise SystemExit(f"{path} is there already. Choose another --out.")
+    weights.parent.mkdir(parents=True, exist_ok=True)
+
     train = keras_vit.data.load(f"folder:{photos}", "train")
     held_out = keras_vit.data.load(f"folder:{photos}", "validation")
     recipe = keras_vit.training.recipe(
@@ -27,8 +34,8 @@ def main(photos, out, model, epochs, batch_size):
         steps_per_epoch=steps,
         validation_data=held_out.evaluation(batch_size, vit.preprocessing),
     )
-    keras_vit.zoo.save(vit, f"{out}.npz")
-    print(keras_vit.export.convert(vit, f"{out}.onnx"))
+    keras_vit.zoo.save(vit, weights)
+    print(keras_vit.export.convert(vit, artefact))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ from pathlib import PurePath
 import numpy as np
 
 from keras_vit._version import __version__
+from keras_vit.text import without_secrets
 
-# scheme://user:password@host/path?query#fragment
-ADDRESS = re.compile(r"(?P<scheme>\b[A-Za-z][\w+.-]*://)(?:[^\s/?#]*@)?(?P<place>[^\s?#]*)(?:[?#]\S*)?")
 LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?", re.DOTALL)
 
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
@@ -71,7 +70,7 @@ def public(value):
         return value
     text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
     local = LOCAL.fullmatch(text)
-    return local["name"] if local else ADDRESS.sub(r"\g<scheme>\g<place>", text)
+    return local["name"] if local else without_secrets(text)
 
 
 def as_properties(description):

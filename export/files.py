@@ -11,7 +11,7 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.listing import MANIFEST, write_manifest
-from keras_vit.export.placing import JOURNAL, Place, put, require_replaceable, restore
+from keras_vit.export.placing import JOURNAL, Place, put, require_no_others, require_replaceable, restore
 from keras_vit.text import printable
 
 try:
@@ -95,10 +95,13 @@ def alone(place):
     """Makes the hidden folder and holds it by a lock, which ends with the process in whatever container it runs."""
     held = hold(place)
     try:
-        yield
+        require_no_others(place)
+        try:
+            yield
+        finally:
+            if not (place.staging / JOURNAL).exists():  # else the next export needs it
+                shutil.rmtree(place.staging, ignore_errors=True)
     finally:
-        if not (place.staging / JOURNAL).exists():  # else the next export needs it
-            shutil.rmtree(place.staging, ignore_errors=True)
         if held is not None:
             os.close(held)
 

@@ -169,6 +169,8 @@ def restore(place):
     journal = read_journal(place)
     for name in {**journal["old"], **journal["new"]}:
         require_own(place, name, journal)
+    for name in journal["old"]:
+        require_plain_folders(place.staging, place.staging / "old" / name)
     for name in set(journal["new"]) - set(journal["old"]):
         (place.home / name).unlink(missing_ok=True)
     for name in journal["old"]:
@@ -179,6 +181,15 @@ def restore(place):
     (place.staging / JOURNAL).unlink(missing_ok=True)
     for path in place.staging.iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def require_no_others(place):
+    """The hidden folder may hold what an export puts there, and nothing of the user's."""
+    for name in sorted(set(os.listdir(place.staging)) - {"old", "new", JOURNAL, f"{JOURNAL}.partial"}):
+        raise ExportError(
+            f"{printable(place.staging / name)} is in the folder in which an export works, and no export wrote it. "
+            "Move it away, or choose another path."
+        )
 
 
 def read_journal(place):

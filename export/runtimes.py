@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 
 import numpy as np
 
@@ -59,11 +60,24 @@ def number_in(name):
     return int(re.sub(r"\D", "", name) or 0)
 
 
+@contextlib.contextmanager
+def literal(path):
+    """The path, or a link to it where TensorFlow would take a character in it for a pattern's."""
+    if not re.search(r"[*?\[]", str(path)):
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = os.path.join(folder, "model")
+        os.symlink(os.path.abspath(path), link)
+        yield link
+
+
 def load_saved_model(path, names=None):
     """A function from a list of arrays to the list of outputs, run by TensorFlow."""
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(str(path))
+    with literal(path) as place:
+        loaded = tf.saved_model.load(place)
 
     def run(inputs):
         return [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]

@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 
+from keras_vit.export.runtimes import literal
+
 
 def register_erfc():
     """TensorFlow writes exact GELU with Erfc, which tf2onnx passes through as it is, into files that do not load."""
@@ -37,7 +39,8 @@ def main():
     import tf2onnx
 
     register_erfc()
-    loaded = tf.saved_model.load(job["saved_model"])
+    with literal(job["saved_model"]) as folder:
+        loaded = tf.saved_model.load(folder)
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
     function = tf.function(lambda *inputs: loaded.serve(*inputs))
     tf2onnx.convert.from_function(function, signature, opset=job["opset"], output_path=job["output"])

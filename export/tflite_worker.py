@@ -13,6 +13,8 @@ import sys
 import flatbuffers
 import numpy as np
 
+from keras_vit.export.runtimes import literal
+
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
@@ -133,8 +135,8 @@ def compacted(path):
 
 def main():
     job = json.load(sys.stdin)
-    with open(job["output"], "wb") as file:
-        file.write(converted(job))
+    with open(job["output"], "wb") as file, literal(job["saved_model"]) as folder:
+        file.write(converted({**job, "saved_model": folder}))
     if job["quantize"] in ("dynamic", "int8"):
         with contextlib.redirect_stdout(sys.stderr):
             in_int8(job)

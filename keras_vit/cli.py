@@ -17,6 +17,7 @@ from rich.table import Table
 from keras_vit._version import __version__
 from keras_vit.console import Console
 from keras_vit.errors import KerasVitError
+from keras_vit.text import without_secrets
 
 app = typer.Typer(
     name="keras-vit",
@@ -272,7 +273,7 @@ def train(out, resume, every, **fields):
         finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
     except (finetuning.training.Interrupted, finetuning.training.Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
-        print(f"Go on with: {shlex.join(command)}", flush=True)
+        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
         raise
 
 

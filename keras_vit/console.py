@@ -4,7 +4,7 @@ import logging
 
 import rich.console
 
-from keras_vit.text import printable
+from keras_vit.text import printable, without_secrets
 
 
 class Console(rich.console.Console):
@@ -22,10 +22,10 @@ class Console(rich.console.Console):
 
 
 class Printable(logging.Filter):
-    """Makes the messages of a logger one line each."""
+    """Makes the messages of a logger one line each, without secrets."""
 
     def filter(self, record):
-        record.msg, record.args = printable(record.getMessage()), ()
+        record.msg, record.args = printable(without_secrets(record.getMessage())), ()
         return True
 
 

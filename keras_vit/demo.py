@@ -1,5 +1,6 @@
 """`keras-vit demo`: from a name to three verified files, on the handwritten digits that scikit-learn ships."""
 
+import os
 from pathlib import Path
 
 import keras
@@ -14,6 +15,7 @@ from keras_vit.progress import FitProgress
 
 TARGET_ACCURACY = 0.96
 LABELS = tuple("0123456789")
+FILES = ("digits.keras", "digits.onnx", "digits.tflite", "digits", "digits.png")
 
 
 def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
@@ -26,7 +28,7 @@ def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
         console: a rich console; None prints to the terminal.
 
     Raises:
-        ExportError: when nothing can be written in `out`.
+        ExportError: when nothing can be written in `out`, or one of these files is there already.
         ParityError: when an artefact is not the model.
 
     >>> run("keras-vit-demo")  # about a minute on two cores
@@ -56,6 +58,9 @@ def writable(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
+    for name in FILES:
+        if os.path.lexists(Path(folder, name)):
+            raise ExportError(f"{Path(folder, name)} is there already, and the demo keeps it. Choose another folder.")
     return Path(folder)
 
 

@@ -1,6 +1,6 @@
 """The package's own errors: each message says what was received, what is expected and what to do."""
 
-from keras_vit.text import printable
+from keras_vit.text import printable, without_secrets
 
 LONGEST = 2000  # characters of a message
 
@@ -8,15 +8,17 @@ LONGEST = 2000  # characters of a message
 class KerasVitError(Exception):
     """Base of every error that this package raises for input it cannot use.
 
-    Messages quote names and values of files, so control characters are escaped, and what is too long is cut.
+    Messages quote names and values of files and users, so control characters are escaped, what may be secret in an
+    address is left out, and what is too long is cut.
     """
 
     def __init__(self, *args):
-        super().__init__(*(shortened(printable(arg)) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(sentence(arg) if isinstance(arg, str) else arg for arg in args))
 
 
-def shortened(text):
-    """`text`, or its two ends where it is longer than a message should be."""
+def sentence(text):
+    """`text` fit to be shown; of one that is longer than a message should be, the two ends."""
+    text = printable(without_secrets(text))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 

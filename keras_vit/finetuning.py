@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 
 import keras
 
@@ -12,7 +11,9 @@ from keras_vit.data import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import mistakes
 from keras_vit.progress import FitProgress
+from keras_vit.text import without_secrets
 from keras_vit.training.callbacks import is_chief
+from keras_vit.training.files import read_json
 from keras_vit.training.folder import model_of
 from keras_vit.training.numbers import require_counts, require_positive
 
@@ -70,6 +71,11 @@ class Settings:
             raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
+
+
+def recorded(settings):
+    """The settings as a run's files have them: of an address without what may be secret."""
+    return {**dataclasses.asdict(settings), "model": without_secrets(settings.model)}
 
 
 def recipe_for(settings, examples, replicas=1):
@@ -173,7 +179,7 @@ def begun_config(out):
         RunError: when it is missing or damaged.
     """
     try:
-        return dict(json.loads((out / "config.json").read_text("utf-8")))
+        return dict(read_json(out / "config.json"))
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise not_said(out, error) from error
 
@@ -192,7 +198,7 @@ def begun_with(settings, out):
         learning_rate = float(learning_rate)
     except (ValueError, KeyError, TypeError) as error:
         raise not_said(out, error) from error
-    for name, value in dataclasses.asdict(settings).items():
+    for name, value in recorded(settings).items():
         if before.get(name) != value:
             raise ConfigError(
                 f"The run in {out} was begun with {name}={before.get(name)!r}. Received: {name}={value!r}. "
@@ -293,7 +299,7 @@ def run(settings, out, *, resume=False, every=200, console=None):
             resume=resume,
             callbacks=[progress],
             config={
-                "settings": dataclasses.asdict(settings),
+                "settings": recorded(settings),
                 "recipe": dataclasses.asdict(recipe.row),
                 "classes": examples.class_names,
             },
@@ -303,13 +309,12 @@ def run(settings, out, *, resume=False, every=200, console=None):
 
 def introduce(console, settings, model, recipe, examples, held_out, test):
     """Says what will be trained, on what, and for how long, before it begins."""
-    source = settings.model if settings.pretrain else choices.checkpoint(settings.model)
+    name = without_secrets(settings.model)
+    source = name if settings.pretrain else choices.checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))
     console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {examples.num_classes} classes.")
-    if source != settings.model:
-        console.print(
-            f"{settings.model} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others."
-        )
+    if source != name:
+        console.print(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     judged = [f"{held_out.num_examples:,} held out"] if held_out else ["none held out: the last weights are the run's"]
     judged += [f"{test.num_examples:,} to test on, once, at the end"] if test else []
     console.print(f"Images: {examples.num_examples:,} to train on, {', '.join(judged)}.")

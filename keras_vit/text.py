@@ -4,6 +4,11 @@ import re
 
 # Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# scheme://user:password@host/path?query#fragment; of two slashes paths keep one.
+ADDRESS = re.compile(
+    r"""(?P<scheme>\b(?:[A-Za-z][\w+.-]*://|https?:/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
+)
+NO_PORT = re.compile(r"[^/\[]*:\d*[^\d/.,;:)\]]")
 
 
 def printable(text) -> str:
@@ -13,3 +18,14 @@ def printable(text) -> str:
     'a\\n\\x1b[31mb'
     """
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
+
+
+def without_secrets(text) -> str:
+    """`text` without the passwords, queries and fragments of the addresses in it.
+
+    >>> without_secrets("from https://alice:secret@host/m.keras?signature=1 and https://alice:sec/ret@host")
+    'from https://host/m.keras and https://...'
+    """
+    return ADDRESS.sub(
+        lambda found: found["scheme"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
+    )

@@ -182,6 +182,14 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
     assert "prove it again" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["digits.keras", "digits.png", "digits"])
+def test_the_demo_keeps_what_is_there(tmp_path, monkeypatch, capsys, name):
+    (tmp_path / name).write_text("precious")
+    status, err = in_process(monkeypatch, capsys, "demo", "--out", tmp_path)
+    assert status == 1 and f"{name} is there already" in err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
 def test_demo_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = keras_vit("demo", "--out", tmp_path / "file" / "demo")

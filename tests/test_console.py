@@ -48,6 +48,23 @@ def test_logs(caplog):
         assert caplog.messages[-1] == f"{expected} cannot be read: 3"
 
 
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("model='https://me:PASS@h:8443/x.npz?sig=SIG'. Received", "model='https://h:8443/x.npz'. Received"),
+        ("HTTP://PASS:@h/a b, https://h/x#SIG 3", "HTTP://h/a b, https://h/x 3"),
+        ("http:/me:PASS@h/keras-vit-export.json is missing", "http:/h/keras-vit-export.json is missing"),
+        ("https://me:PA/SS@h/x and https://me:PA?SS@h/x", "https://... and https://..."),
+        ("s3://KEY:PASS@bucket/x", "s3://bucket/x"),
+        *((plain, plain) for plain in ("hf://o/r@v1/x.npz: 5", "http://[::1]:9/x", "on https://h:9, C:/a#b?c")),
+    ],
+)
+def test_addresses_are_shown_without_secrets(text, expected, caplog):
+    assert str(ImageError(text)) == expected
+    log.warning("%s", text)
+    assert caplog.messages == [expected]
+
+
 def test_metrics_are_data(capsys):
     bar = FitProgress(total=2)
     bar.set_params({"epochs": 1, "steps": 2})

@@ -1040,6 +1040,13 @@ def test_progress_on_a_terminal(server, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_names_in_the_bar_are_data(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with transfer.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
+        bar(1, 2)
+    assert "[bold]x[brown]\\x1b]0;title\\x07.npz" in capsys.readouterr().err
+
+
 def test_secrets_stay_out_of_sentences_and_files(server, cache, caplog):
     url = server.url.replace("http://", "http://me:hunter2@") + "?signature=hunter2"
     for last in (refuse(404), refuse(401), refuse(503), refuse(302, headers=[("Location", "http://[::1?hunter2")])):

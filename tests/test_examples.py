@@ -51,11 +51,11 @@ def tiny(tmp_path_factory):
 
 
 def test_own_photos(photos, tiny, tmp_path):
-    out = run(
-        EXAMPLES / "own_photos.py", photos, "--model", tiny, "--out", tmp_path / "vit", "--epochs", 2, "--batch-size", 8
-    )
-    assert "onnx" in out
-    assert zoo.load(tmp_path / "vit.npz").labels == ("blue", "red")
+    where = ("--model", tiny, "--out", tmp_path / "runs/vit")  # in a folder that is not there
+    assert "onnx" in run(EXAMPLES / "own_photos.py", photos, *where, "--epochs", 2, "--batch-size", 8)
+    assert zoo.load(tmp_path / "runs/vit.npz").labels == ("blue", "red")
+    with pytest.raises(AssertionError, match="vit.npz is there already"):
+        run(EXAMPLES / "own_photos.py", photos, *where)
 
 
 def test_cifar10_gpu(tiny, tmp_path):

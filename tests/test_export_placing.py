@@ -130,6 +130,21 @@ def test_a_foreign_journal_touches_nothing(part, tmp_path):
     assert (tmp_path / "thesis.docx").read_text() == (tmp_path / "dist/README.md").read_text() == "mine"
 
 
+def test_a_foreign_hidden_folder_loses_nothing(tmp_path):
+    """One that holds a thesis, and one whose old files lie behind a link."""
+    hidden, dist = tmp_path / "dist" / HIDDEN, tmp_path / "dist"
+    write(tmp_path, {"user/README.md": "mine"})
+    write(hidden, {"thesis.docx": "mine"})
+    with pytest.raises(ExportError, match="thesis.docx is in the folder in which an export works"):
+        export_folder(dist, NEW)
+    (hidden / "thesis.docx").rename(tmp_path / "thesis.docx")
+    (hidden / "old").symlink_to(tmp_path / "user")
+    write(hidden, {placing.JOURNAL: json.dumps({"old": {"README.md": "0" * 64}, "new": {}})})
+    with pytest.raises(ExportError, match="old is not a folder that an export made"):
+        export_folder(dist, NEW)
+    assert (tmp_path / "user/README.md").read_text() == (tmp_path / "thesis.docx").read_text() == "mine"
+
+
 def test_single_files(tmp_path):
     path = tmp_path / "vit.onnx"
     write(tmp_path, {"vit-notes.onnx.data": "mine", "vit-000000000000.onnx.data": "mine"})

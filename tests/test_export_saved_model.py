@@ -1,6 +1,7 @@
 """SavedModels as a server sees them: pictures of any size, encoded files, broken files."""
 
 import io
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from PIL import Image, ImageOps
 
 from keras_vit import export
 from keras_vit.errors import ExportError
+from keras_vit.export import runtimes
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -38,6 +40,14 @@ def exported(request, tmp_path_factory):
 def picture(height, width, channels=3):
     y, x = np.mgrid[0:height, 0:width]
     return np.stack([(y * 3 + x * k) % 256 for k in range(1, channels + 1)], axis=-1).astype("uint8")
+
+
+def test_a_folder_named_like_a_pattern(exported, tmp_path):
+    """TensorFlow would look for its variables by the pattern."""
+    model, _, path = exported
+    place = shutil.copytree(path, tmp_path / "run [1]*?" / "model")
+    images = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype("float32")
+    np.testing.assert_allclose(runtimes.load_saved_model(place)([images])[0], model(images), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """A run's files, damaged or hostile, end in a sentence or are passed over; none ends in a raw error."""
 
 import collections
+import dataclasses
 import json
+import os
 import warnings
 
 import numpy as np
@@ -161,6 +163,34 @@ def fuzz(store, model, count):
         assert fuzzed(store, store.path(2, ".npz"), read_checkpoint, model, count, vouch=True)["read"] > count / 2
         assert fuzzed(store, store.path(2, ".json"), read_checkpoint, model, count)["read"] > count / 2
         assert fuzzed(store, store.ledger.path, read_ledger, model, count)["refused"] > count / 2
+
+
+def test_files_of_a_run_that_never_end(tmp_path):
+    """A folder with `training/files.LONGEST` bytes of nothing, and one with a pipe."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/run.json").write_text('{"run": "a", "files": {}, "checkpoints": {"3": true}}')
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(training.RunError, match="3 of all steps are saved"):
+        model_of(tmp_path)
+    with pytest.raises(training.RunError, match="config.json does not say"):
+        finetuning.begun_with(SETTINGS, tmp_path)
+    with open(tmp_path / "checkpoints/run.json", "wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(training.RunError, match="run.json cannot be read: it has more than"):
+        model_of(tmp_path)
+
+
+def test_settings_are_kept_without_secrets(tmp_path):
+    address = "https://me:PASSWORD@host/m.keras?signature="
+    settings = finetuning.Settings(f"{address}SIGNATURE", "digits")
+    begun = {"settings": finetuning.recorded(settings), "recipe": {"learning_rate": 0.1}}
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    assert begun["settings"]["model"] == "https://host/m.keras"
+    assert finetuning.begun_with(settings, tmp_path) == 0.1
+    assert finetuning.begun_with(dataclasses.replace(settings, model=f"{address}LATER"), tmp_path) == 0.1
+    with pytest.raises(KerasVitError, match="begun with model='https://host/m.keras'") as caught:
+        finetuning.begun_with(dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), tmp_path)
+    assert "PASSWORD" not in str(caught.value)
 
 
 def test_mutated_files_of_a_run(store, model):

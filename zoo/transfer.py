@@ -209,16 +209,17 @@ def progress_bar(name, wanted):
     if not wanted or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+    from keras_vit.console import Console
+
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=None)
+        task = bar.add_task(printable(name), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.models.distribution import several_workers, unwrapped
+from keras_vit.text import printable
 from keras_vit.training.errors import Interrupted, NotFiniteError, Preempted, RunError
 from keras_vit.training.files import spared
 from keras_vit.training.folder import EVENTS
@@ -104,7 +105,8 @@ class MetricsLog(keras.callbacks.Callback):
             self.events.flush()
         except tf.errors.OpError as error:
             warnings.warn(
-                f"No TensorBoard events of step {row['step']}: {error.message}. The run goes on.", stacklevel=2
+                f"No TensorBoard events of step {row['step']}: {printable(error.message)}. The run goes on.",
+                stacklevel=2,
             )
 
     def on_train_end(self, logs=None):

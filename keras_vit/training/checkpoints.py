@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.text import printable
 from keras_vit.training import files
 from keras_vit.training.errors import RunError
 from keras_vit.training.ledger import Ledger
@@ -83,7 +84,8 @@ class Checkpoints:
                 path.write_text(json.dumps(about))
         except OSError as error:
             warnings.warn(
-                f"No checkpoint of step {step} in {self.folder}: {error.strerror}. Those before it are untouched.",
+                f"No checkpoint of step {step} in {printable(self.folder)}: {error.strerror}. Those before it are "
+                "untouched.",
                 stacklevel=2,
             )
             return False

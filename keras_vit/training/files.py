@@ -2,16 +2,20 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import warnings
 from pathlib import Path
 
+from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+LONGEST = 1 << 26  # bytes of a run's JSON files
 
 
 def partial(path):
@@ -61,7 +65,7 @@ def spared(path):
     try:
         yield
     except OSError as error:
-        warnings.warn(f"{path} could not be written: {error.strerror}. The run goes on.", stacklevel=4)
+        warnings.warn(f"{printable(path)} could not be written: {error.strerror}. The run goes on.", stacklevel=4)
 
 
 @contextlib.contextmanager
@@ -112,6 +116,22 @@ def made(folder):
     except BaseException:
         remove_empty(missing)
         raise
+
+
+def read_json(path):
+    """What a small file of a run holds.
+
+    Raises:
+        OSError: when it is missing or not a regular file.
+        ValueError, RecursionError: when it is damaged, or longer than any run writes.
+    """
+    if not path.is_file():
+        raise OSError(f"{path.name} is not there, or is not a regular file")
+    with open(path, "rb") as file:
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise ValueError(f"it has more than {LONGEST:,} bytes")
+    return json.loads(content.decode("utf-8"))
 
 
 def digest(path):

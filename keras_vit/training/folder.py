@@ -1,7 +1,6 @@
 """The folder of a run: all that a run writes there, and the care that it touches nothing else."""
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
@@ -150,6 +149,6 @@ def model_of(name):
 def total_steps(folder):
     """How many steps a run is to have, for a sentence."""
     try:
-        return f"{int(json.loads((folder.path / 'config.json').read_text('utf-8'))['total_steps']):,}"
+        return f"{int(files.read_json(folder.path / 'config.json')['total_steps']):,}"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "all"

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from keras_vit.training.errors import RunError
-from keras_vit.training.files import whole
+from keras_vit.training.files import read_json, whole
 
 
 class Ledger:
@@ -33,7 +33,7 @@ class Ledger:
         try:
             if not os.path.isfile(self.path):
                 return None
-            facts = json.loads(self.path.read_text("utf-8"))
+            facts = read_json(self.path)
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.path} cannot be read: {error}. Choose another folder.") from error
         if not well_formed(facts):
