@@ -94,7 +94,7 @@ def test_older_transformers_names(tmp_path):
         (lambda s: s.update(extra=s["norm.weight"]), "left over: extra"),
         (lambda s: s.pop("norm.bias"), "missing: Transformer/encoder_norm/bias"),
         (lambda s: s.update({"norm.bias": s["norm.bias"][:3]}), "wrong shape"),
-        (lambda s: s.pop("patch_embed.proj.weight"), "no state dict of a ViT"),
+        (lambda s: s.pop("patch_embed.proj.weight"), "is not a state dict of a ViT"),
         (lambda s: s.update({"head.weight": s["head.weight"][0]}), "must have 2 axes"),
         (lambda s: s.update({"norm.bias": s["norm.bias"] * np.nan}), "no numbers"),
     ],
