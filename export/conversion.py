@@ -166,10 +166,10 @@ def export_errors(model, form):
     except KerasVitError:
         raise
     except Exception as error:
-        said = str(error).strip().splitlines() or ["no message"]
+        said = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
         raise ExportError(
             f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
-            f"{type(error).__name__}, {said[0]} Nothing was written. Try another format, or export a part of the model."
+            f"{type(error).__name__}, {said}. Nothing was written. Try another format, or export a part of the model."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""ONNX files: the graph as protocol buffers, weights beside it where the two would exceed 2 GB."""
+"""ONNX files: the graph as protocol buffers, weights beside it where they have more than INLINE_LIMIT bytes."""
 
 import hashlib
 import math

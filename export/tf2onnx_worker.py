@@ -33,6 +33,20 @@ def register_erfc():
             )
 
 
+def hold_constants(path, function):
+    """Puts tensors that the function captured into the file, of which tf2onnx makes inputs."""
+    import onnx
+
+    held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}
+    proto = onnx.load(path)
+    inputs = list(proto.graph.input)
+    del proto.graph.input[:]
+    proto.graph.input.extend(x for x in inputs if x.name not in held)
+    found = [onnx.numpy_helper.from_array(held[x.name], x.name) for x in inputs if x.name in held]
+    proto.graph.initializer.extend(found)
+    onnx.save_model(proto, path)
+
+
 def main():
     job = json.load(sys.stdin)
     import tensorflow as tf
@@ -44,6 +58,7 @@ def main():
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
     function = tf.function(lambda *inputs: loaded.serve(*inputs))
     tf2onnx.convert.from_function(function, signature, opset=job["opset"], output_path=job["output"])
+    hold_constants(job["output"], function.get_concrete_function(*signature))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Family(StrEnum):
 
 @app.command("list")
 def list_command(
-    pattern: Annotated[str, typer.Argument(help="Shell pattern over names, such as 'R50*' or '*:augreg*'.")] = "*",
+    pattern: Annotated[str, typer.Argument(help="Shell pattern over names, such as `'R50*'` or `'*:augreg*'`.")] = "*",
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Only models with public weights.")] = False,
     family: Annotated[Family | None, typer.Option(help="Only one family.")] = None,
     max_params: Annotated[int | None, typer.Option(help="Only models with at most so many parameters.")] = None,
@@ -307,10 +307,12 @@ def export_command(
         list[Endpoint] | None,
         typer.Option(help="More signatures in the SavedModel: --endpoints features attention."),
     ] = None,
-    image_size: Size = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images in pixels; the model's by default.")
+    ] = None,
     latency: Annotated[bool, typer.Option("--latency", help="Measure milliseconds beside the float original.")] = False,
 ):
-    """Exports a model to a bundle: artefacts proved equal, model.json, a model card and a runnable predict.py.
+    """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
     What a former export wrote into the folder is replaced; everything else there stays, and a file in the way that no
     export wrote is an error that names it.

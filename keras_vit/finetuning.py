@@ -185,7 +185,9 @@ def begun_config(out):
 
 
 def begun_with(settings, out):
-    """The learning rate of the run in `out`, which must have been begun with the same settings.
+    """The same settings with the batch size and learning rate that the run in `out` was begun with.
+
+    The default batch follows the number of devices, and the rate may have been searched for; a run changes neither.
 
     Raises:
         RunError: when its config.json does not say.
@@ -193,9 +195,11 @@ def begun_with(settings, out):
     """
     begun = begun_config(out)
     try:
-        before, learning_rate = dict(begun["settings"]), begun["recipe"]["learning_rate"]
+        before = dict(begun["settings"])
+        batch_size, learning_rate = (begun["recipe"][name] for name in ("batch_size", "learning_rate"))
+        require_counts(batch_size=batch_size)
         require_positive(learning_rate=learning_rate)
-        learning_rate = float(learning_rate)
+        taken = dataclasses.replace(settings, batch_size=int(batch_size), learning_rate=float(learning_rate))
     except (ValueError, KeyError, TypeError) as error:
         raise not_said(out, error) from error
     for name, value in recorded(settings).items():
@@ -204,7 +208,7 @@ def begun_with(settings, out):
                 f"The run in {out} was begun with {name}={before.get(name)!r}. Received: {name}={value!r}. "
                 "Resume it with the settings it was begun with, or choose another folder."
             )
-    return learning_rate
+    return taken
 
 
 def require_apart(dataset, out):
@@ -221,7 +225,7 @@ def require_same_classes(examples, out):
     """Refuses to go on with classes that are not those the run in `out` was begun with."""
     begun, now = begun_config(out).get("classes"), list(examples.class_names)
     if begun is not None and not (isinstance(begun, list) and all(isinstance(name, str) for name in begun)):
-        raise not_said(out, "its classes are no list of names")
+        raise not_said(out, "its classes are not a list of names")
     if begun not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((begun, now), (now, begun)))
         raise ConfigError(
@@ -264,7 +268,7 @@ def run(settings, out, *, resume=False, every=200, console=None):
     kept = training.Run(out, every=every)
     kept.files.check(resume)
     start = max(kept.store.steps(), default=0)
-    learning_rate = begun_with(settings, kept.folder) if start else None
+    taken = begun_with(settings, kept.folder) if start else settings
     if resume and not start:
         console.print(f"{out} has no checkpoint yet: the run begins.")
     # Several workers must know of each other before anything is computed.
@@ -273,13 +277,11 @@ def run(settings, out, *, resume=False, every=200, console=None):
     examples, held_out, test = splits(settings)
     if start:
         require_same_classes(examples, kept.folder)
-    recipe = recipe_for(settings, examples, strategy.num_replicas_in_sync)
+    recipe = recipe_for(taken, examples, strategy.num_replicas_in_sync)
     require_batch(examples, recipe.batch_size)
     augmentation = settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
     with data.data_errors(), strategy.scope():
-        if start:
-            recipe = recipe.with_(learning_rate=learning_rate)
-        elif settings.grid_search:
+        if settings.grid_search and not start:
             recipe = searched(settings, recipe, augmentation, console)
         model = load_model(settings, recipe, examples)
         microbatches = parts(settings, recipe, model)

@@ -322,7 +322,7 @@ HDF5 = {
     "600 layers": lambda: weights(
         description=described(hidden_size=1, num_heads=1, mlp_dim=1, num_layers=600), numbers=MILLION
     ),
-    "bytes that are no numbers": lambda: weights(
+    "bytes that are not numbers": lambda: weights(
         lambda file: file.create_dataset("bytes", data=np.ones(MILLION, "int8")), described(hidden_size=128)
     ),
     "groups 2,000 deep": lambda: weights(groups(2000)),

@@ -1,5 +1,6 @@
 """What `finetune` and `pretrain` take by themselves, from the command line down to the model; against the paper."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,8 @@ from rich.console import Console
 from keras_vit import choices, cli, data, finetuning, training, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
+from keras_vit.training.checkpoints import Checkpoints
+from keras_vit.training.folder import RunFolder
 
 # The training splits that the paper's development sets leave (Appendix B.1.1), and typical pictures.
 EXAMPLES = {
@@ -192,6 +195,17 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     assert train(tiny, tmp_path / "run", **again)[0] == accuracy
     with pytest.raises(ConfigError, match="begun with test=True"):
         train(tiny, tmp_path / "run", **again | {"test": False})
+
+
+def test_a_resumed_run_keeps_its_batch(tiny, tmp_path, monkeypatch, without_steps):
+    """The default batch, 128 here, follows the number of replicas; the run that has begun does not."""
+    settings = finetuning.Settings(str(tiny), "digits", steps=2)
+    begun = {"settings": vars(settings), "recipe": {"batch_size": 96, "learning_rate": 0.004}}
+    (tmp_path / "config.json").write_text(json.dumps(begun))
+    monkeypatch.setattr(Checkpoints, "steps", lambda _: [1])
+    monkeypatch.setattr(RunFolder, "check", lambda *_: None)
+    _, said = train(tiny, tmp_path, resume=True, steps=2, batch_size=None)
+    assert "2 steps of 96 images at a learning rate of 0.004 " in said
 
 
 def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, without_steps):

@@ -165,7 +165,7 @@ def test_weights_of_a_variant(tmp_path):
     again = zoo.load("ViT-Test/4", weights=tmp_path / "best.keras")
     images = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
     np.testing.assert_array_equal(logits(model, images), logits(again, images))
-    with pytest.raises(CheckpointError, match="is no ViT-Test/4: patch_size is .* there"):
+    with pytest.raises(CheckpointError, match="is not a ViT-Test/4: patch_size is .* there"):
         zoo.load("ViT-Test/4", weights=GOLDEN / "vit_token.npz")
 
 
@@ -239,7 +239,7 @@ def test_a_torn_file_is_named(tmp_path):
 def test_a_file_that_fails_late_leaves_nothing_behind(tmp_path):
     tensors = layouts.read(GOLDEN / "vit_token.npz")
     tensors[QUERY] = np.full_like(tensors[QUERY], np.nan)
-    with pytest.raises(CheckpointError, match=f"{QUERY} holds values that are no numbers"):
+    with pytest.raises(CheckpointError, match=f"{QUERY} holds values that are not numbers"):
         zoo.load(written(tmp_path / "spoiled.npz", tensors))
     images, expected = reference("vit_token")
     np.testing.assert_allclose(logits(zoo.load(GOLDEN / "vit_token.npz"), images), expected, atol=1e-4)

@@ -65,6 +65,7 @@ def test_onnx(trained, tmp_path):
         (ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "saved_model")),
         (ConfigError, lambda folder: training.strategy("auto")),
         (ConfigError, lambda folder: training.Run(folder / "run")),
+        (ConfigError, lambda folder: training.recipe("finetune-pets").compile(MODELS["resnet"](), microbatches=2)),
         (ConfigError, lambda folder: training.SGD(0.1, gradient_accumulation_steps=2)),
         (ConfigError, lambda folder: training.Adam(0.1, use_ema=True, ema_overwrite_frequency=5)),
     ],

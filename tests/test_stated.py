@@ -85,6 +85,13 @@ def test_timms_arguments_that_are_not_ours_are_refused(said, sentence, tmp_path)
         zoo.load(beside(tmp_path, golden(), config))
 
 
+def test_an_unknown_architecture_is_a_warning(tmp_path, caplog):
+    zoo.load(beside(tmp_path, golden(), PLAIN))
+    assert not caplog.records
+    zoo.load(beside(tmp_path, golden(), {**PLAIN, "architecture": "vit_of_tomorrow"}))
+    assert "architecture 'vit_of_tomorrow'" in caplog.text and "exact GELU" in caplog.text
+
+
 def test_arguments_that_change_nothing(tmp_path):
     """Rates of dropout, initial values, sizes that may change: all that does not touch the answer."""
     more = {

@@ -152,7 +152,7 @@ def of_variant(source, row):
         found, expected = trait(source.config, field), trait(row.config, field)
         if found != expected:
             raise CheckpointError(
-                f"{source.path} is no {row.name}: {field} is {found} there, {expected} in {row.name}. "
+                f"{source.path} is not a {row.name}: {field} is {found} there, {expected} in {row.name}. "
                 "Load the file by its path alone to take the architecture from it."
             )
     return source

@@ -211,7 +211,7 @@ def info(name):
         return variant_row(name)
     checkpoint = resolve(name)
     if isinstance(checkpoint, Path) or checkpoint.variant is None:
-        raise UnknownNameError(f"{name} is no name of the registry: what it holds is known once it is loaded.")
+        raise UnknownNameError(f"{name} is not a name of the registry: what it holds is known once it is loaded.")
     return checkpoint_row(checkpoint)
 
 

@@ -3,8 +3,11 @@
 import functools
 import importlib.resources
 import json
+import logging
 
 from keras_vit.zoo.stated import Stated, require_stated, sides
+
+log = logging.getLogger("keras_vit")
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
 HARMLESS = {
@@ -76,6 +79,15 @@ def arguments(said):
     return {**(implied(said.get("architecture")) or {}), **top, **(given if isinstance(given, dict) else {})}
 
 
+def warn_of_unknown(path, architecture):
+    if architecture is not None and implied(architecture) is None:
+        log.warning(
+            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
+            "file leaves out is taken to be timm's default, such as exact GELU.",
+            *(path, architecture),
+        )
+
+
 def stated_vit(path, said, tensors):
     """The `Stated` of a ViT or hybrid.
 
@@ -83,6 +95,7 @@ def stated_vit(path, said, tensors):
         CheckpointError: for arguments that make another function of the same tensors, and unknown ones.
     """
     args = arguments(said)
+    warn_of_unknown(path, said.get("architecture"))
     require_values(path, args, VIT_VALUES)
     require_pooling(path, args, said)
     heads = args.get("num_heads")

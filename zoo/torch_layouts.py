@@ -232,7 +232,7 @@ def layout_of(path, tensors):
         if layout.probe in tensors:
             return layout
     raise CheckpointError(
-        f"{path} is no state dict of a ViT, hybrid or BiT by timm or transformers. "
+        f"{path} is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
     )
 

@@ -162,7 +162,7 @@ def cast(values, dtype):
 def finite(path, name, values):
     if not np.isfinite(values).all():
         raise CheckpointError(
-            f"{path}: {name} holds values that are no numbers in {values.dtype} (NaN, infinite or too large)."
+            f"{path}: {name} holds values that are not numbers in {values.dtype} (NaN, infinite or too large)."
         )
     return values
 

@@ -38,7 +38,7 @@ class Preprocessing:
         image_size: (height, width) of the model's input.
         crop: the central part of the resized picture that is kept, in [0.01, 1]; the picture is first resized, with
             antialiasing, to image_size / crop, rounded down as torchvision does. None resizes straight to image_size,
-            aspect ratio not kept and without antialiasing, as the authors' evaluation does.
+            aspect ratio not kept and without antialiasing, as vision_transformer and big_transfer evaluate.
         interpolation: "bilinear", "bicubic", "lanczos3" or "nearest".
         mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 give [-1, 1].
         crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes

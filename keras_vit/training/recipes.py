@@ -6,7 +6,7 @@ import math
 
 import keras
 
-from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
 from keras_vit.models.config import unknown
 from keras_vit.training import optimizers, schedules
 from keras_vit.training.freezing import layer_decay as layer_decay_factors
@@ -229,7 +229,9 @@ class Recipe:
                 "with **recipe.model_arguments.",
                 self.row.name,
             )
-        if microbatches > 1 and not hasattr(model, "microbatches"):
-            raise ConfigError("microbatches need a model of this package; a keras.Model of your own has none.")
+        if microbatches > 1:
+            require_tensorflow(f"microbatches={microbatches}")
+            if not hasattr(model, "microbatches"):
+                raise ConfigError(f"microbatches need a model of this package. Received: a {type(model).__name__}.")
         if self.row.head_bias is not None and "head" not in [layer.name for layer in model.layers]:
             raise ConfigError(f"{self.row.name} sets the bias of the layer 'head', which the model does not have.")
