@@ -1,5 +1,6 @@
 """`keras-vit demo`: from a name to three verified files, on the handwritten digits that scikit-learn ships."""
 
+import json
 import os
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from keras_vit import export, inspection, zoo
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
 from keras_vit.progress import FitProgress
+from keras_vit.training.files import digest, read_json
 
 TARGET_ACCURACY = 0.96
 LABELS = tuple("0123456789")
 FILES = ("digits.keras", "digits.onnx", "digits.tflite", "digits", "digits.png")
+WRITTEN = "demo.json"  # {name: SHA-256, None of a folder} of what a demo has written, which the next one may replace
 
 
 def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
@@ -28,7 +31,7 @@ def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
         console: a rich console; None prints to the terminal.
 
     Raises:
-        ExportError: when nothing can be written in `out`, or one of these files is there already.
+        ExportError: when nothing can be written in `out`, or one of these files is there that no demo has written.
         ParityError: when an artefact is not the model.
 
     >>> run("keras-vit-demo")  # about a minute on two cores
@@ -45,10 +48,12 @@ def run(out, *, variant="ViT-Test/4", epochs=40, console=None):
     accuracy = fit(model, train, test, epochs)
     console.print(f"Held-out accuracy: {accuracy:.1%}")
     model.save(out / "digits.keras")
+    record(out)
     images = np.asarray(model.preprocessing(test[0][:64]))
     reports = [export.convert(model, out / name, images=images) for name in ("digits", "digits.tflite", "digits.onnx")]
     console.print(parity_table(reports))
     picture(model, images[:8], test[1][:8], out / "digits.png")
+    record(out)
     console.print(f"Pictures with predictions and attention: {out / 'digits.png'}")
     return accuracy
 
@@ -58,10 +63,32 @@ def writable(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExportError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
+    known = written(Path(folder))
     for name in FILES:
-        if os.path.lexists(Path(folder, name)):
-            raise ExportError(f"{Path(folder, name)} is there already, and the demo keeps it. Choose another folder.")
+        path = Path(folder, name)
+        if os.path.lexists(path) and known.get(name, "") != digest_of(path):
+            raise ExportError(
+                f"{path} is there, and no demo has written it so. Choose another folder, or move it away."
+            )
     return Path(folder)
+
+
+def written(folder):
+    try:
+        known = read_json(folder / WRITTEN)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def digest_of(path):
+    """SHA-256 of a file; None for a folder, whose files `export` looks after."""
+    return digest(path) if path.is_file() else None
+
+
+def record(out):
+    there = {name: digest_of(out / name) for name in FILES if (out / name).exists()}
+    (out / WRITTEN).write_text(json.dumps(there, indent=1), "utf-8")
 
 
 def digits():

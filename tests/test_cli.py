@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import cli, training, zoo
+from keras_vit import cli, demo, training, zoo
+from keras_vit.errors import ExportError
 
 
 def keras_vit(*arguments, **environment):
@@ -186,8 +187,17 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
 def test_the_demo_keeps_what_is_there(tmp_path, monkeypatch, capsys, name):
     (tmp_path / name).write_text("precious")
     status, err = in_process(monkeypatch, capsys, "demo", "--out", tmp_path)
-    assert status == 1 and f"{name} is there already" in err
+    assert status == 1 and f"{name} is there, and no demo has written it so" in err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_the_demo_replaces_what_an_earlier_one_wrote(tmp_path):
+    (tmp_path / "digits.keras").write_text("a demo's")
+    demo.record(tmp_path)
+    assert demo.writable(tmp_path) == tmp_path
+    (tmp_path / "digits.keras").write_text("edited")
+    with pytest.raises(ExportError, match="digits.keras is there"):
+        demo.writable(tmp_path)
 
 
 def test_demo_where_nothing_can_be_written(tmp_path):
