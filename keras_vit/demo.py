@@ -67,9 +67,7 @@ def writable(folder):
     for name in FILES:
         path = Path(folder, name)
         if os.path.lexists(path) and known.get(name, "") != digest_of(path):
-            raise ExportError(
-                f"{path} is there, and no demo has written it so. Choose another folder, or move it away."
-            )
+            raise ExportError(f"{path} is there, and no demo has written it so. Choose another folder.")
     return Path(folder)
 
 
