@@ -185,11 +185,11 @@ def test_files_of_a_run_that_never_end(tmp_path):
 def test_settings_are_kept_without_secrets(tmp_path):
     address = "https://me:PASSWORD@host/m.keras?signature="
     settings = finetuning.Settings(f"{address}SIGNATURE", "digits")
-    begun = {"settings": finetuning.recorded(settings), "recipe": {"learning_rate": 0.1}}
+    begun = {"settings": finetuning.recorded(settings), "recipe": {"batch_size": 64, "learning_rate": 0.1}}
     (tmp_path / "config.json").write_text(json.dumps(begun))
     assert begun["settings"]["model"] == "https://host/m.keras"
-    assert finetuning.begun_with(settings, tmp_path) == 0.1
-    assert finetuning.begun_with(dataclasses.replace(settings, model=f"{address}LATER"), tmp_path) == 0.1
+    later = dataclasses.replace(settings, model=f"{address}LATER")
+    assert finetuning.begun_with(later, tmp_path) == dataclasses.replace(later, batch_size=64, learning_rate=0.1)
     with pytest.raises(KerasVitError, match="begun with model='https://host/m.keras'") as caught:
         finetuning.begun_with(dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), tmp_path)
     assert "PASSWORD" not in str(caught.value)
