@@ -9,13 +9,13 @@ from keras_vit.errors import ExportError
 from keras_vit.export.card import card
 from keras_vit.export.conversion import FORMATS, runner, write_proved
 from keras_vit.export.description import described, described_preprocessing
-from keras_vit.export.examples import EXAMPLES, write_examples
-from keras_vit.export.files import staged
-from keras_vit.export.model_json import FILES, read_model_json
 from keras_vit.export.preparation import input_shapes, prepared, probe_shapes
-from keras_vit.export.probes import inputs_for
+from keras_vit.export.proof.examples import EXAMPLES, write_examples
+from keras_vit.export.proof.model_json import FILES, read_model_json
+from keras_vit.export.proof.probes import inputs_for
+from keras_vit.export.proof.runtimes import in_batches
 from keras_vit.export.quantization import kind_of
-from keras_vit.export.runtimes import in_batches
+from keras_vit.export.staging.stage import staged
 
 
 def bundle(

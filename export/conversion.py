@@ -15,13 +15,13 @@ import numpy as np
 from keras_vit.errors import ExportError, KerasVitError, ParityError
 from keras_vit.export import onnx, saved_model, tflite
 from keras_vit.export.description import described
-from keras_vit.export.files import staged
-from keras_vit.export.parity import BATCHES, difference
 from keras_vit.export.preparation import arguments, input_shapes, prepared, probe_shapes
-from keras_vit.export.probes import inputs_for
+from keras_vit.export.proof.parity import BATCHES, difference
+from keras_vit.export.proof.probes import inputs_for
+from keras_vit.export.proof.runtimes import in_batches
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
-from keras_vit.export.runtimes import in_batches
+from keras_vit.export.staging.stage import staged
 from keras_vit.text import printable
 
 PROBES = 8

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from keras_vit.errors import ExportError
-from keras_vit.export.parity import Difference
+from keras_vit.export.proof.parity import Difference
 
 
 @dataclass(frozen=True)

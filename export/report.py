@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_vit.export.listing import beside
+from keras_vit.export.staging.listing import beside
 
 
 @dataclass(frozen=True)

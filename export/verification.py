@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.apart import last_line, run_apart
 from keras_vit.export.conversion import FORMATS
-from keras_vit.export.examples import read_examples
-from keras_vit.export.files import HIDDEN
-from keras_vit.export.listing import MANIFEST, beside, file_digest, files_in, read_manifest
-from keras_vit.export.model_json import read_model_json
-from keras_vit.export.operations import require_known_operations
-from keras_vit.export.parity import difference
-from keras_vit.export.placing import JOURNAL, said
+from keras_vit.export.proof.examples import read_examples
+from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.export.proof.parity import difference
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
+from keras_vit.export.staging.listing import MANIFEST, beside, file_digest, files_in, read_manifest
+from keras_vit.export.staging.placing import JOURNAL, said
+from keras_vit.export.staging.stage import HIDDEN
+from keras_vit.export.subprocess_job import last_line, run_apart
 from keras_vit.text import printable
 
 LEAST_TIME = 120  # seconds that an artefact may take
@@ -170,7 +170,7 @@ def outputs_of(path, format_name, names, batches, inputs):
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}
         np.savez(places["inputs"], *inputs)
         job = {"format": format_name, "path": str(path.resolve()), "names": names, "batches": batches, **places}
-        run_apart("runtimes.py", job, lambda log: f"{printable(path)} does not run: {last_line(log)}", time_limit)
+        run_apart("proof/runtimes.py", job, lambda log: f"{printable(path)} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
 

@@ -62,11 +62,11 @@ def quiet():
 
 
 def job(name):
-    """The module keras_vit.NAME, which does a command's work with Keras."""
+    """The module keras_vit.commands.NAME, which does a command's work with Keras."""
     with quiet():
         import keras  # noqa: F401, brings TensorFlow in while nothing is printed
 
-        return importlib.import_module(f"keras_vit.{name}")
+        return importlib.import_module(f"keras_vit.commands.{name}")
 
 
 class Family(StrEnum):
@@ -87,7 +87,7 @@ def list_command(
 
     Example: keras-vit list 'ViT-*' --pretrained --max-params 90000000
     """
-    from keras_vit.zoo import registry
+    from keras_vit.zoo.names import registry
 
     rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
     print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
@@ -118,7 +118,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):
     """Everything known about one model: sizes, weights, accuracy and where the numbers come from."""
-    from keras_vit.zoo import registry
+    from keras_vit.zoo.names import registry
 
     row = registry.info(name)
     print(registry.as_json([row])) if as_json else console.print(card(row))
@@ -140,7 +140,7 @@ def predict(
 
     Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
     """
-    failed = job("prediction").run(images, model, top, as_json, console)
+    failed = job("predict").run(images, model, top, as_json, console)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -268,10 +268,10 @@ def settings(arguments, pretrain):
 
 
 def train(out, resume, every, **fields):
-    finetuning = job("finetuning")
+    finetune = job("finetune")
     try:
-        finetuning.run(finetuning.Settings(**fields), out, resume=resume, every=every, console=console)
-    except (finetuning.training.Interrupted, finetuning.training.Preempted):
+        finetune.run(finetune.Settings(**fields), out, resume=resume, every=every, console=console)
+    except (finetune.training.Interrupted, finetune.training.Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
         print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
         raise
@@ -319,7 +319,7 @@ def export_command(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    job("exporting").run(
+    job("export").run(
         model,
         out,
         [str(name) for name in to or Format],
@@ -343,7 +343,7 @@ def verify(
 
     Example: keras-vit verify dist
     """
-    job("exporting").verify(folder, console)
+    job("export").verify(folder, console)
 
 
 @app.command()

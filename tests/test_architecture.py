@@ -34,7 +34,7 @@ def packages():
 
 
 def folder(package):
-    return FOLDERS.get(package, ROOT / package.replace(".", "/"))
+    return ROOT.joinpath(*re.sub(r"^keras_vit\.(zoo|export)\b", r"\1", package).split("."))
 
 
 def imports(path):
@@ -65,8 +65,12 @@ def test_wheel_ships_one_top_level_package(tmp_path):
 
 
 def test_every_package_is_listed():
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("keras_vit/**/__init__.py")}
-    assert set(packages()) == found | set(FOLDERS)
+    found = {
+        ".".join((*name.split("."), *path.parent.relative_to(place).parts))
+        for name, place in {"keras_vit": ROOT / "keras_vit", **FOLDERS}.items()
+        for path in place.glob("**/__init__.py")
+    }
+    assert set(packages()) == found
 
 
 def test_every_requirement_has_a_floor():
@@ -107,7 +111,7 @@ def test_who_imports_whom(room):
 
 
 # What only TensorFlow has: which replica runs, and the step of a model on many of them.
-KNOW_TENSORFLOW = {"dropout.py", "distribution.py"}
+KNOW_TENSORFLOW = {"dropout.py"}
 
 
 @pytest.mark.parametrize("room", ["layers", "models", "inspection"])
@@ -152,7 +156,7 @@ FIRST = (
     "keras_vit",
     "keras_vit.layers",
     "keras_vit.models.classifier",
-    "keras_vit.models.distribution",
+    "keras_vit.distribution.model",
     "keras_vit.models.resnet",
     "keras_vit.zoo.saving",
     "keras_vit.training.optimizers",

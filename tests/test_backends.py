@@ -9,7 +9,7 @@ import sys
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
-PORTABLE = ("test_golden.py", "test_training_optimizers.py", "test_portable.py")
+PORTABLE = ("models/test_golden.py", "training/test_optimizers.py", "training/test_portable.py")
 
 
 @pytest.mark.slow

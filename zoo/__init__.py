@@ -1,7 +1,7 @@
 """Models by name: `load`, `save`, `list`, `info`. Importing it imports no Keras until a model is asked for."""
 
 from keras_vit import _lazy
-from keras_vit.zoo.registry import info, list
+from keras_vit.zoo.names.registry import info, list
 
 __all__ = ["info", "list", "load", "save"]
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_vit.zoo.architecture import POSITIONS, ROOT
-from keras_vit.zoo.big_vision import SineCosine
+from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
+from keras_vit.zoo.formats.big_vision import SineCosine
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")

@@ -9,14 +9,14 @@ from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import build, variant
 from keras_vit.models.config import unknown
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo import registry
 from keras_vit.zoo.adapt import HEADS, adapt
-from keras_vit.zoo.companions import fetch_with_companions
+from keras_vit.zoo.fetch.companions import fetch_with_companions
+from keras_vit.zoo.formats.readers import Hints, open_source
+from keras_vit.zoo.formats.variables import filling
 from keras_vit.zoo.labels import labels as names
+from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.sources import Hints, open_source
 from keras_vit.zoo.targets import Asked, require_fields, target
-from keras_vit.zoo.variables import filling
 
 
 def load(

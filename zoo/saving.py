@@ -11,8 +11,8 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo import torch_layouts
-from keras_vit.zoo.variables import variables
+from keras_vit.zoo.formats import torch_layouts
+from keras_vit.zoo.formats.variables import variables
 
 # A zip archive's comment holds no more.
 MOST_COMMENT = 2**16 - 1

@@ -1,8 +1,8 @@
 """Named datasets, preprocessing, augmentation: tf.data in, tf.data out. Only `load` imports TensorFlow."""
 
 from keras_vit import _lazy
-from keras_vit.data.augmentation import AUGMENTATIONS, Augmentation, hyper_rule_sizes
-from keras_vit.data.catalogue import CATALOGUE, VTAB
+from keras_vit.data.augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
+from keras_vit.data.datasets.catalogue import CATALOGUE, VTAB
 from keras_vit.data.errors import DataError, data_errors
 
 __all__ = [

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from keras_vit.data import augmentation as rows
-from keras_vit.data import mixing, order, randaugment
-from keras_vit.data.crops import evaluation_size, finished, training_box, training_size, whole
+from keras_vit.data.augment import mixing, randaugment
+from keras_vit.data.augment import rows as rows
+from keras_vit.data.augment.crops import evaluation_size, finished, training_box, training_size, whole
 from keras_vit.data.errors import DataError
-from keras_vit.data.unreadable import Unreadable
+from keras_vit.data.reading import order
+from keras_vit.data.reading.unreadable import Unreadable
 from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
 

@@ -2,11 +2,11 @@
 
 import difflib
 
-from keras_vit.data import arrays, builders, folder
-from keras_vit.data.catalogue import CATALOGUE
+from keras_vit.data.datasets import arrays, builders, folder
+from keras_vit.data.datasets.catalogue import CATALOGUE
 from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
-from keras_vit.data.sources import Files, Pixels
+from keras_vit.data.reading.sources import Files, Pixels
 
 SCHEMES = ("folder:PATH", "tfds:NAME", "digits", "fashion_mnist:FOLDER")
 

@@ -22,8 +22,8 @@ import re
 import keras
 from keras import ops
 
+from keras_vit.distribution.model import GlobalUpdate, beside, several_workers
 from keras_vit.errors import ConfigError
-from keras_vit.models.distribution import GlobalUpdate, beside, several_workers
 
 
 class Extras(GlobalUpdate):

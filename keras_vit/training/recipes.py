@@ -210,7 +210,7 @@ class Recipe:
         refused with a RunError, as it is where the folder holds anything that the run would overwrite. To go on after
         a kill use `Run.fit`, which also finds the data's place again.
         """
-        from keras_vit.training.runs import Run
+        from keras_vit.training.runs.run import Run
 
         swap = self.row.ema_momentum is not None
         return Run(folder, every).callbacks(total=self.row.total_steps, monitor=monitor, swap=swap)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from keras_vit.data.augmentation import hyper_rule_sizes
+from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import ConfigError
 from keras_vit.models.config import variant
 from keras_vit.training.numbers import require_counts, require_positive

@@ -1,0 +1,194 @@
+"""ONNX files: the graph as protocol buffers, weights beside it where they have more than INLINE_LIMIT bytes."""
+
+import hashlib
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.export.description import as_properties
+from keras_vit.export.onnx.fallback import convert_with_tf2onnx
+from keras_vit.export.onnx.lower import Unsupported, lower
+from keras_vit.export.onnx.quantize import narrowed, products_with_weights, quantize_products
+from keras_vit.export.onnx.simplify import simplify
+from keras_vit.export.proof.runtimes import load_onnx as load
+from keras_vit.export.staging.listing import seal
+
+__all__ = ["load", "weight_bytes", "write"]
+
+OPSET = 20
+IR_VERSION = 10
+INLINE_LIMIT = 1_800_000_000  # bytes; a protocol buffer holds 2 GiB
+SMALL = 1024  # bytes; constants up to this stay in the file, where shape inference reads them
+ALIGNMENT = 4096  # bytes; lets a runtime map each tensor into memory
+
+
+def write(model, shapes, path, description, quantize=None, calibration=None):
+    """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
+
+    Args:
+        quantize: see `quantization`.
+        calibration: inputs by name, arrays (n, ...), for "int8".
+    """
+    import onnx
+
+    if quantize in ("dynamic", "int8"):
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            source = Path(folder) / path.name
+            proto = saved(whole_proto(model, shapes, source, quantize), source, description)
+            quantize_products(source, path, quantize, products_with_weights(proto), calibration)
+    else:
+        saved(whole_proto(model, shapes, path, quantize), path, description)
+    seal(path, append_property, companions(path))
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def whole_proto(model, shapes, path, quantize):
+    """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
+    try:
+        graph, inputs, outputs = lower(model, shapes)
+    except Unsupported as reason:
+        return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
+    simplify(graph, outputs)
+    kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
+    graph.nodes[:0] = narrowed(graph.constants, kernels, quantize)
+    return model_proto(graph, inputs, outputs, path)
+
+
+def with_narrow_weights(proto, quantize):
+    """An onnx.ModelProto from elsewhere with the weights stored as `quantize` says."""
+    from onnx import numpy_helper
+
+    constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
+    kernels = {node.input[1] for node in proto.graph.node if node.op_type == "Conv"}
+    nodes = [*map(node_proto, narrowed(constants, kernels, quantize)), *proto.graph.node]
+    del proto.graph.initializer[:], proto.graph.node[:]
+    proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
+    proto.graph.node.extend(nodes)
+    return proto
+
+
+def saved(proto, path, description):
+    import onnx
+
+    onnx.helper.set_model_props(proto, as_properties(description))
+    onnx.save_model(proto, path)
+    return proto
+
+
+def append_property(path, key, value):
+    """Adds an entry to the metadata of an ONNX file without reading it: repeated fields may lie apart."""
+    import onnx
+
+    proto = onnx.ModelProto()
+    onnx.helper.set_model_props(proto, {key: value})
+    with open(path, "ab") as file:
+        file.write(proto.SerializeToString())
+
+
+def model_proto(graph, inputs, outputs, path):
+    """The graph as an onnx.ModelProto with its constants, or references to the file they went to."""
+    from onnx import helper, numpy_helper
+
+    constants = graph.constants
+    if sum(array.nbytes for array in constants.values()) > INLINE_LIMIT:
+        initializers = written_beside(constants, path)
+    else:
+        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    proto = helper.make_graph(
+        [node_proto(node) for node in graph.nodes],
+        "model",
+        [value_proto(graph, value) for value in inputs],
+        [value_proto(graph, value) for value in outputs],
+        initializers,
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(proto, opset_imports=opset, ir_version=IR_VERSION, producer_name="keras_vit")
+
+
+def node_proto(node):
+    from onnx import helper
+
+    attributes = {name: onnx_attribute(name, value) for name, value in node.attributes.items()}
+    return helper.make_node(node.op, node.inputs, node.outputs, name=node.outputs[0], **attributes)
+
+
+def onnx_attribute(name, value):
+    from onnx import helper
+
+    if name == "to":
+        return helper.np_dtype_to_tensor_dtype(np.dtype(value))
+    return [int(x) for x in value] if isinstance(value, tuple | list) else value
+
+
+def value_proto(graph, value):
+    from onnx import helper
+
+    names = ("batch", "height", "width")
+    shape = [
+        (names[i] if i < 3 else f"axis_{i}") if graph.is_batch(length) else length
+        for i, length in enumerate(value.shape)
+    ]
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
+    return helper.make_tensor_value_info(value.name, dtype, shape)
+
+
+def written_beside(constants, path):
+    """Streams the constants to one file beside `path`, freeing each; gives TensorProtos that refer to it.
+
+    The file's name holds a digest of its content: replacing the .onnx file alone then switches from one whole model to
+    another.
+    """
+    from onnx import numpy_helper
+
+    tensors, places, digest = [], [], hashlib.sha256()
+    unnamed = path.with_name("weights")
+    with open(unnamed, "wb") as file:
+        for name in list(constants):
+            array = np.asarray(constants.pop(name), order="C")
+            if array.nbytes <= SMALL:
+                tensors.append(numpy_helper.from_array(array, name))
+                continue
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+            places.append((name, array.shape, array.dtype, file.tell(), array.nbytes))
+            data = memoryview(array.reshape(-1)).cast("B")
+            digest.update(data)
+            file.write(data)
+    location = f"{path.stem}-{digest.hexdigest()[:12]}.onnx.data"
+    unnamed.rename(path.with_name(location))
+    return tensors + [external(location, *place) for place in places]
+
+
+def external(location, name, shape, dtype, offset, length):
+    """A TensorProto whose data lies in another file; the path is a bare file name, which no reader may leave."""
+    import onnx
+
+    tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def companions(path):
+    """The files beside an ONNX file that it refers to."""
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
+    return sorted(names)
+
+
+def weight_bytes(path):
+    """Bytes of the constants that the file holds or refers to."""
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    return sum(constant_bytes(tensor) for tensor in proto.graph.initializer)
+
+
+def constant_bytes(tensor):
+    from onnx import helper
+
+    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

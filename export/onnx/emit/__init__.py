@@ -1,0 +1,1 @@
+"""The emitters: Keras operations and layers as ONNX nodes."""

@@ -1,0 +1,229 @@
+"""ONNX for matrix products, convolutions and pooling, and the layers that stay whole: convolutions and norms.
+
+Emitters of operations are called as in `emit_math`; those of layers as `emit(graph, layer, out, x)`.
+"""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+
+from keras_vit.export.onnx.emit.math import reduce
+from keras_vit.export.onnx.emit.shape import reshaped
+from keras_vit.export.onnx.graph import Spec, Value
+
+KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
+
+
+def matmul(g, operation, out, x1, x2):
+    x1, x2 = (g.channels_last(x) if isinstance(x, Value) else np.asarray(x) for x in (x1, x2))
+    return g.add("MatMul", [x1, x2], out.shape, out.dtype)
+
+
+def einsum(g, operation, out, *xs):
+    """A product of two tensors, written with transposes, one MatMul and reshapes."""
+    if len(xs) != 2 or "->" not in operation.subscripts or "." in operation.subscripts:
+        raise ValueError(f"einsum {operation.subscripts}")
+    inputs, target = operation.subscripts.replace(" ", "").split("->")
+    one, two = inputs.split(",")
+    x, y = (g.channels_last(v) if isinstance(v, Value) else np.asarray(v) for v in xs)
+    sizes = {**dict(zip(one, x.shape, strict=True)), **dict(zip(two, y.shape, strict=True))}
+    both = [c for c in one if c in two]
+    batch = [c for c in target if c in both]
+    summed = [c for c in both if c not in target]
+    left = [c for c in one if c not in two]
+    right = [c for c in two if c not in one]
+    if set(left + right) - set(target) or set(target) - set(one + two):
+        raise ValueError(f"einsum {operation.subscripts}")
+    x = arranged(g, x, one, [batch, left, summed], sizes)
+    y = arranged(g, y, two, [batch, summed, right], sizes)
+    order = batch + left + right
+    shape = [sizes[c] for c in batch] + [merged(sizes, left), merged(sizes, right)]
+    z = g.add("MatMul", [x, y], shape, out.dtype)
+    z = reshaped(g, z, tuple(sizes[c] for c in order))
+    perm = [order.index(c) for c in target]
+    return z if perm == sorted(perm) else g.add("Transpose", [z], [sizes[c] for c in target], out.dtype, perm=perm)
+
+
+def merged(sizes, letters):
+    return None if any(sizes[c] is None for c in letters) else math.prod(sizes[c] for c in letters)
+
+
+def arranged(g, x, letters, groups, sizes):
+    """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
+    order = [c for group in groups for c in group]
+    perm = [letters.index(c) for c in order]
+    shape = tuple([sizes[c] for c in groups[0]] + [merged(sizes, group) for group in groups[1:]])
+    if not isinstance(x, Value):
+        return x.transpose(perm).reshape([x.shape[letters.index(c)] for c in groups[0]] + list(shape[len(groups[0]) :]))
+    if perm != sorted(perm):
+        x = g.add("Transpose", [x], [sizes[c] for c in order], x.dtype, perm=perm)
+    return reshaped(g, x, shape)
+
+
+def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=None):
+    """Softmax of the scaled products: (n, l, heads, d) three times -> (n, l, heads, d)."""
+    if bias is not None or mask is not None or operation.is_causal or operation.attn_logits_soft_cap is not None:
+        raise ValueError("attention with a mask or bias")
+    n, l, heads, d = query.shape
+    m = key.shape[1]
+    query, key, value = (g.channels_last(x) for x in (query, key, value))
+    q = g.add("Transpose", [query], (n, heads, l, d), query.dtype, perm=(0, 2, 1, 3))
+    q = g.add("Mul", [q, np.array(d**-0.5 if scale is None else scale, query.dtype)], q.shape, q.dtype)
+    k = g.add("Transpose", [key], (n, heads, d, m), key.dtype, perm=(0, 2, 3, 1))
+    v = g.add("Transpose", [value], (n, heads, m, value.shape[-1]), value.dtype, perm=(0, 2, 1, 3))
+    a = g.add("MatMul", [q, k], (n, heads, l, m), q.dtype)
+    a = g.add("Softmax", [a], a.shape, a.dtype, axis=-1)
+    y = g.add("MatMul", [a, v], (n, heads, l, value.shape[-1]), a.dtype)
+    return g.add("Transpose", [y], (n, l, heads, y.shape[-1]), y.dtype, perm=(0, 2, 1, 3))
+
+
+def conv(g, operation, out, inputs, kernel):
+    return convolved(g, operation, out, inputs, np.asarray(kernel))
+
+
+def convolved(g, operation, out, x, kernel, bias=None, groups=1):
+    """A convolution of channels-last pictures with a kernel (h, w, in / groups, out)."""
+    require_pictures(operation, x)
+    strides, dilations = two(operation.strides), two(operation.dilation_rate)
+    size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
+    attributes = padding(operation.padding, x.shape[1:3], size, strides)
+    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX)), bias]
+    return g.add(
+        "Conv",
+        inputs[: 2 if bias is None else 3],
+        out.shape,
+        out.dtype,
+        True,
+        strides=strides,
+        dilations=dilations,
+        group=groups,
+        kernel_shape=kernel.shape[:2],
+        **attributes,
+    )
+
+
+def require_pictures(operation, x):
+    if len(x.shape) != 4 or getattr(operation, "data_format", None) == "channels_first":
+        raise ValueError(f"{type(operation).__name__} of anything but channels-last pictures")
+
+
+def two(number):
+    return (number, number) if isinstance(number, int) else tuple(number)
+
+
+def padding(mode, lengths, size, strides):
+    """ONNX attributes for Keras' "valid" and "same"; "same" pads more at the end, as TensorFlow does."""
+    if mode == "valid":
+        return {"pads": (0, 0, 0, 0)}
+    if None in lengths and strides != (1, 1):
+        return {"auto_pad": "SAME_UPPER"}
+    totals = [
+        k - 1 if s == 1 else max((-(-n // s) - 1) * s + k - n, 0)
+        for n, k, s in zip(lengths, size, strides, strict=True)
+    ]
+    before = [total // 2 for total in totals]
+    return {"pads": (*before, *(total - b for total, b in zip(totals, before, strict=True)))}
+
+
+def depthwise_conv(g, operation, out, inputs, kernel):
+    h, w, c, multiplier = kernel.shape
+    kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)
+    return convolved(g, operation, out, inputs, kernel, groups=c)
+
+
+def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
+    channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
+    between = Spec((*out.shape[:3], channels), out.dtype)
+    x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
+    point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
+    return convolved(g, point, out, x, np.asarray(pointwise_kernel))
+
+
+def max_pool(g, operation, out, inputs):
+    return pooled(g, "MaxPool", operation, out, inputs)
+
+
+def average_pool(g, operation, out, inputs):
+    return pooled(g, "AveragePool", operation, out, inputs, count_include_pad=0)
+
+
+def pooled(g, onnx_op, operation, out, x, **attributes):
+    require_pictures(operation, x)
+    size = two(operation.pool_size)
+    strides = two(operation.strides or operation.pool_size)
+    attributes |= padding(operation.padding, x.shape[1:3], size, strides)
+    inputs = [g.channels_first(x)]
+    return g.add(onnx_op, inputs, out.shape, out.dtype, True, kernel_shape=size, strides=strides, **attributes)
+
+
+def layer_norm(g, operation, out, x, gamma=None, beta=None):
+    x = g.channels_last(x)
+    axes = np.atleast_1d(operation.axis) % len(x.shape)
+    if operation.rms_scaling or list(axes) != list(range(axes[0], len(x.shape))):
+        raise ValueError(f"layer normalization over the axes {operation.axis}")
+    shape = x.shape[axes[0] :]
+    scale = np.ones(shape, x.dtype) if gamma is None else np.asarray(gamma).reshape(shape)
+    inputs = [x, scale] + ([] if beta is None else [np.asarray(beta).reshape(shape)])
+    axis = -1 if len(axes) == 1 else int(axes[0])
+    epsilon = float(operation.epsilon if operation.epsilon is not None else 1e-3)
+    return g.add("LayerNormalization", inputs, out.shape, out.dtype, axis=axis, epsilon=epsilon)
+
+
+def moments(g, operation, out, x):
+    """Mean and variance; the latter from distances to the mean."""
+    rank = len(x.shape)
+    axes = sorted(axis % rank for axis in np.atleast_1d(operation.axes))
+    kept = Spec(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
+    mean = reduce(g, "ReduceMean", x, axes, True, kept)
+    distance = g.add("Sub", [x, mean], x.shape, x.dtype, x.channels_first)
+    squared = g.add("Mul", [distance, distance], x.shape, x.dtype, x.channels_first)
+    variance = reduce(g, "ReduceMean", squared, axes, operation.keepdims, out[1])
+    if operation.keepdims:
+        return [mean, variance]
+    return [reduce(g, "ReduceMean", x, axes, False, out[0]), variance]
+
+
+def batch_norm_layer(g, layer, out, x):
+    """The moving moments; scale and shift in one operator."""
+    if layer.axis % len(x.shape) != len(x.shape) - 1 or len(x.shape) not in (2, 4):
+        raise ValueError(f"batch normalization over axis {layer.axis} of a tensor of rank {len(x.shape)}")
+    mean, variance = np.asarray(layer.moving_mean), np.asarray(layer.moving_variance)
+    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
+    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+    first = len(x.shape) == 4
+    x = g.channels_first(x) if first else x
+    inputs = [x, gamma, beta, mean, variance]
+    return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(layer.epsilon))
+
+
+def group_norm_layer(g, layer, out, x):
+    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
+    if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
+        raise ValueError("group normalization of anything but channels-last pictures")
+    n, h, w, c = x.shape
+    x = g.channels_first(x)
+    groups = layer.groups if layer.groups > 0 else c
+    ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
+    merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
+    merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
+    x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
+    for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
+        if weight is not None:
+            x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
+    return x
+
+
+LINEAR = {
+    "AveragePool": average_pool,
+    "Conv": conv,
+    "DepthwiseConv": depthwise_conv,
+    "Dot": matmul,
+    "DotProductAttention": attention,
+    "Einsum": einsum,
+    "LayerNorm": layer_norm,
+    "Matmul": matmul,
+    "MaxPool": max_pool,
+    "Moments": moments,
+    "SeparableConv": separable_conv,
+}

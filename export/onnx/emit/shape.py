@@ -1,0 +1,274 @@
+"""ONNX for operations that move values without computing: reshape, transpose, slice, concatenate, pad.
+
+Emitters are called as in `emit_math`.
+"""
+
+import math
+
+import numpy as np
+
+from keras_vit.export.onnx.graph import TO_FIRST, Value
+
+
+def reshape(g, operation, out, x):
+    return reshaped(g, x, tuple(out.shape))
+
+
+def reshaped(g, x, shape):
+    x = g.channels_last(x)
+    if tuple(x.shape) == shape:
+        return x
+    return g.add("Reshape", [x, g.dynamic_shape(x.shape, shape)], shape, x.dtype)
+
+
+def transpose(g, operation, out, x):
+    rank = len(x.shape)
+    perm = operation.axes or range(rank)[::-1]
+    return permuted(g, x, [axis % rank for axis in perm])
+
+
+def swapaxes(g, operation, out, x):
+    perm = list(range(len(x.shape)))
+    i, j = operation.axis1, operation.axis2
+    perm[i], perm[j] = perm[j], perm[i]
+    return permuted(g, x, perm)
+
+
+def moveaxis(g, operation, out, x):
+    rank = len(x.shape)
+    source = [axis % rank for axis in operation.source]
+    perm = [axis for axis in range(rank) if axis not in source]
+    for target, axis in sorted(zip((d % rank for d in operation.destination), source, strict=True)):
+        perm.insert(target, axis)
+    return permuted(g, x, perm)
+
+
+def permuted(g, x, perm):
+    x = g.channels_last(x)
+    return g.add("Transpose", [x], [x.shape[axis] for axis in perm], x.dtype, perm=tuple(perm))
+
+
+def concatenate(g, operation, out, xs):
+    axis = operation.axis % len(out.shape)
+    arrays = [x for x in xs if not isinstance(x, Value)]
+    if arrays and axis and g.is_batch(out.shape[0]):
+        return padded_with_constants(g, xs, axis, out)
+    values = [x for x in xs if isinstance(x, Value)]
+    first = len(out.shape) == 4 and len(values) == len(xs) and any(x.channels_first for x in values)
+    order = g.channels_first if first else g.channels_last
+    xs = [order(x) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in xs]
+    axis = TO_FIRST.index(axis) if first else axis
+    return g.add("Concat", xs, out.shape, out.dtype, first, axis=axis)
+
+
+def padded_with_constants(g, xs, axis, out):
+    """Joins one tensor with constants that every picture shares, such as a class token.
+
+    Pads with zeros and adds the constants, which needs no batch size, unlike repeating them; a position embedding
+    added afterwards then joins the same constant.
+    """
+    places = [i for i, x in enumerate(xs) if isinstance(x, Value)]
+    if len(places) != 1:
+        raise ValueError("constants joined with several tensors")
+    (place,) = places
+    before, after = (sum(x.shape[axis] for x in part) for part in (xs[:place], xs[place + 1 :]))
+    x = g.channels_last(xs[place])
+    pads = [0] * (2 * len(x.shape))
+    pads[axis], pads[len(x.shape) + axis] = before, after
+    y = g.add("Pad", [x, np.array(pads)], out.shape, x.dtype)
+    hole = np.zeros((1, *x.shape[1:]), x.dtype)
+    constant = np.concatenate([hole if i == place else x for i, x in enumerate(xs)], axis=axis)
+    return g.add("Add", [y, constant.astype(x.dtype)], out.shape, x.dtype)
+
+
+def stack(g, operation, out, xs):
+    axis = operation.axis % len(out.shape)
+    ones = [expanded(g, x, out.shape[:axis] + (1,) + out.shape[axis + 1 :], axis) for x in xs]
+    return g.add("Concat", ones, out.shape, out.dtype, axis=axis)
+
+
+def expand_dims(g, operation, out, x):
+    axes = [operation.axis] if isinstance(operation.axis, int) else list(operation.axis)
+    return expanded(g, x, out.shape, *(axis % len(out.shape) for axis in axes))
+
+
+def expanded(g, x, shape, *axes):
+    if not isinstance(x, Value):
+        return np.expand_dims(x, axes)
+    return g.add("Unsqueeze", [g.channels_last(x), np.array(axes)], shape, x.dtype)
+
+
+def squeeze(g, operation, out, x):
+    axes = operation.axis
+    if axes is None:
+        axes = [i for i, length in enumerate(x.shape) if length == 1]
+    axes = [axes] if isinstance(axes, int) else axes
+    places = np.array([axis % len(x.shape) for axis in axes])
+    return g.add("Squeeze", [g.channels_last(x), places], out.shape, x.dtype)
+
+
+def flatten(g, operation, out, x):
+    return reshaped(g, x, tuple(out.shape))
+
+
+def get_item(g, operation, out, x, key):
+    """Indexing with ints, slices, None and Ellipsis."""
+    x = g.channels_last(x)
+    key = explicit(key if isinstance(key, tuple) else (key,), len(x.shape))
+    slices, gone = [], []
+    for axis, part in enumerate(part for part in key if part is not None):
+        if isinstance(part, int | np.integer):
+            gone.append(axis)
+            slices.append((axis, int(part), int(part) + 1 or np.iinfo("int64").max, 1))
+        elif part != slice(None):
+            slices.append((axis, *bounds(part)))
+    x = take_single(g, x, slices, gone)
+    kept = [part for part in key if not isinstance(part, int | np.integer)]
+    new = [place for place, part in enumerate(kept) if part is None]
+    return expanded(g, x, out.shape, *new) if new else x
+
+
+def explicit(key, rank):
+    """A key with one part per axis, besides None."""
+    if any(
+        part is not Ellipsis and part is not None and not isinstance(part, int | np.integer | slice) for part in key
+    ):
+        raise ValueError(f"indexing with {key}")
+    used = sum(part is not None and part is not Ellipsis for part in key)
+    fill = (slice(None),) * (rank - used)
+    place = key.index(Ellipsis) if Ellipsis in key else len(key)
+    return key[:place] + fill + key[place + 1 :]
+
+
+def bounds(part):
+    step = 1 if part.step is None else part.step
+    furthest = np.iinfo("int64").max
+    start = (0 if step > 0 else furthest) if part.start is None else part.start
+    stop = (furthest if step > 0 else -furthest) if part.stop is None else part.stop
+    return start, stop, step
+
+
+def take_single(g, x, slices, gone):
+    """Slices, then drops the axes in `gone`; one Gather does where only one place of one axis is taken."""
+    if len(slices) == 1 and len(gone) == 1:
+        axis, index = slices[0][:2]
+        shape = x.shape[:axis] + x.shape[axis + 1 :]
+        return g.add("Gather", [x, np.array(index)], shape, x.dtype, axis=axis)
+    if slices:
+        axes, starts, stops, steps = (np.array(column) for column in zip(*slices, strict=True))
+        shape = list(x.shape)
+        for axis, *part in slices:
+            shape[axis] = None if shape[axis] is None else len(range(shape[axis])[slice(*part)])
+        x = g.add("Slice", [x, starts, stops, axes, steps], shape, x.dtype)
+    if gone:
+        shape = [length for axis, length in enumerate(x.shape) if axis not in gone]
+        x = g.add("Squeeze", [x, np.array(gone)], shape, x.dtype)
+    return x
+
+
+def split(g, operation, out, x):
+    x = g.channels_last(x)
+    axis = operation.axis % len(x.shape)
+    lengths = [y.shape[axis] for y in out]
+    return g.add_many("Split", [x, np.array(lengths)], [(y.shape, x.dtype) for y in out], axis=axis)
+
+
+def unstack(g, operation, out, x):
+    x = g.channels_last(x)
+    axis = operation.axis % len(x.shape)
+    return [g.add("Gather", [x, np.array(i)], y.shape, x.dtype, axis=axis) for i, y in enumerate(out)]
+
+
+def take(g, operation, out, x, indices):
+    if not isinstance(x, Value):
+        x = np.asarray(x)
+    axis = operation.axis
+    if axis is None:
+        raise ValueError("take without an axis")
+    x = g.channels_last(x) if isinstance(x, Value) else x
+    indices = indices if isinstance(indices, Value) else np.asarray(indices, "int64")
+    return g.add("Gather", [x, indices], out.shape, out.dtype, axis=axis % len(x.shape))
+
+
+def pad(g, operation, out, x, constant_values=0):
+    mode = {"constant": "constant", "reflect": "reflect", "symmetric": None}[operation.mode]
+    if mode is None:
+        raise ValueError("symmetric padding")
+    widths = list(operation.pad_width)
+    widths = widths * len(x.shape) if len(widths) == 1 else widths
+    widths = [widths[axis] for axis in TO_FIRST] if x.channels_first else widths
+    pads = np.array([before for before, _ in widths] + [after for _, after in widths])
+    value = None if constant_values in (0, None) else np.array(constant_values, x.dtype)
+    return g.add("Pad", [x, pads, value], out.shape, x.dtype, x.channels_first, mode=mode)
+
+
+def flip(g, operation, out, x):
+    x = g.channels_last(x)
+    rank = len(x.shape)
+    axes = range(rank) if operation.axis is None else np.atleast_1d(operation.axis) % rank
+    starts, furthest = [-1] * len(axes), [-np.iinfo("int64").max] * len(axes)
+    return g.add("Slice", [x, *(np.array(c) for c in (starts, furthest, list(axes), starts))], x.shape, x.dtype)
+
+
+def broadcast_to(g, operation, out, x):
+    """Repeats along axes of length 1; the batch stays as it is."""
+    shape = [1 if g.is_batch(length) else length for length in out.shape]
+    return g.add("Expand", [g.channels_last(x), np.array(shape)], out.shape, x.dtype)
+
+
+def tile(g, operation, out, x):
+    repeats = np.atleast_1d(operation.repeats)
+    repeats = [1] * (len(out.shape) - len(repeats)) + list(repeats)
+    x = g.channels_last(x)
+    if len(x.shape) < len(out.shape):
+        x = expanded(g, x, (1,) * (len(out.shape) - len(x.shape)) + x.shape, *range(len(out.shape) - len(x.shape)))
+    return g.add("Tile", [x, np.array(repeats)], out.shape, x.dtype)
+
+
+def repeat(g, operation, out, x):
+    """Each place along one axis several times: a new axis, tiled, joined with its neighbour."""
+    if operation.axis is None or not isinstance(operation.repeats, int):
+        raise ValueError("repeat with several counts or no axis")
+    axis = operation.axis % len(x.shape)
+    x = g.channels_last(x)
+    shape = x.shape[: axis + 1] + (1,) + x.shape[axis + 1 :]
+    wide = shape[: axis + 1] + (operation.repeats,) + shape[axis + 2 :]
+    counts = [operation.repeats if i == axis + 1 else 1 for i in range(len(shape))]
+    y = g.add("Tile", [expanded(g, x, shape, axis + 1), np.array(counts)], wide, x.dtype)
+    return reshaped(g, y, tuple(out.shape))
+
+
+def filled_like(value):
+    """A constant of the input's shape; the batch has length 1 and is left to broadcasting."""
+
+    def emit(g, operation, out, x):
+        shape = [1 if g.is_batch(length) else length for length in out.shape]
+        if math.prod(shape) > 1 << 24 or None in out.shape:
+            raise ValueError("a constant of unknown or very large shape")
+        return np.full(shape, value, out.dtype)
+
+    return emit
+
+
+SHAPE = {
+    "BroadcastTo": broadcast_to,
+    "Concatenate": concatenate,
+    "ExpandDims": expand_dims,
+    "Flip": flip,
+    "GetItem": get_item,
+    "Moveaxis": moveaxis,
+    "OnesLike": filled_like(1),
+    "Pad": pad,
+    "Ravel": flatten,
+    "Repeat": repeat,
+    "Reshape": reshape,
+    "Split": split,
+    "Squeeze": squeeze,
+    "Stack": stack,
+    "Swapaxes": swapaxes,
+    "Take": take,
+    "Tile": tile,
+    "Transpose": transpose,
+    "Unstack": unstack,
+    "ZerosLike": filled_like(0),
+}

@@ -1,0 +1,147 @@
+"""From a traced Keras model to an ONNX graph: each step through the emitter of its operation."""
+
+import keras
+import numpy as np
+
+from keras_vit.export.onnx.emit.layers import LAYERS, is_leaf
+from keras_vit.export.onnx.emit.linear import LINEAR
+from keras_vit.export.onnx.emit.math import MATH
+from keras_vit.export.onnx.emit.shape import SHAPE
+from keras_vit.export.onnx.graph import Graph, Value
+from keras_vit.export.onnx.trace import Untraceable, trace
+
+OPERATIONS = {**MATH, **SHAPE, **LINEAR}
+
+
+class Unsupported(Exception):
+    """A step that no emitter can write; the message names the layer and the operation."""
+
+
+def lower(model, input_shapes):
+    """The graph of `model`, with its inputs and outputs as Values.
+
+    Args:
+        model: a built keras.Model in float32.
+        input_shapes: one shape per input, None for a free length; a free batch comes first.
+
+    Returns:
+        (graph, inputs, outputs)
+    """
+    batch = stand_in(model, input_shapes)
+    tensors = [
+        keras.KerasTensor((batch if shape[0] is None else shape[0], *shape[1:]), dtype=x.dtype, name=x.name)
+        for shape, x in zip(input_shapes, model.inputs, strict=True)
+    ]
+    try:
+        traced = trace(model, tensors, is_leaf)
+    except Untraceable as error:
+        raise Unsupported(str(error)) from error
+    graph = Graph(batch)
+    inputs = [
+        Value(graph.unique(name), tuple(x.shape), x.dtype) for name, x in zip(input_names(model), tensors, strict=True)
+    ]
+    lowering = Lowering(graph, traced.same, dict(zip(map(id, tensors), inputs, strict=True)))
+    traced.steps.reverse()
+    while traced.steps:
+        lowering.run(traced.steps.pop())
+    graph.path = ""
+    return graph, inputs, distinct(graph, inputs, [lowering.value(x) for x in traced.outputs])
+
+
+def distinct(graph, inputs, outputs):
+    """Outputs with names of their own, channels last: neither an input's, nor one another's."""
+    taken, results = {x.name for x in inputs}, []
+    for x in outputs:
+        if not isinstance(x, Value):
+            raise Unsupported("an output that does not depend on the input")
+        x = graph.channels_last(x)
+        if x.name in taken:
+            x = graph.add("Identity", [x], x.shape, x.dtype)
+        taken.add(x.name)
+        results.append(x)
+    return results
+
+
+def input_names(model):
+    return [getattr(x, "name", None) or f"input_{i}" for i, x in enumerate(model.inputs)]
+
+
+def stand_in(model, input_shapes):
+    """A prime for the free batch that divides no length of the weights or inputs, so that it can be told apart."""
+    lengths = {n for w in model.weights for n in w.shape} | {n for shape in input_shapes for n in shape if n}
+    candidate = 1009
+    while any(candidate % d == 0 for d in range(2, 60)) or any(n % candidate == 0 for n in lengths):
+        candidate += 2
+    return candidate
+
+
+class Lowering:
+    """Values by the id of the traced tensor they stand for."""
+
+    def __init__(self, graph, same, values):
+        self.graph = graph
+        self.same = same
+        self.values = values
+
+    def run(self, step):
+        args, kwargs = keras.tree.map_structure(self.argument, (step.args, step.kwargs))
+        self.graph.path = step.path.strip("/")
+        results = self.emitted(step, args, kwargs)
+        if len(results) != len(step.outputs):
+            raise Unsupported(f"{len(results)} of {len(step.outputs)} outputs of {type(step.operation).__name__}")
+        for x, value in zip(step.outputs, results, strict=True):
+            self.values[id(x)] = value
+
+    def argument(self, x):
+        if isinstance(x, keras.KerasTensor):
+            return self.value(x)
+        return shared_by_batch(as_array(x), self.graph.batch)
+
+    def value(self, x):
+        while id(x) in self.same:
+            x = self.same[id(x)]
+        if isinstance(x, keras.KerasTensor):
+            return self.values[id(x)]
+        return shared_by_batch(as_array(x), self.graph.batch)
+
+    def emitted(self, step, args, kwargs):
+        operation = step.operation
+        name = type(operation).__name__
+        where = step.path.strip("/") or "no layer"
+        tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
+        if not tensors and step.args:
+            return evaluated(operation, args, kwargs)
+        emit = LAYERS[name][1] if isinstance(operation, keras.Layer) else OPERATIONS.get(name)
+        if emit is None:
+            raise Unsupported(f"operation {name} in layer {where}")
+        if isinstance(operation, keras.Layer):
+            args, kwargs = args[:1], {}
+        out = step.outputs if len(step.outputs) > 1 or name in ("Split", "Unstack") else step.outputs[0]
+        try:
+            result = emit(self.graph, operation, out, *args, **kwargs)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Unsupported(f"{name} in layer {where}: {error}") from error
+        return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def as_array(x):
+    """Weights and tensors of any backend as NumPy arrays, without a copy where that can be; anything else as it is."""
+    if isinstance(x, keras.Variable):
+        x = x.value
+    if not keras.ops.is_tensor(x):
+        return x
+    return np.asarray(x) if keras.backend.backend() == "tensorflow" else keras.ops.convert_to_numpy(x)
+
+
+def shared_by_batch(x, batch):
+    """A constant repeated for every picture of the stand-in batch, once."""
+    if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[0] != batch:
+        return x
+    if (x == x[:1]).all():
+        return x[:1]
+    raise Unsupported("a constant that differs from picture to picture")
+
+
+def evaluated(operation, args, kwargs):
+    """An operation on constants, computed now."""
+    return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]

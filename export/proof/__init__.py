@@ -1,0 +1,1 @@
+"""What proves an artefact equal to its model, and reads artefacts without believing them."""

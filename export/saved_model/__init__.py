@@ -1,0 +1,66 @@
+"""SavedModels: the model's forward pass as TensorFlow functions, loadable without this package."""
+
+from keras_vit.errors import ExportError, require_tensorflow
+from keras_vit.export.preparation import arguments
+from keras_vit.export.proof.runtimes import load_saved_model as load
+from keras_vit.export.subprocess_job import last_line
+
+__all__ = ["FILES", "load", "weight_bytes", "write"]
+
+FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "variables/variables.data-00000-of-00001")
+
+
+def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
+    """Writes `model` with a free batch as the folder `path`.
+
+    Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
+    also has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes",
+    encoded JPEG or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
+    Each of `endpoints` names a method of the model that takes its inputs, such as "features".
+    """
+    require_tensorflow("Writing a SavedModel, from which TFLite files are made too,", ExportError)
+    import keras
+    import tensorflow as tf
+
+    archive = keras.export.ExportArchive()
+    for layer in model._flatten_layers():
+        if (
+            layer.built and not layer.variables
+        ):  # tables and the like; a layer's variables, tracked here, would be stored twice
+            archive.track(layer)
+    signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
+    archive.add_endpoint("serve", forward(model), signature)
+    if description and is_image_classifier(model):
+        from keras_vit.export.saved_model import serving
+
+        channels = model.inputs[0].shape[-1]
+        archive.add_endpoint("serve_uint8", *serving.pictures_endpoint(model, channels))
+        if channels in (1, 3):
+            archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
+    for name in endpoints:
+        archive.add_endpoint(name, getattr(model, name), signature)
+    try:
+        archive.write_out(str(path), verbose=False)
+    except tf.errors.OpError as error:
+        reason = last_line(error.message).rpartition("; ")[2]
+        raise ExportError(f"TensorFlow could not write the SavedModel: {reason}") from error
+
+
+def is_image_classifier(model):
+    """Whether pictures go in by a known preprocessing, and one row of numbers a picture comes out."""
+    one = len(model.inputs) == len(model.outputs) == 1
+    return one and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
+
+
+def forward(model):
+    """The model at inference as a function of its inputs, one argument each."""
+
+    def serve(*inputs):
+        return model(arguments(model, inputs), training=False)
+
+    return serve
+
+
+def weight_bytes(path):
+    """Bytes of the weights in the folder `path`."""
+    return sum(file.stat().st_size for file in path.glob("variables/variables.data-*"))

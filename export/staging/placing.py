@@ -1,0 +1,232 @@
+"""How new files take the places of old ones so that a process killed at any point loses neither.
+
+1. Every old file gets a second name in the hidden folder (a hard link, or a copy where there are none).
+2. A journal with the names and SHA-256 of old and new files appears in the hidden folder.
+3. The new files are renamed into their places, the artefact or manifest last; old ones without a successor are removed.
+4. The journal is removed: from here the new files stand.
+
+What is found with a journal, by this process or the next export to the same path, is put back as it was.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_vit.errors import ExportError
+from keras_vit.export.staging.listing import (
+    LONGEST,
+    MANIFEST,
+    NAMES,
+    beside,
+    file_digest,
+    files_in,
+    read_manifest,
+    read_seal,
+)
+from keras_vit.text import printable
+
+JOURNAL = "journal.json"
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an export goes: the folder `home`, in it the file that is replaced `last`, and the hidden folder."""
+
+    home: Path
+    last: str
+    staging: Path
+
+    @property
+    def target(self):
+        """What the user named: the folder or the file."""
+        return self.home if self.last == MANIFEST else self.home / self.last
+
+    def listed(self):
+        """{name: SHA-256} of what a former export listed here, by a manifest or a seal."""
+        if self.last != MANIFEST:
+            return read_seal(self.home / self.last) or {}
+        files = read_manifest(self.home)
+        return {} if files is None else {**files, MANIFEST: file_digest(self.home / MANIFEST)}
+
+    def may_hold(self, name):
+        """Whether exports to this place write files of that name; what a foreign journal lists is not believed."""
+        known = NAMES if self.last == MANIFEST else beside(Path(self.last).stem)
+        return name == self.last or known.fullmatch(name) is not None
+
+
+def require_replaceable(place, names):
+    """Raises unless everything that would be replaced or removed is as a former export left it; gives the listing."""
+    listed = place.listed()
+    for name in sorted({*names, *listed}):
+        path = place.home / name
+        require_plain_folders(place.home, path)
+        if not os.path.lexists(path):
+            continue
+        if name not in listed and read_seal(path) is None:
+            raise ExportError(
+                f"{printable(path)} was not written by an export, or was changed since: it stays as it is, and nothing "
+                "was written. Move it away, or choose another path."
+            )
+        if name in listed and not is_unchanged(path, listed[name]):
+            raise ExportError(
+                f"{printable(path)} was changed after the export that wrote it: it stays as it is, and nothing was "
+                "written. Move it away, or choose another path."
+            )
+    return listed
+
+
+def require_plain_folders(home, path):
+    """No link or file may stand where a folder for `path` is needed."""
+    for folder in path.relative_to(home).parents:
+        folder = home / folder
+        if folder != home and os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+            raise ExportError(
+                f"{printable(folder)} is not a folder that an export made: it stays as it is, and nothing was written. "
+                "Move it away, or choose another path."
+            )
+
+
+def is_unchanged(path, digest):
+    """Whether the file has that SHA-256, or is an artefact that an export to its own path put there."""
+    try:
+        return file_digest(path) == digest or read_seal(path) is not None
+    except OSError:
+        return False
+
+
+def put(place, tell):
+    """Moves the files of staging/new to their places; see above."""
+    new = {name: file_digest(place.staging / "new" / name) for name in files_in(place.staging / "new")}
+    listed = require_replaceable(place, new)
+    old = {name: file_digest(place.home / name) for name in {*new, *listed} if (place.home / name).exists()}
+    stale = sorted(set(old) - set(new))
+    for name in old:
+        back_up(place.home / name, place.staging / "old" / name)
+    write_journal(place, {"old": old, "new": new})
+    try:
+        for name in sorted(new, key=lambda name: name == place.last):
+            (place.home / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(place.staging / "new" / name, place.home / name)
+        for name in stale:
+            (place.home / name).unlink()
+    except BaseException:
+        undo(place)
+        raise
+    (place.staging / JOURNAL).unlink()
+    remove_empty_folders(place.home, stale)
+    if stale:
+        tell(f"removed from {printable(place.home)}, of the former export: {said(stale)}")
+
+
+def undo(place):
+    try:
+        restore(place)
+    except OSError as error:
+        raise ExportError(
+            f"The export failed, and the former one could not be put back: {printable(error.strerror or error)}. Its "
+            f"files lie in {printable(place.staging / 'old')}; the next export here puts them back."
+        ) from error
+
+
+def said(names):
+    """Some names in words.
+
+    >>> said(["a", "b"])
+    'a, b'
+    """
+    rest = len(names) - MOST_NAMED
+    return ", ".join(map(printable, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def back_up(path, backup):
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, backup)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, backup)
+
+
+def write_journal(place, contents):
+    """The journal appears whole, and on the disk."""
+    partial = place.staging / f"{JOURNAL}.partial"
+    with open(partial, "w") as file:
+        json.dump(contents, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, place.staging / JOURNAL)
+
+
+def restore(place):
+    """Puts back what an export that was cut off had begun to replace, and clears the hidden folder.
+
+    Raises:
+        ExportError: when a file was changed meanwhile; then nothing changes.
+    """
+    journal = read_journal(place)
+    for name in {**journal["old"], **journal["new"]}:
+        require_own(place, name, journal)
+    for name in journal["old"]:
+        require_plain_folders(place.staging, place.staging / "old" / name)
+    for name in set(journal["new"]) - set(journal["old"]):
+        (place.home / name).unlink(missing_ok=True)
+    for name in journal["old"]:
+        if (place.staging / "old" / name).exists():
+            (place.home / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(place.staging / "old" / name, place.home / name)
+    remove_empty_folders(place.home, journal["new"])
+    (place.staging / JOURNAL).unlink(missing_ok=True)
+    for path in place.staging.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def require_no_others(place):
+    """The hidden folder may hold what an export puts there, and nothing of the user's."""
+    for name in sorted(set(os.listdir(place.staging)) - {"old", "new", JOURNAL, f"{JOURNAL}.partial"}):
+        raise ExportError(
+            f"{printable(place.staging / name)} is in the folder in which an export works, and no export wrote it. "
+            "Move it away, or choose another path."
+        )
+
+
+def read_journal(place):
+    """{"old": {name: SHA-256}, "new": likewise} of an export that was cut off; empty where there is none."""
+    path = place.staging / JOURNAL
+    if not os.path.lexists(path):
+        return {"old": {}, "new": {}}
+    try:
+        file_digest(path)
+        if path.stat().st_size > LONGEST:
+            raise ValueError("it is too long")
+        journal = json.loads(path.read_text("utf-8"))
+        if not all(place.may_hold(name) for part in ("old", "new") for name in journal[part]):
+            raise ValueError("it names what no export writes")
+        return {part: dict(journal[part]) for part in ("old", "new")}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ExportError(
+            f"{printable(path)} is damaged, so an export that was cut off cannot be undone: {printable(error)}. Look "
+            "into that folder for files you miss, and remove it."
+        ) from error
+
+
+def require_own(place, name, journal):
+    """A file that the cut export would have replaced must be the old or the new one, or missing."""
+    path = place.home / name
+    require_plain_folders(place.home, path)
+    own = {journal[part].get(name) for part in ("old", "new")}
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or file_digest(path) not in own):
+        raise ExportError(
+            f"{printable(path)} was changed after an export here was cut off. Move it away and export again: the files "
+            f"of the former export, which lie in {printable(place.staging / 'old')}, are put back then."
+        )
+
+
+def remove_empty_folders(home, names):
+    """The folders of removed files, where nothing else lies in them."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            for folder in list((home / name).relative_to(home).parents)[:-1]:
+                (home / folder).rmdir()

@@ -1,0 +1,147 @@
+"""Artefacts appear when they are proved, in place of what a former export wrote and of nothing else.
+
+The files are written in a hidden folder where they will stand, which the process holds by a lock, and then take their
+places one by one; see `placing`.
+"""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from keras_vit.errors import ExportError
+from keras_vit.export.staging.listing import MANIFEST, write_manifest
+from keras_vit.export.staging.placing import JOURNAL, Place, put, require_no_others, require_replaceable, restore
+from keras_vit.text import printable
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+HIDDEN = ".keras-vit-export"
+
+
+@contextlib.contextmanager
+def staged(path, names, *, is_folder, tell=None):
+    """Yields a path in a hidden folder; what is written there takes the place of a former export at `path`.
+
+    A folder is yielded as it is, a new empty one, and gets its manifest; a file must be sealed. A process killed inside
+    leaves the hidden folder, which the next export to the same path clears.
+
+    Args:
+        path: of the file, or the folder.
+        names: of the files that will be written, as far as they are known before.
+        tell: called with a line of text that names the files of the former export that have no successor.
+
+    Raises:
+        ExportError: when nothing can be written there, or a file in the way is not one that a former export wrote.
+    """
+    with sentences(path), contextlib.ExitStack() as stack:
+        place = place_of(path, is_folder)
+        stack.enter_context(made(place.home))
+        stack.enter_context(alone(place))
+        restore(place)
+        require_replaceable(place, names)
+        (place.staging / "new").mkdir()
+        yield place.staging / "new" if is_folder else place.staging / "new" / place.last
+        if is_folder:
+            write_manifest(place.staging / "new")
+        put(place, tell or (lambda line: None))
+
+
+def place_of(path, is_folder):
+    """Where the files for `path` go. A link to a folder stands for that folder."""
+    path = Path(path)
+    if is_folder:
+        if path.exists() and not path.is_dir():
+            raise ExportError(f"{printable(path)} is a file, and a folder is to be written there. Choose another path.")
+        home = Path(os.path.realpath(path))
+        return Place(home, MANIFEST, home / HIDDEN)
+    if path.is_dir():
+        raise ExportError(f"{printable(path)} is a folder. Expected a path where a {path.suffix} file can be written.")
+    home = Path(os.path.realpath(path.parent))
+    return Place(home, path.name, home / f".{path.name}{HIDDEN}")
+
+
+@contextlib.contextmanager
+def sentences(path):
+    """Turns what the system says of full disks, missing permissions and the like into an ExportError."""
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(
+            f"The export to {printable(path)} failed: {printable(error.strerror or error)}. What was there before is "
+            "unchanged. Make room, or choose another path."
+        ) from error
+
+
+@contextlib.contextmanager
+def made(folder):
+    """Makes the folder and those above it; when what follows fails, those that it made go again."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in missing:
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def alone(place):
+    """Makes the hidden folder and holds it by a lock, which ends with the process in whatever container it runs."""
+    held = hold(place)
+    try:
+        require_no_others(place)
+        try:
+            yield
+        finally:
+            if not (place.staging / JOURNAL).exists():  # else the next export needs it
+                shutil.rmtree(place.staging, ignore_errors=True)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def hold(place):
+    """A descriptor of the hidden folder, locked and, but for what a killed export left, empty."""
+    if fcntl is None:
+        place.staging.mkdir(exist_ok=True)
+        return None
+    while True:
+        is_new = not place.staging.exists()
+        place.staging.mkdir(exist_ok=True)
+        held = os.open(place.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            require_lock(held, place, is_new)
+            if is_same(held, place.staging):  # its owner removes it, perhaps just before the lock was taken
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+def require_lock(held, place, is_new):
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ExportError(
+            f"Another export writes to {printable(place.target)} now. Wait for it, or choose another path."
+        ) from error
+    except OSError as error:
+        if not is_new:  # a file system without locks
+            raise ExportError(
+                f"{printable(place.staging)} belongs to another export, which may still run: this file system has no "
+                "locks. Remove that folder when no export runs, and try again."
+            ) from error
+
+
+def is_same(held, path):
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,79 @@
+"""TFLite files with built-in operators only, converted in a process of their own so that its memory is given back."""
+
+import json
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.export import saved_model
+from keras_vit.export.preparation import export_calls
+from keras_vit.export.proof.runtimes import load_tflite as load
+from keras_vit.export.staging.listing import seal
+from keras_vit.export.subprocess_job import last_line, run_apart
+from keras_vit.text import printable
+
+__all__ = ["load", "weight_bytes", "write"]
+
+
+def write(model, shapes, path, description, quantize=None, calibration=None):
+    """Writes `model` as the file `path`.
+
+    Args:
+        quantize: see `quantization`.
+        calibration: inputs by name, arrays (n, ...), for "int8".
+
+    Raises:
+        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with export_calls(model):
+            saved_model.write(model, shapes, Path(folder) / "model")
+        job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
+        if calibration is not None:
+            job["calibration"] = str(Path(folder) / "calibration.npz")
+            np.savez(job["calibration"], **calibration)
+        run_apart("tflite/worker.py", job, explained)
+    append_description(path, description)
+    seal(path, append_comment)
+
+
+def append_description(path, description):
+    """Appends a zip archive with the metadata and the labels, which TFLite's readers look for there.
+
+    labels.txt has a line a class: what would break a line is escaped there, not in the metadata.
+    """
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
+        if description.get("labels"):
+            archive.writestr("labels.txt", "".join(f"{printable(name)}\n" for name in description["labels"]))
+
+
+def append_comment(path, key, text):
+    """The comment of a zip archive is the end of its file."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = f"{key} {text}".encode()
+
+
+def explained(log):
+    """One sentence from what the converter wrote before it failed."""
+    foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
+    if foreign:
+        names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
+        return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
+    raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
+    return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
+
+
+def weight_bytes(path):
+    """Bytes of the constants in the file and of their scales."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.Model.GetRootAs(path.read_bytes())
+    graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
+    tensors = [graph.Tensors(i) for graph in graphs for i in range(graph.TensorsLength())]
+    constants = {x.Buffer(): x for x in tensors if model.Buffers(x.Buffer()).DataLength()}
+    scales = sum(4 * x.Quantization().ScaleLength() for x in constants.values() if x.Quantization())
+    return scales + sum(model.Buffers(place).DataLength() for place in constants)

@@ -1,0 +1,1 @@
+"""What the commands do: a module per verb, imported once its command runs."""

@@ -1,0 +1,1 @@
+"""Augmentation: rows, crops, mixing, RandAugment."""

@@ -1,0 +1,183 @@
+"""RandAugment (arXiv 1909.13719) as AugReg used it: the operations and strengths of EfficientNet's TPU code.
+
+keras.layers.RandAugment has other operations and strengths and draws from a stateful generator, so that a resumed run
+would not see the pictures that the uninterrupted one saw; tf.image has only some of the operations, and none that
+shears or rotates. Hence these, whose only randomness is the seed given to `apply`.
+"""
+
+import math
+
+import tensorflow as tf
+
+from keras_vit.data.reading.order import salted
+
+GREY = 128.0
+FIRST_SALT = 8  # draws below are the crops'
+
+
+def blend(degenerate, image, factor):
+    """degenerate at factor 0, image at 1, beyond that away from degenerate; whole numbers, as uint8 would be."""
+    return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
+
+
+def grey(image):
+    """Luma (h, w, 1), rounded down as the cast of tf.image's uint8 conversion."""
+    return tf.cast(tf.image.rgb_to_grayscale(tf.cast(image, tf.uint8)), tf.float32)
+
+
+def autocontrast(image, strength, draw):
+    low, high = tf.reduce_min(image, (0, 1)), tf.reduce_max(image, (0, 1))
+    scale = 255.0 / tf.maximum(high - low, 1.0)
+    return tf.where(high > low, tf.floor(tf.clip_by_value((image - low) * scale, 0.0, 255.0)), image)
+
+
+def equalize(image, strength, draw):
+    channels = [equalized(channel) for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1)]
+    return tf.stack(channels, -1)
+
+
+def equalized(channel):
+    """One channel (h, w) int32, its histogram made flat as Pillow does; float32."""
+    counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
+    last = counts[tf.reduce_max(channel)]
+    step = (tf.size(channel) - last) // 255
+    table = (tf.cumsum(counts, exclusive=True) + step // 2) // tf.maximum(step, 1)
+    table = tf.where(step > 0, tf.minimum(table, 255), tf.range(256))
+    return tf.cast(tf.gather(table, channel), tf.float32)
+
+
+def invert(image, strength, draw):
+    return 255.0 - image
+
+
+def posterize(image, strength, draw):
+    """Keeps int(4 * strength) bits, at least 1 (TensorFlow shifts a byte by at most 7) and at most 8."""
+    unit = 2.0 ** (8 - min(8, max(1, int(4 * strength))))
+    return tf.floor(image / unit) * unit
+
+
+def solarize(image, strength, draw):
+    return tf.where(image < float(int(256 * strength)), image, 255.0 - image)
+
+
+def solarize_add(image, strength, draw):
+    return tf.where(image < 128.0, tf.minimum(image + float(int(110 * strength)), 255.0), image)
+
+
+def enhancement(strength):
+    return 1.8 * strength + 0.1
+
+
+def color(image, strength, draw):
+    return blend(grey(image) if image.shape[-1] == 3 else image, image, enhancement(strength))
+
+
+def contrast(image, strength, draw):
+    """Blends with a grey of (number of pixels) / 256, cut to 255: the TPU code's, which Pillow's mean is not."""
+    height, width = image.shape[:2]
+    return blend(tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, enhancement(strength))
+
+
+def brightness(image, strength, draw):
+    return blend(tf.zeros_like(image), image, enhancement(strength))
+
+
+def sharpness(image, strength, draw):
+    """Blends with a smoothed picture; the border stays."""
+    kernel = tf.constant([[1, 1, 1], [1, 5, 1], [1, 1, 1]], tf.float32)[:, :, None, None] / 13.0
+    kernel = tf.tile(kernel, (1, 1, image.shape[-1], 1))
+    smooth = tf.nn.depthwise_conv2d(image[None], kernel, (1, 1, 1, 1), "VALID")[0]
+    smooth = tf.floor(tf.clip_by_value(smooth, 0.0, 255.0))
+    inner = tf.pad(tf.ones_like(smooth, tf.bool), ((1, 1), (1, 1), (0, 0)))
+    return blend(tf.where(inner, tf.pad(smooth, ((1, 1), (1, 1), (0, 0))), image), image, enhancement(strength))
+
+
+def signed(value, draw):
+    """value or its negative, by chance."""
+    coin = tf.random.stateless_uniform((), salted(draw, 0))
+    return tf.where(coin < 0.5, -value, value)
+
+
+def moved(image, matrix):
+    """Every pixel (x, y) is the nearest to (a x + b y + c, d x + e y + f) in the picture, grey outside of it."""
+    a, b, c, d, e, f = (tf.cast(value, tf.float32) for value in matrix)
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[None],
+        transforms=tf.stack([a, b, c, d, e, f, 0.0, 0.0])[None],
+        output_shape=image.shape[:2],
+        fill_value=GREY,
+        interpolation="NEAREST",
+        fill_mode="CONSTANT",
+    )[0]
+
+
+def rotate(image, strength, draw):
+    """About the centre, by 30 * strength degrees to either side."""
+    angle = signed(strength * 30 * math.pi / 180, draw)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    x, y = (image.shape[1] - 1) / 2, (image.shape[0] - 1) / 2
+    return moved(image, (cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos))
+
+
+def shear_x(image, strength, draw):
+    return moved(image, (1, signed(0.3 * strength, draw), 0, 0, 1, 0))
+
+
+def shear_y(image, strength, draw):
+    return moved(image, (1, 0, 0, signed(0.3 * strength, draw), 1, 0))
+
+
+def translate_x(image, strength, draw):
+    return moved(image, (1, 0, signed(100.0 * strength, draw), 0, 1, 0))
+
+
+def translate_y(image, strength, draw):
+    return moved(image, (1, 0, 0, 0, 1, signed(100.0 * strength, draw)))
+
+
+def cutout(image, strength, draw):
+    """A grey square of up to 2 * int(40 * strength) pixels, its centre anywhere in the picture."""
+    half, (height, width) = int(40 * strength), image.shape[:2]
+    y = tf.random.stateless_uniform((), salted(draw, 1), 0, height, tf.int32)
+    x = tf.random.stateless_uniform((), salted(draw, 2), 0, width, tf.int32)
+    rows, columns = tf.range(height), tf.range(width)
+    inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None]
+    return tf.where(inside[..., None], GREY, image)
+
+
+OPERATIONS = (
+    autocontrast,
+    equalize,
+    invert,
+    rotate,
+    posterize,
+    solarize,
+    color,
+    contrast,
+    brightness,
+    sharpness,
+    shear_x,
+    shear_y,
+    translate_x,
+    translate_y,
+    cutout,
+    solarize_add,
+)
+
+
+def apply(image, layers, magnitude, draw):
+    """`layers` operations, each chosen by chance, of strength magnitude / 10.
+
+    Args:
+        image: float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; fractions are cut off, as in the uint8 code.
+        layers: how many, at most 12.
+        magnitude: 0 to 30.
+        draw: seed (2,) of everything random about this picture.
+    """
+    image = tf.floor(image)
+    for layer in range(layers):
+        seed = salted(draw, FIRST_SALT + 4 * layer)
+        choice = tf.random.stateless_uniform((), salted(seed, 3), 0, len(OPERATIONS), tf.int32)
+        branches = [lambda i=image, s=seed, op=operation: op(i, magnitude / 10, s) for operation in OPERATIONS]
+        image = tf.ensure_shape(tf.switch_case(choice, branches), image.shape)
+    return image

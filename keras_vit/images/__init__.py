@@ -1,0 +1,1 @@
+"""Reading images, upright; below all rooms."""

@@ -1,0 +1,85 @@
+"""checkpoints/run.json: which run a folder is of, and what that run has written there."""
+
+import json
+import os
+import re
+import uuid
+from pathlib import Path
+
+from keras_vit.training.errors import RunError
+from keras_vit.training.runs.files import read_json, whole
+
+
+class Ledger:
+    """What one run has written: {"run": id, "files": {name: [SHA-256, ...]}, "checkpoints": {step: whole}}.
+
+    A file is entered before it takes its name, so that after a kill at any moment what is there is known: by one of a
+    file's last two digests, or by the step of a checkpoint that may not be whole yet.
+
+    Args:
+        folder: of the checkpoints.
+    """
+
+    def __init__(self, folder):
+        self.path = Path(folder) / "run.json"
+        self.run = None
+
+    def read(self):
+        """What is written down, or None where nothing is.
+
+        Raises:
+            RunError: when it is damaged.
+        """
+        try:
+            if not os.path.isfile(self.path):
+                return None
+            facts = read_json(self.path)
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunError(f"{self.path} cannot be read: {error}. Choose another folder.") from error
+        if not well_formed(facts):
+            raise RunError(f"{self.path} does not say what its run has written. Choose another folder.")
+        return facts
+
+    def begin(self):
+        """Goes on with the run that is written down, or begins a new one."""
+        facts = self.read()
+        self.run = facts["run"] if facts else self.run or uuid.uuid4().hex
+
+    def facts(self):
+        """What this run has written.
+
+        Raises:
+            RunError: when another run has begun since.
+        """
+        if self.run is None:
+            self.begin()
+        facts = self.read() or {"run": self.run, "files": {}, "checkpoints": {}}
+        if facts["run"] != self.run:
+            raise RunError(f"Another run has begun in {self.path.parent.parent}. Choose another folder for this one.")
+        return facts
+
+    def write(self, facts):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(self.path) as path:
+            path.write_text(json.dumps(facts, indent=1), "utf-8")
+
+    def claim(self):
+        """Says that the folder is this run's, before anything else is written in it."""
+        if self.read() is None:
+            self.write(self.facts())
+
+    def enter(self, name, digest):
+        """Says that a file has that SHA-256 from now on, or still the one before."""
+        facts = self.facts()
+        before = [known for known in facts["files"].get(name, []) if known != digest]
+        facts["files"][name] = [*before[-1:], digest]
+        self.write(facts)
+
+
+def well_formed(facts):
+    if not isinstance(facts, dict) or not isinstance(facts.get("run"), str):
+        return False
+    files, checkpoints = facts.get("files"), facts.get("checkpoints")
+    if not isinstance(files, dict) or not all(isinstance(digests, list) for digests in files.values()):
+        return False
+    return isinstance(checkpoints, dict) and all(re.fullmatch("[0-9]{1,18}", step) for step in checkpoints)

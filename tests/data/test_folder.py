@@ -1,0 +1,379 @@
+"""Folders of photographs, their splits, and what is wrong with them; arrays that come with packages."""
+
+import gzip
+import logging
+import os
+import shutil
+import struct
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import data
+from keras_vit.commands import finetune
+from keras_vit.data.augment.rows import Augmentation
+from keras_vit.data.datasets import folder
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation import mistakes
+from keras_vit.models import Preprocessing
+
+SIZE = Preprocessing((16, 16))
+PLAIN = Augmentation("resize", flip=False)
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """40 parts of two photographs as JPEGs, in the folders china and flower."""
+    from sklearn.datasets import load_sample_images
+
+    root = tmp_path_factory.mktemp("photos")
+    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+        (root / name).mkdir()
+        for i in range(20):
+            Image.fromarray(pixels[5 * i : 5 * i + 60, 9 * i : 9 * i + 80]).save(root / name / f"{i:02}.jpg")
+    return root
+
+
+@pytest.fixture
+def photos(photographs, tmp_path):
+    return shutil.copytree(photographs, tmp_path / "photos")
+
+
+def load(path, split="train", **options):
+    return data.load(f"folder:{path}", split, **options)
+
+
+def train(examples, batch=8, steps=10, **options):
+    with data.data_errors():
+        return list(examples.train(batch, SIZE, augmentation=PLAIN, steps=steps, **options))
+
+
+def test_a_split_by_hash_is_the_files_own(photographs, photos):
+    paths = {split: folder.scan(photographs, split)[0] for split in ("train", "validation", "train+validation")}
+    assert sorted(paths["train"] + paths["validation"]) == paths["train+validation"]
+    assert len(paths["train+validation"]) == 40 and 1 <= len(paths["validation"]) <= 9
+    (photos / "china" / "00.jpg").unlink()
+    shutil.copy(photos / "flower" / "01.jpg", photos / "flower" / "new.jpg")
+
+    def names(root, files):
+        return {str(path.relative_to(root)) for path in files}
+
+    before, now = names(photographs, paths["validation"]), names(photos, folder.scan(photos, "validation")[0])
+    assert before - {"china/00.jpg"} == now - {"flower/new.jpg"}
+    with pytest.raises(data.DataError, match="no folder test"):
+        load(photos, "test")
+
+
+def test_about_a_tenth_is_held_out(tmp_path):
+    root = tmp_path / "photos"
+    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT for i in range(4000)]
+    assert 0.08 < np.mean(held_out) < 0.12
+
+
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "dev", "Validation"])
+@pytest.mark.parametrize("training", ["train", "Training"])
+def test_split_folders(photographs, tmp_path, training, name):
+    for part, first, last in ((training, 0, 12), (name, 12, 16), ("test", 16, 20)):
+        for kind in ("china", "flower"):
+            (tmp_path / part / kind).mkdir(parents=True)
+            for path in sorted((photographs / kind).iterdir())[first:last]:
+                shutil.copy(path, tmp_path / part / kind)
+    counts = {split: load(tmp_path, split).num_examples for split in ("train", "validation", "test")}
+    assert counts == {"train": 24, "validation": 8, "test": 8}
+    assert load(tmp_path, "train+validation").num_examples == 32
+    assert load(tmp_path, "test").class_names == ("china", "flower")
+    shutil.rmtree(tmp_path / name)
+    assert load(tmp_path).num_examples + load(tmp_path, "validation").num_examples == 24
+    (tmp_path / "test" / "dog").mkdir()
+    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder has not"):
+        load(tmp_path, "test")
+
+
+def test_what_is_no_picture_is_left_out(photos, caplog):
+    (photos / "china" / "notes.txt").write_text("taken in China")
+    (photos / "china" / "._01.jpg").write_bytes(b"resource fork")
+    (photos / ".git").mkdir()
+    (photos / "__MACOSX" / "china").mkdir(parents=True)
+    (photos / "__MACOSX" / "china" / "._02.jpg").write_bytes(b"resource fork")
+    (photos / "china" / ".thumbnails").mkdir()
+    shutil.copy(photos / "china" / "01.jpg", photos / "china" / ".thumbnails" / "01.jpg")
+    Image.new("RGB", (20, 20)).save(photos / "china" / "UPPER.PNG")
+    (photos / "china" / "deeper").mkdir()
+    Image.new("RGB", (20, 20)).save(photos / "china" / "deeper" / "a.jpeg")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert load(photos, "train+validation").num_examples == 42
+    assert not caplog.records
+    (photos / "china" / "@eaDir").mkdir()
+    shutil.copy(photos / "china" / "01.jpg", photos / "china" / "@eaDir" / "SYNOPHOTO_THUMB_M.jpg")
+    for name in ("a.HEIC", "b.nef", "c.nef", "Thumbs.db"):
+        (photos / "flower" / name).write_bytes(b"no kind that Pillow reads")
+    shutil.copy(photos / "china" / "01.jpg", photos / "loose.jpg")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        assert load(photos).num_examples + load(photos, "validation").num_examples == 42
+    assert caplog.text.count("these files are not read: 1 .heic, 2 .nef.") == 1
+    assert caplog.text.count("outside of the class folders of") == 1
+
+
+def test_a_class_that_validation_lacks_is_said(photographs, tmp_path, caplog):
+    for part in ("train", "val"):
+        shutil.copytree(photographs, tmp_path / part)
+    shutil.rmtree(tmp_path / "val" / "china")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        examples = load(tmp_path, "validation")
+    assert examples.num_examples == 20 and examples.class_names == ("china", "flower")
+    assert "val has no pictures for 'china'." in caplog.text
+
+
+def test_a_folder_named_train_may_be_a_class(photographs, tmp_path):
+    for name in ("bus", "train"):
+        shutil.copytree(photographs / "china", tmp_path / name)
+    assert load(tmp_path, "train+validation").class_names == ("bus", "train")
+
+
+@pytest.mark.parametrize("counts", [(2, 1), (2, 2), (5, 3)])
+def test_few_pictures_leave_each_class_one_to_train_on_and_validation_one(photographs, tmp_path, counts):
+    """Whatever their names, that is their hashes."""
+    for first in range(12):
+        root = tmp_path / str(first)
+        for kind, count in zip(("china", "flower"), counts, strict=True):
+            (root / kind).mkdir(parents=True)
+            for path in sorted((photographs / kind).iterdir())[first : first + count]:
+                shutil.copy(path, root / kind)
+        train, held_out = (folder.scan(root, split) for split in ("train", "validation"))
+        assert set(train[1]) == {0, 1} and held_out[0]
+        assert sorted(train[0] + held_out[0]) == folder.scan(root, "train+validation")[0]
+
+
+NAMES = ("two words", "größe 猫", "new\nline", "[a*?]", "x" * 200, "$x_$")
+
+
+def test_names_as_people_write_them(photographs, tmp_path):
+    source = photographs / "flower" / "07.jpg"
+    expected = np.asarray(Image.open(source).convert("RGB")).astype(int)
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        shutil.copy(source, tmp_path / name / f"{name[:50]}.JPG")
+        shutil.copy(source, os.fsencode(tmp_path / name) + b"/ma\xf1ana.jpg")  # Latin-1, as in old archives
+    examples = load(tmp_path, "train+validation", max_unreadable=0)
+    assert examples.class_names == tuple(sorted(NAMES))
+    with data.data_errors():
+        images, labels, _ = next(iter(examples.evaluation(12, Preprocessing((60, 80)), dtype="uint8")))
+    assert sorted(labels.numpy()) == sorted(2 * list(range(6)))
+    assert np.abs(images.numpy() - expected).mean((1, 2, 3)).max() < 1.6
+    wrong = np.arange(6)
+    worst = tuple((images[0].numpy() / 255, i, (i + 1) % 6, 0.9) for i in wrong)
+    found = mistakes.Predictions(wrong, (wrong + 1) % 6, np.full(6, 0.9), worst)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that the font lacks
+        mistakes.draw(found, examples.class_names, tmp_path / "mistakes.png")
+
+
+def test_links(photographs, tmp_path):
+    """To a class, to a folder in one, to a picture; in a circle, and to nothing."""
+    root = tmp_path / "photos"
+    (root / "cat" / "sub").mkdir(parents=True)
+    (root / "china").symlink_to(photographs / "china")
+    (root / "cat" / "more").symlink_to(photographs / "flower")
+    (root / "cat" / "one.jpg").symlink_to(photographs / "flower" / "03.jpg")
+    (root / "cat" / "sub" / "circle").symlink_to(root / "cat")
+    (root / "cat" / "self").symlink_to(root / "cat" / "self")
+    paths, labels, classes = folder.scan(root, "train+validation")
+    assert classes == ("cat", "china") and np.bincount(labels).tolist() == [21, 20]
+    assert len(set(paths)) == 41 and all(path.is_file() for path in paths)
+
+
+def test_a_data_folder_is_left_as_it_is(photos):
+    def state():
+        return {path: (path.stat().st_mtime_ns, path.is_dir() or path.read_bytes()) for path in photos.rglob("*")}
+
+    before = state()
+    train(load(photos))
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda p: shutil.rmtree(p), "There is no folder"),
+        (lambda p: [shutil.rmtree(p), p.write_text("zip")], "is a file. Expected a folder"),
+        (lambda p: [shutil.rmtree(p / k) for k in ("china", "flower")], "has no folders. Expected one folder"),
+        (lambda p: shutil.rmtree(p / "china"), r"has one class, 'flower'. A classifier needs at least two.$"),
+        (
+            lambda p: [shutil.copytree(p, p / "in"), *map(shutil.rmtree, (p / "china", p / "flower"))],
+            "folders in it, give",
+        ),
+        (lambda p: [p.rename(p.parent / "x"), shutil.move(p.parent / "x", p / "Test")], "no folder train"),
+        (
+            lambda p: [(p / "china").rename(p / "train"), (p / "flower").rename(p / "val")],
+            "and no folder train that has",
+        ),
+        (lambda p: [shutil.copytree(p, p / kind) for kind in ("Train", "training")], "may be the split 'train'"),
+        (lambda p: os.mkdir(os.fsencode(p) + b"/ma\xf1ana"), "is not in UTF-8"),
+        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No pictures for 'china'"),
+        (lambda p: (p / "empty").mkdir(), "No pictures for 'empty'"),
+    ],
+)
+def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):
+    change(photos)
+    with pytest.raises(data.DataError, match=sentence):
+        load(photos)
+
+
+def test_one_picture_in_each_class_leaves_none_to_validate(photographs, tmp_path):
+    for kind in ("china", "flower"):
+        (tmp_path / kind).mkdir()
+        shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
+    assert load(tmp_path).num_examples == 2
+    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add pictures"):
+        load(tmp_path, "validation")
+
+
+def test_a_folder_without_a_name():
+    with pytest.raises(data.DataError, match="names no folder"):
+        data.load("folder:")
+
+
+def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
+    inside = {"runs/1": True, "": True, "china/run": True, "../runs": False, ".runs/1": False, "../photos2": False}
+    assert {path: folder.would_read(photos, photos / path) for path in inside} == inside
+    (tmp_path / "split").mkdir()
+    photos.rename(tmp_path / "split" / "train")
+    inside = {"runs/1": False, "": False, "train/run": True, "train/china": True}
+    assert {path: folder.would_read(tmp_path / "split", tmp_path / "split" / path) for path in inside} == inside
+    (tmp_path / "link").symlink_to(tmp_path / "split" / "train")
+    assert folder.would_read(tmp_path / "split", tmp_path / "link" / "run")
+
+
+def test_a_run_among_its_own_pictures_is_refused(photos):
+    with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
+        finetune.run(finetune.Settings("ViT-Test/4", f"folder:{photos}"), photos / "runs" / "1")
+    assert not (photos / "runs").exists()
+
+
+def test_a_run_is_not_resumed_with_other_classes(photos, tmp_path):
+    (tmp_path / "config.json").write_text('{"classes": ["china", "flower"]}')
+    finetune.require_same_classes(load(photos), tmp_path)
+    (photos / "flower").rename(photos / "blossom")
+    with pytest.raises(ConfigError, match="2 classes, now folder:.* has 2: 'flower' gone, 'blossom' new"):
+        finetune.require_same_classes(load(photos), tmp_path)
+
+
+def test_unknown_names():
+    with pytest.raises(data.DataError, match="Did you mean cifar10"):
+        data.load("cifar-10")
+    with pytest.raises(data.DataError, match="Received: 'all'"):
+        data.load("digits", "all")
+
+
+def spoil(photos):
+    """Four ways a photograph is broken; gives the files."""
+    files = [photos / "china" / f"{i:02}.jpg" for i in range(4)]
+    files[0].write_bytes(b"")
+    files[1].write_bytes(files[1].read_bytes()[:700])
+    files[2].write_text("<html>404</html>")
+    files[3].write_bytes(b"\xff\xd8\xff\xe0" + np.random.default_rng(0).bytes(900))
+    return files
+
+
+def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
+    files = spoil(photos)
+    examples = load(photos, "train+validation")
+    with caplog.at_level(logging.WARNING, "keras_vit"):
+        batches = train(examples)
+        again = train(examples, start=5)
+    named = {record.getMessage().split(" cannot be read")[0] for record in caplog.records if record.name == "keras_vit"}
+    assert named == {str(path) for path in files}
+    assert not [record.getMessage() for record in caplog.records if "[[{{" in record.getMessage()]
+    assert not [record for record in caplog.records if "retracing" in record.getMessage()]
+    assert len(batches) == 10
+    assert all(np.ptp(image) > 0 for images, _ in batches for image in images)
+    for (images, labels), (other, other_labels) in zip(batches[5:], again, strict=True):
+        np.testing.assert_array_equal(images, other)
+        np.testing.assert_array_equal(labels, other_labels)
+
+
+def test_unreadable_pictures_do_not_count_in_evaluation(photos):
+    spoil(photos)
+    batches = list(load(photos, "train+validation").evaluation(16, SIZE))
+    weights = np.concatenate([weight for _, _, weight in batches])
+    labels = np.concatenate([label for _, label, _ in batches])
+    assert weights.shape == (48,) and weights.sum() == 36
+    assert (labels[weights > 0] == 0).sum() == 16
+
+
+def test_too_many_unreadable_pictures_are_an_error(photos):
+    spoil(photos)
+    with pytest.raises(data.DataError, match="cannot be read, 3 may be skipped; the last: .*jpg"):
+        train(load(photos, "train+validation", max_unreadable=3))
+
+
+def test_a_file_that_vanishes_is_skipped(photos):
+    examples = load(photos, "train+validation")
+    (photos / "china" / "07.jpg").unlink()
+    assert len(train(examples, steps=6)) == 6
+
+
+def test_other_errors_pass_through():
+    import tensorflow as tf
+
+    with pytest.raises(tf.errors.InvalidArgumentError), data.data_errors():
+        tf.io.decode_jpeg(b"no picture")
+
+
+def test_digits_are_the_demos():
+    from keras_vit.commands import demo
+
+    train, held_out = demo.digits()
+    parts = {split: data.load("digits", split) for split in ("train", "validation", "train+validation", "test")}
+    assert {split: part.num_examples for split, part in parts.items()} == {
+        "train": 1293,
+        "validation": 144,
+        "train+validation": 1437,
+        "test": 360,
+    }
+    images, labels, _ = next(iter(parts["test"].evaluation(360, Preprocessing((8, 8)), dtype="uint8")))
+    np.testing.assert_array_equal(images, held_out[0])
+    np.testing.assert_array_equal(labels, held_out[1])
+
+
+def write_idx(path, array):
+    header = struct.pack(f">I{array.ndim}I", 0x800 + array.ndim, *array.shape)
+    path.write_bytes(gzip.compress(header + array.tobytes()))
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    rng = np.random.default_rng(0)
+    for prefix, count in (("train", 50), ("t10k", 20)):
+        write_idx(tmp_path / f"{prefix}-images-idx3-ubyte.gz", rng.integers(0, 256, (count, 28, 28), "uint8"))
+        write_idx(tmp_path / f"{prefix}-labels-idx1-ubyte.gz", np.arange(count, dtype="uint8") % 10)
+    return tmp_path
+
+
+def test_fashion_mnist(fashion):
+    counts = [data.load(f"fashion_mnist:{fashion}", split).num_examples for split in ("train", "validation", "test")]
+    assert counts == [45, 5, 20]
+    images, labels, _ = next(
+        iter(data.load(f"fashion_mnist:{fashion}", "test").evaluation(20, Preprocessing((28, 28))))
+    )
+    assert images.shape == (20, 28, 28, 3)
+    np.testing.assert_array_equal(labels, np.arange(20) % 10)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda path: path.unlink(), "There is no file"),
+        (lambda path: path.write_bytes(b"no gzip"), "cannot be read"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-12]), "cannot be read"),
+        (lambda path: path.write_bytes(gzip.compress(b"\0\0\10\1\0\0\0\7")), "is not an idx file"),
+        (lambda path: write_idx(path, np.arange(7, dtype="uint8")), "50 train images and 7 labels"),
+        (lambda path: write_idx(path, np.arange(50, dtype="uint8")), "Example 10 .* has the label 10"),
+    ],
+)
+def test_broken_fashion_mnist(fashion, change, sentence):
+    change(fashion / "train-labels-idx1-ubyte.gz")
+    with pytest.raises(data.DataError, match=sentence):
+        data.load(f"fashion_mnist:{fashion}")

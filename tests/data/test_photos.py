@@ -1,0 +1,234 @@
+"""Photographs of every kind that people keep, in training and in prediction, against Pillow."""
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from keras_vit import data
+from keras_vit.data.augment import crops
+from keras_vit.data.reading import photos, sources
+from keras_vit.errors import ImageError
+from keras_vit.images.read import read_image
+from keras_vit.models import Preprocessing
+
+SIDE = 64
+
+
+@pytest.fixture(scope="module")
+def photo():
+    from sklearn.datasets import load_sample_images
+
+    return np.ascontiguousarray(load_sample_images().images[1][100 : 100 + SIDE, 200 : 200 + SIDE])
+
+
+def saved(picture, kind, **options):
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def turned(orientation, endian="<"):
+    exif = Image.Exif()
+    exif.endian = endian
+    exif[0x010F], exif[0x0112], exif[0x0131] = "a camera", orientation, "software"
+    return exif
+
+
+def bmp(rows, bits, palette=b"", compression=0, top_down=False, masks=b""):
+    """A BMP of Windows 3's header; rows as they stand in the file."""
+    height = -SIDE if top_down else SIDE
+    header = struct.pack("<IiiHHIIiiII", 40, SIDE, height, 1, bits, compression, len(rows), 0, 0, len(palette) // 4, 0)
+    start = 14 + len(header + masks + palette)
+    return b"BM" + struct.pack("<IHHI", start + len(rows), 0, 0, start) + header + masks + palette + rows
+
+
+def bmps(photo):
+    """Kinds of BMP that Pillow does not write, by name."""
+    indexed = Image.fromarray(photo).quantize(16)
+    numbers = np.asarray(indexed)[::-1]
+    colours = np.array(indexed.getpalette()[:48]).reshape(16, 3)
+    palette = np.pad(colours[:, ::-1], ((0, 0), (0, 1))).astype("uint8").tobytes()
+    runs = b"".join(b"".join(bytes([1, n]) for n in row) + b"\0\0" for row in numbers.tolist()) + b"\0\1"
+    red, green, blue = np.moveaxis(photo[::-1].astype("<u2"), -1, 0)
+    short = {
+        "555": ((red >> 3) << 10 | (green >> 3) << 5 | blue >> 3),
+        "565": ((red >> 3) << 11 | (green >> 2) << 5 | blue >> 3),
+    }
+    return {
+        "bmp 4 bits": bmp((numbers[:, ::2] << 4 | numbers[:, 1::2]).tobytes(), 4, palette),
+        "bmp 8 bits, runs": bmp(runs, 8, palette, compression=1),
+        "bmp 8 bits, top down": bmp(numbers[::-1].tobytes(), 8, palette, top_down=True),
+        "bmp 16 bits": bmp(short["555"].tobytes(), 16),
+        "bmp 16 bits, masks": bmp(
+            short["565"].tobytes(), 16, compression=3, masks=struct.pack("<III", 0xF800, 0x07E0, 0x001F)
+        ),
+        "bmp 24 bits, top down": bmp(photo[..., ::-1].tobytes(), 24, top_down=True),
+        "bmp 32 bits": bmp(np.pad(photo[::-1, :, ::-1], ((0, 0), (0, 0), (0, 1))).tobytes(), 32),
+    }
+
+
+def png(rows, bits, colour, interlaced=0, extra=b""):
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", SIDE, SIDE, bits, colour, 0, 0, interlaced)
+    after = chunk(b"eXIf", extra) if extra else b""
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + after
+        + chunk(b"IEND", b"")
+    )
+
+
+def pngs(photo):
+    """Kinds of PNG that Pillow does not write, by name."""
+    passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    parts = (photo[top::down, left::right] for top, left, down, right in passes)
+    deep = np.pad(np.repeat(photo, 2, -1).reshape(SIDE, -1), ((0, 0), (1, 0)))
+    rows = np.pad(photo.reshape(SIDE, -1), ((0, 0), (1, 0))).tobytes()
+    return {
+        "png interlaced": png(b"".join(b"\0" + row.tobytes() for part in parts for row in part), 8, 2, interlaced=1),
+        "png 16 bits of colour": png(deep.tobytes(), 16, 2),
+        "png turned, told last": png(rows, 8, 2, extra=turned(6).tobytes()[6:]),
+    }
+
+
+def after_a_profile(jpeg):
+    """JFIF's segment, a profile's, and then EXIF's, which Pillow writes the other way round."""
+    return jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+
+
+def kinds(photo):
+    """(contents, the mean difference that decoders of JPEG may have) by name."""
+    picture = Image.fromarray(photo)
+    grey, indexed, clear = picture.convert("L"), picture.quantize(200), picture.copy()
+    clear.putalpha(Image.fromarray((np.arange(SIDE * SIDE).reshape(SIDE, SIDE) % 256).astype("uint8")))
+    exact = {
+        "png": saved(picture, "PNG"),
+        "png grey": saved(grey, "PNG"),
+        "png 1 bit": saved(picture.convert("1"), "PNG"),
+        "png 16 bits of grey": saved(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
+        "png palette": saved(indexed, "PNG"),
+        "png palette of 14": saved(picture.quantize(14), "PNG", bits=4),
+        "png palette, transparent": saved(indexed, "PNG", transparency=bytes(range(200))),
+        "png transparent": saved(clear, "PNG"),
+        "png grey, transparent": saved(clear.convert("LA"), "PNG"),
+        "gif": saved(indexed, "GIF"),
+        "gif transparent": saved(indexed, "GIF", transparency=3),
+        "gif animated": saved(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
+        "webp": saved(picture, "WEBP"),
+        "webp transparent": saved(clear, "WEBP", lossless=True),
+        "webp animated": saved(picture, "WEBP", save_all=True, append_images=[picture.rotate(180)]),
+        "bmp": saved(picture, "BMP"),
+        "bmp palette": saved(indexed, "BMP"),
+        "bmp grey": saved(grey, "BMP"),
+        "bmp 1 bit": saved(picture.convert("1"), "BMP"),
+        "bmp transparent": saved(clear, "BMP"),
+        "tiff": saved(picture, "TIFF"),
+        "jpeg cmyk": saved(picture.convert("CMYK"), "JPEG"),
+        **bmps(photo),
+        **pngs(photo),
+        **{f"png turned {turn}": saved(picture, "PNG", exif=turned(turn)) for turn in range(1, 9)},
+        **{f"webp turned {turn}": saved(picture, "WEBP", exif=turned(turn)) for turn in (3, 6)},
+        "tiff turned": saved(picture, "TIFF", exif=turned(8)),
+    }
+    lossy = {
+        "jpeg": saved(picture, "JPEG", quality=95),
+        "jpeg progressive": saved(picture, "JPEG", quality=95, progressive=True),
+        "jpeg grey": saved(grey, "JPEG", quality=95),
+        "jpeg of red, green and blue": saved(picture, "JPEG", quality=95, keep_rgb=True),
+        "jpeg turned, after a profile": after_a_profile(saved(picture, "JPEG", quality=95, exif=turned(6))),
+        "jpeg turned, told in XMP": saved(picture, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
+        **{
+            f"jpeg turned {turn} {endian}": saved(picture, "JPEG", quality=95, exif=turned(turn, endian))
+            for turn in range(1, 9)
+            for endian in "<>"
+        },
+    }
+    return {name: (content, 0) for name, content in exact.items()} | {
+        # TensorFlow's default inverse transform is the fast one.
+        name: (content, 1.6)
+        for name, content in lossy.items()
+    }
+
+
+def pillows(content, channels):
+    picture = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    if picture.mode == "I;16":
+        return np.repeat(np.asarray(picture)[..., None] >> 8, channels, -1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pixels = np.asarray(picture.convert({1: "L", 3: "RGB"}[channels]))
+    return pixels.reshape(SIDE, SIDE, channels)
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
+    """In files named .jpg, whatever they hold."""
+    found = kinds(photo)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    for number, (content, _) in enumerate(found.values()):
+        (tmp_path / "a" / f"{number:02}.jpg").write_bytes(content)
+    (tmp_path / "b" / "0.jpg").write_bytes(found["jpeg"][0])
+    size = Preprocessing((SIDE, SIDE), mean=(0.5,) * channels, std=(0.5,) * channels)
+    examples = data.load(f"folder:{tmp_path}", "train+validation", max_unreadable=0)
+    with data.data_errors():
+        images = np.concatenate([batch[0] for batch in examples.evaluation(20, size, dtype="uint8")])
+    for number, (name, (content, tolerance)) in enumerate(found.items()):
+        expected = pillows(content, channels).astype(int)
+        assert np.ptp(expected) > 100, name
+        predicted = read_image(tmp_path / "a" / f"{number:02}.jpg", channels)
+        np.testing.assert_array_equal(predicted, expected, err_msg=name)
+        difference = np.abs(images[number] - expected)
+        # Grey from colour is rounded in another way.
+        assert (
+            difference.mean() <= tolerance
+            and difference.max() <= 20 * tolerance
+            or (channels == 1 and difference.max() <= 1)
+        ), name
+
+
+def test_a_part_is_of_the_upright_picture(photo):
+    box = tf.constant([10, 7, 50, 33])
+    for name, (content, _) in kinds(photo).items():
+        whole, part = (photos.read_photo(tf.constant(content), f, 3).numpy() for f in (crops.whole, lambda shape: box))
+        assert np.abs(part - whole[10:60, 7:40].astype(int)).mean() <= 0.15, name
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"", b"Exif\0\0", b"Exif\0\0MM\0*\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff", b"Exif\0\0" + bytes(99)],
+)
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
+    content = saved(Image.fromarray(photo[:16, :24]), "JPEG")
+    segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
+    (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
+    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), crops.whole, 3).shape == (16, 24, 3)
+    assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
+
+
+def test_damaged_pictures_are_refused_in_training_and_in_prediction(photo, tmp_path):
+    """Every kind cut off, and files that are none: named in both, with a reason, and never another exception."""
+    whole = {name: content for name, (content, _) in kinds(photo).items() if "turned" not in name}
+    del whole["gif animated"], whole["webp animated"]  # a half has the first frame
+    broken = {name: content[: len(content) // 2] for name, content in whole.items()}
+    broken |= {"nothing": b"", "text": b"hello", "signature": b"\x89PNG\r\n\x1a\n", "markers": b"\xff\xd8" * 20}
+    broken["fractions"] = saved(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
+    for name, content in broken.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
+            read_image(tmp_path / name)
+        path = str(tmp_path / name)
+        reason = sources.readable(sources.Files([path], [0]), path, 3)
+        assert reason and "Error" not in reason and "0x" not in reason, name

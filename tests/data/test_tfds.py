@@ -1,0 +1,290 @@
+"""Rows over TensorFlow Datasets: TFDS's own builders, prepared on disk with a few invented examples."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from keras_vit import data
+from keras_vit.data.datasets import builders, catalogue
+from keras_vit.data.reading import order, stream
+from keras_vit.models import Preprocessing
+
+SIZE = Preprocessing((8, 8))
+
+
+def invented(feature, i, rng):
+    """An example of a TFDS feature, different for every i."""
+    if isinstance(feature, tfds.features.Image):
+        height, width, channels = (side or 8 for side in feature.shape)
+        return np.full((height, width, channels), i % 256, "uint8")
+    if isinstance(feature, tfds.features.ClassLabel):
+        return i % feature.num_classes
+    if isinstance(feature, tfds.features.BBoxFeature):
+        return tfds.features.BBox(0.1, 0.1, 0.2, 0.2)
+    if isinstance(feature, tfds.features.Text):
+        return str(i)
+    if isinstance(feature, tfds.features.Sequence):
+        length = 3 + i % 8 if isinstance(feature.feature, tfds.features.FeaturesDict) else i % 3
+        return [invented(feature.feature, i + j, rng) for j in range(length)]
+    if isinstance(feature, tfds.features.FeaturesDict):
+        return {key: invented(part, i, rng) for key, part in feature.items()}
+    return rng.uniform(0, 30, feature.shape).astype(feature.np_dtype)
+
+
+def prepare(name, folder, config=None, **splits):
+    """Prepares TFDS's own builder `name` in `folder` with so many invented examples per split."""
+    builder = tfds.builder(name, data_dir=folder)
+
+    def examples(count):
+        rng = np.random.default_rng(0)
+        for i in range(count):
+            yield i, invented(builder.info.features, i, rng)
+
+    def generators(self, manager):
+        return {split: examples(count) for split, count in splits.items()}
+
+    with mock.patch.object(type(builder), "_split_generators", generators):
+        builder.download_and_prepare(download_config=config)
+
+
+def examples_of(name, split, folder):
+    return data.load(name, split, data_dir=folder, download=False)
+
+
+def seen(examples):
+    """(first pixel, label) of every example, in order."""
+    batches = list(examples.evaluation(16, SIZE, dtype="uint8"))
+    images, labels, weights = (np.concatenate(column) for column in zip(*batches, strict=True))
+    return images[:, 0, 0, 0][weights > 0], labels[weights > 0]
+
+
+COUNTS = {"train": 100, "validation": 30, "test": 20}
+# Counts of train, validation and test by the percentages of task_adaptation, of 100, 30 and 20 examples.
+NINETY, ALL, SIXTY, EIGHTY = (90, 10, 20), (100, 30, 20), (60, 20, 20), (80, 10, 10)
+TASKS = {
+    "caltech101": ("caltech101", NINETY, 102),
+    "cifar100": ("cifar100", NINETY, 100),
+    "dtd": ("dtd", ALL, 47),
+    "oxford_flowers102": ("oxford_flowers102", ALL, 102),
+    "oxford_iiit_pet": ("oxford_iiit_pet", (80, 20, 20), 37),
+    "sun397": ("sun397/tfds", ALL, 397),
+    "svhn": ("svhn_cropped", NINETY, 10),
+    "patch_camelyon": ("patch_camelyon", ALL, 2),
+    "eurosat": ("eurosat/rgb", SIXTY, 10),
+    "resisc45": ("resisc45", SIXTY, 45),
+    "diabetic_retinopathy": ("diabetic_retinopathy_detection/btgraham-300", ALL, 5),
+    "clevr_count_all": ("clevr", (90, 10, 30), 8),
+    "clevr_closest_object_distance": ("clevr", (90, 10, 30), 6),
+    "dmlab": ("dmlab", ALL, 6),
+    "kitti_closest_vehicle_distance": ("kitti", ALL, 4),
+    "dsprites_x_position": ("dsprites", EIGHTY, 16),
+    "dsprites_orientation": ("dsprites", EIGHTY, 16),
+    "smallnorb_azimuth": ("smallnorb", (100, 10, 10), 18),
+    "smallnorb_elevation": ("smallnorb", (100, 10, 10), 9),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Gives the folder in which a builder is prepared, once for all tests."""
+    root, done = tmp_path_factory.mktemp("tfds"), set()
+
+    def folder(name):
+        if name not in done:
+            prepare(name, root, **COUNTS)
+            done.add(name)
+        return root
+
+    return folder
+
+
+def stored(name, split, folder):
+    """TFDS's own reading of a split, as numpy."""
+    config = tfds.ReadConfig(interleave_cycle_length=1)
+    return list(tfds.as_numpy(tfds.builder(name, data_dir=folder).as_dataset(split=split, read_config=config)))
+
+
+def distance(values, edges):
+    return int(np.digitize(min(values), edges)) - 1
+
+
+def vehicles(example):
+    objects = example["objects"]
+    return [z for kind, z in zip(objects["type"], objects["location"][:, 2], strict=True) if kind in (0, 1, 2)]
+
+
+LABELS = {
+    "clevr_count_all": lambda e: len(e["objects"]["shape"]) - 3,
+    "clevr_closest_object_distance": lambda e: distance(e["objects"]["pixel_coords"][:, 2], [0, 8, 8.5, 9, 9.5, 10]),
+    "kitti_closest_vehicle_distance": lambda e: distance([*vehicles(e), 1000], [-100, 8, 20, 999]),
+    "dsprites_x_position": lambda e: e["label_x_position"] // 2,
+    "dsprites_orientation": lambda e: int(e["label_orientation"] / 2.5),
+    "smallnorb_azimuth": lambda e: e["label_azimuth"],
+    "smallnorb_elevation": lambda e: e["label_elevation"],
+}
+
+
+def test_there_are_the_19_tasks():
+    assert set(data.VTAB) == {f"vtab/{task}" for task in TASKS} and len(data.VTAB) == 19
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_vtab(task, prepared):
+    name, counts, classes = TASKS[task]
+    folder = prepared(name)
+    parts = [examples_of(f"vtab/{task}", split, folder) for split in ("train", "validation", "test")]
+    assert tuple(part.num_examples for part in parts) == counts
+    assert {part.num_classes for part in parts} == {classes} and parts[0].augmentation == "none"
+    whole = stored(name, "train", folder)[: counts[0]]
+    expected = [LABELS.get(task, lambda e: e["label"])(example) for example in whole]
+    np.testing.assert_array_equal(parts[0].source.labels, expected)
+    for encoded, example in zip(parts[0].source.data.numpy()[::9], whole[::9], strict=True):
+        np.testing.assert_array_equal(tf.io.decode_image(encoded), example["image"])
+
+
+def test_dsprites_are_black_and_white(tmp_path):
+    prepare("dsprites", tmp_path, train=20)
+    pixels, labels = seen(examples_of("vtab/dsprites_x_position", "train", tmp_path))
+    whole = stored("dsprites", "train", tmp_path)[:16]
+    np.testing.assert_array_equal(labels, [example["label_x_position"] // 2 for example in whole])
+    np.testing.assert_array_equal(pixels, [int(example["image"][0, 0, 0]) * 255 % 256 for example in whole])
+
+
+def test_vtab_1k_is_800_and_200(tmp_path):
+    prepare("eurosat/rgb", tmp_path, train=2000)
+    whole = [example["label"] for example in stored("eurosat/rgb", "train", tmp_path)]
+    for split, wanted in (("train", whole[:800]), ("validation", whole[1200:1400])):
+        np.testing.assert_array_equal(examples_of("vtab/eurosat", split, tmp_path).source.labels, wanted)
+    assert examples_of("vtab/eurosat", "train+validation", tmp_path).num_examples == 1000
+    assert examples_of("vtab/eurosat", "test", tmp_path).num_examples == 400
+
+
+@pytest.mark.parametrize(
+    "name, counts", [("cifar10", (98, 2, 20)), ("oxford_iiit_pet", (90, 10, 20)), ("imagenet2012", (99, 1, 30))]
+)
+def test_development_splits_of_the_paper(name, counts, prepared):
+    folder = prepared(name)
+    assert tuple(examples_of(name, s, folder).num_examples for s in ("train", "validation", "test")) == counts
+    parts = [examples_of(name, s, folder).source for s in ("train", "validation", "train+validation")]
+    train, validation, both = (part.data.numpy() for part in parts)
+    np.testing.assert_array_equal(np.concatenate([train, validation]), both)
+
+
+@pytest.mark.parametrize("percent, total, kept", [(98, 50_000, 49_000), (99, 1_281_167, 1_268_355), (90, 3680, 3312)])
+def test_development_splits_at_full_size(percent, total, kept):
+    assert catalogue.Part("train", 0, percent).bounds(total) == (0, kept)
+    assert catalogue.Part("train", percent, 100).bounds(total) == (kept, total)
+
+
+def test_imagenet21k_holds_out_the_first():
+    row = data.CATALOGUE["imagenet21k"]
+    assert row.train.bounds(14_197_122) == (51_200, 14_197_122)
+    assert row.validation.bounds(14_197_122) == (0, 51_200)
+
+
+def test_real_labels_are_sets_and_empty_ones_do_not_count(prepared):
+    folder = prepared("imagenet2012_real")
+    examples = examples_of("imagenet2012_real", "test", folder)
+    expected = [set(example["real_label"]) for example in stored("imagenet2012_real", "validation", folder)]
+    (images, labels, weights), *_ = examples.evaluation(30, SIZE)
+    assert [set(np.flatnonzero(label)) for label in labels.numpy()] == expected
+    np.testing.assert_array_equal(weights, [float(bool(classes)) for classes in expected])
+    with pytest.raises(data.DataError, match="no examples for 'train'"):
+        examples_of("imagenet2012_real", "train", folder)
+
+
+def test_any_builder_by_its_tfds_name(prepared):
+    folder = prepared("cifar10")
+    assert examples_of("tfds:cifar10", "train", folder).num_examples == 100  # it has a validation split of its own
+    assert examples_of("tfds:cifar10", "train[:10%]", folder).num_examples == 10
+    assert examples_of("tfds:cifar10", "test", folder).num_classes == 10
+    with pytest.raises(data.DataError, match="no split 'trian'"):
+        examples_of("tfds:cifar10", "trian", folder)
+    with pytest.raises(data.DataError, match="picture and its class"):
+        examples_of("tfds:clevr", "train", prepared("clevr"))
+    with pytest.raises(data.DataError, match="has no 'no_such_builder'"):
+        examples_of("tfds:no_such_builder", "train", folder)
+    with pytest.raises(data.DataError, match="not prepared"):
+        examples_of("cifar100", "train", folder / "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "says"),
+    [
+        (
+            "cifar100",
+            "empty",
+            r"cifar100 is not prepared in .*/empty/cifar100/\d.* KERAS_VIT_OFFLINE forbids fetching it",
+        ),
+        ("tfds:mnist", "empty", r"mnist is not prepared in .*/empty/mnist/"),
+        ("tfds:huggingface:mnist", "empty", "forbids the network, where huggingface:mnist is"),
+        ("tfds:mnist", "gs://bucket/folder", "forbids the network, where gs://bucket/folder is"),
+    ],
+)
+def test_offline(name, folder, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
+    with pytest.raises(data.DataError, match=says):
+        data.load(name, data_dir=folder if "://" in folder else tmp_path / folder)
+
+
+def test_what_is_prepared_loads_offline(prepared, monkeypatch):
+    folder = prepared("cifar10")
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
+    for name in ("cifar10", "tfds:cifar10", "tfds:cifar10:3.*.*"):
+        assert data.load(name, "test", data_dir=folder).num_examples
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """240 numbered pictures in 7 files, read from disk: a few at a time, in small windows."""
+    folder = tmp_path_factory.mktemp("sharded")
+    config = tfds.download.DownloadConfig(num_shards=7)
+    prepare("eurosat/rgb", folder, config, train=240)
+    source, classes, _ = builders.source("tfds:eurosat/rgb", "train+validation", folder, False, in_memory=0)
+    with mock.patch.object(stream, "GROUP", 3), mock.patch.object(source, "window", 16):
+        yield data.Examples("tfds:eurosat/rgb", "train+validation", classes, source, "none")
+
+
+def numbers(batches):
+    """The first pixels of batches of uint8 pictures: (batches, n)."""
+    return np.stack([batch[0][:, 0, 0, 0] for batch in batches])
+
+
+def visited(sharded, share, start=0, stop=30):
+    chunks = sharded.source.visits(share, start, stop, 5).as_numpy_iterator()
+    return np.concatenate([chunk["index"] for chunk in chunks])
+
+
+def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
+    seen = visited(sharded, order.Share(24))
+    epochs = seen.reshape(3, 240)
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(240))
+    assert np.mean(epochs[0] == epochs[1]) < 0.1
+    assert np.abs(np.diff(epochs[0])).mean() > 40
+    for start in (1, 7, 10, 13, 29):
+        np.testing.assert_array_equal(visited(sharded, order.Share(24), start), seen[24 * start :])
+
+
+@pytest.mark.parametrize("hosts", [2, 9])
+def test_a_stream_is_shared_by_hosts(hosts, sharded):
+    parts = [set(visited(sharded, order.Share(2 * hosts, host, hosts), 3, 150)) for host in range(hosts)]
+    assert sorted(number for part in parts for number in part) == list(range(240))
+    counted, lengths = [], set()
+    for host in range(hosts):
+        chunks = list(sharded.source.sequence(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
+        lengths.add(len(chunks))
+        counted += [index for chunk in chunks for index in chunk["index"][chunk["weight"] > 0]]
+    assert sorted(counted) == list(range(240)) and len(lengths) == 1
+
+
+def test_batches_of_a_stream(sharded):
+    for pictures, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
+        np.testing.assert_array_equal(pictures[:, 0, 0, 0] % 10, labels)
+    batches = list(sharded.evaluation(100, SIZE, dtype="uint8"))
+    assert [float(tf.reduce_sum(weights)) for _, _, weights in batches] == [100, 100, 40]

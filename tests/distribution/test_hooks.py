@@ -1,0 +1,133 @@
+"""The private hooks of Keras that distribution/ overrides are there, and are still called."""
+
+import inspect
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from training_worker import data, small, sparse
+
+from keras_vit import training
+from keras_vit.distribution import model as hooked
+from keras_vit.distribution.model import DistributedModel, GlobalUpdate
+from keras_vit.errors import ConfigError
+
+MODEL_HOOKS = {
+    "_maybe_symbolic_build": ["self", "iterator", "data_batch"],
+    "_make_function": ["self", "step_function"],
+    "_symbolic_build": ["self", "iterator", "data_batch"],
+}
+OPTIMIZER_HOOKS = {
+    "_backend_apply_gradients": ["self", "grads", "trainable_variables"],
+    "_get_current_learning_rate": ["self"],
+    "_clip_gradients": ["self", "grads"],
+    "_use_weight_decay": ["self", "variable"],
+    "_get_variable_index": ["self", "variable"],
+}
+
+
+@pytest.mark.parametrize(
+    "owner, hooks", [(keras.Model, MODEL_HOOKS), (keras.optimizers.Optimizer, OPTIMIZER_HOOKS)], ids=["model", "opt"]
+)
+def test_hooks_exist_with_the_arguments_we_expect(owner, hooks):
+    for name, arguments in hooks.items():
+        assert list(inspect.signature(getattr(owner, name)).parameters) == arguments, name
+
+
+def test_fit_calls_the_hooks(monkeypatch):
+    called = []
+    for owner, name in (
+        (DistributedModel, "_maybe_symbolic_build"),
+        (DistributedModel, "_make_function"),
+        (GlobalUpdate, "_backend_apply_gradients"),
+        (GlobalUpdate, "_get_current_learning_rate"),
+    ):
+        original = getattr(owner, name)
+
+        def spy(self, *args, original=original, name=name, **kwargs):
+            called.append(name)
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, spy)
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        model = small("vit")
+        model.compile(training.SGD(0.1, global_clipnorm=1.0), sparse())
+    model.fit(data().take(1), verbose=0)
+    assert set(called) >= {"_maybe_symbolic_build", "_make_function", "_backend_apply_gradients"}
+    assert isinstance(model._loss_tracker, keras.metrics.Mean)
+    assert "_get_current_learning_rate" in called
+
+
+def test_the_losses_of_outputs_are_means_where_we_look():
+    model = small("two outputs")
+    model.compile("sgd", {"a": sparse(), "b": "mse"})
+    assert model.output_losses() == []
+    model.fit(data(two=True).take(1), verbose=0)
+    assert [[v.name for v in metric.variables] for metric in model.output_losses()] == [["total", "count"]] * 2
+
+
+def test_accumulators_and_averages_are_where_we_look():
+    optimizer = training.SGD(0.1, use_ema=True, gradient_accumulation_steps=2)
+    optimizer.build([keras.Variable(np.zeros(3), name="kernel")])
+    for name in ("_accumulated_gradients", "_model_variables_moving_average", "_trainable_variables"):
+        assert len(getattr(optimizer, name)) == 1
+
+
+@pytest.mark.parametrize("family", ["vit", "hybrid", "resnet"])
+def test_train_step_compiles_with_xla(family):
+    model = small(family, dropout_rate=0.1)
+    model.compile(training.AdamW(1e-3, weight_decay=0.1, global_clipnorm=1.0, use_ema=True), sparse())
+    model.microbatches = 2
+    model.optimizer.build(model.trainable_variables)
+    x, y = np.zeros((4, 16, 16, 3), "uint8"), np.zeros((4,), "int32")
+    model._symbolic_build(data_batch=(x, y))
+    step = tf.function(model.train_step, jit_compile=True)
+    logs = step((tf.constant(x, tf.float32), tf.constant(y)))
+    assert np.isfinite(logs["loss"])
+    assert np.isfinite(np.asarray(model.trainable_variables[0])).all()
+
+
+def test_compile_knows_the_models_strategy():
+    """A model made in a strategy's scope is compiled anywhere; its optimizer's variables must be of that scope."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = small("vit")
+    model.compile("adam", sparse(), metrics=["accuracy"])
+    assert strategy.extended.variable_created_in_scope(model.optimizer.iterations.value)
+    assert np.isfinite(model.fit(data().take(1), verbose=0).history["loss"][0])
+    with pytest.raises(ConfigError, match=r"outside the scope of the model's MirroredStrategy"):
+        model.compile(training.SGD(0.1), sparse())
+
+
+def test_a_saved_model_goes_on_as_it_would_have(tmp_path):
+    model, losses = small("two outputs"), {"a": training.SoftmaxLoss(), "b": "mse"}
+    model.compile(training.AdamW(training.WarmupCosine(1e-2, 20, 3), weight_decay=0.1, use_ema=True), losses)
+    model.fit(data(two=True), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for each in (model, loaded):
+        each.fit(data(two=True), verbose=0)
+    assert loaded.optimizer.iterations == 12
+    for v, w in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(v, w)
+
+
+def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
+    monkeypatch.setattr(hooked, "replicas", lambda: 2)
+    model = small("vit")
+    with pytest.warns(UserWarning, match="Use keras_vit.training.AdamW"):
+        model.compile(keras.optimizers.AdamW(global_clipnorm=1.0), sparse())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.compile(training.AdamW(1e-3, global_clipnorm=1.0), sparse())
+        model.compile(keras.optimizers.AdamW(), sparse())
+
+
+def test_compiling_the_step_of_several_replicas_as_one_is_refused(monkeypatch):
+    model = small("vit")
+    model.compile("sgd", sparse(), jit_compile=True)
+    monkeypatch.setattr(hooked, "replicas", lambda: 2)
+    with pytest.raises(ConfigError, match="jit_compile=True cannot train on 2 replicas"):
+        model.compile("sgd", sparse(), jit_compile=True)

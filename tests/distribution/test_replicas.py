@@ -1,0 +1,96 @@
+"""N replicas, on logical CPUs and as worker processes, train to the weights of one device."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cluster
+import numpy as np
+import pytest
+
+WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
+MIRRORED = {
+    2: ("sgd", "adam-accumulation"),
+    4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs"),
+}
+WORKERS = ("adamw", "sgd-bfloat16")
+ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
+
+
+def start(out, kind, count, *cases, **environment):
+    out.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(WORKER), kind, str(count), str(out), *cases]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*processes):
+    for process in processes:
+        try:
+            said = process.communicate(timeout=600)[0]
+        finally:
+            process.kill()
+        assert process.returncode == 0, said[-3000:]
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    out = tmp_path_factory.mktemp("one")
+    finish(start(out, "one_device", 1, *ONE, "on-batches"))
+    return out
+
+
+def equal(expected, found, case):
+    a, b = (dict(np.load(folder / f"{case}.npz")) for folder in (expected, found))
+    np.testing.assert_allclose(b.pop("losses"), a.pop("losses"), rtol=1e-4 if "bfloat16" in case else 1e-6)
+    largest = max(np.abs(value).max() for name, value in a.items() if "/" in name)
+    for name, value in a.items():
+        # The keys' biases have no gradient but rounding, which Adam makes steps of.
+        scale = largest if name.endswith("key/bias") else np.abs(value).max()
+        # A sum that differs in its last bit may round to the next bfloat16.
+        assert np.abs(b[name] - value).max() <= (1e-3 if "bfloat16" in case else 1e-5) * scale, f"{case}: {name}"
+
+
+@pytest.fixture(scope="module", params=sorted(MIRRORED))
+def mirrored(request, tmp_path_factory):
+    out = tmp_path_factory.mktemp(f"mirrored{request.param}")
+    finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks", "on-batches"))
+    return request.param, out
+
+
+@pytest.mark.slow
+def test_logical_cpus_train_as_one_device(one_device, mirrored):
+    """With integer images and labels too, though `reduce` there takes no integers, as on TPUs."""
+    count, out = mirrored
+    for case in MIRRORED[count]:
+        equal(one_device, out, case)
+
+
+@pytest.mark.slow
+def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
+    count, out = mirrored
+    masks = np.load(out / "masks.npz")["masks"]  # (2 runs, 3 calls, replicas, 64)
+    np.testing.assert_array_equal(masks[0], masks[1])
+    assert len(np.unique(masks[0].reshape(-1, 64), axis=0)) == 3 * count
+    assert 0.3 < (masks == 0).mean() < 0.7
+
+
+@pytest.mark.slow
+def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_all(one_device, mirrored):
+    """`train_on_batch` and its like in float16, several steps per execution being asked for."""
+    a, b = (dict(np.load(folder / "on-batches.npz")) for folder in (one_device, mirrored[1]))
+    assert a.pop("scales").tolist() == b["scales"].tolist() == [2.0**15] * 3 + [2.0**14] * 3 + [2.0**13] * 4
+    assert a.pop("updates").tolist() == b["updates"].tolist() == [1, 2, 3, 3, 4, 5, 5, 6, 7, 8]
+    for name, value in a.items():
+        np.testing.assert_allclose(b[name], value, atol=4 * 2**-10 * np.abs(value).max(), err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_device(one_device, tmp_path):
+    outs = [tmp_path / str(i) for i in range(2)]
+    workers = zip(outs, cluster.configs(2), strict=True)
+    finish(*(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=config) for out, config in workers))
+    for case in WORKERS:
+        for out in outs:
+            equal(one_device, out, case)

@@ -1,0 +1,240 @@
+"""The bundle: whole, usable without this package, provable again, and honest when it was changed."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import export
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export import predict_script
+from keras_vit.export.card import card
+from keras_vit.export.staging import listing
+from keras_vit.models import ResNet, VisionTransformer
+from keras_vit.models.preprocessing import Preprocessing
+
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+LABELS = ("cat", "dog", "hen")
+FILES = ["README.md", "examples.npz", listing.MANIFEST, "model.json", "model.onnx", "model.tflite", "predict.py"]
+
+
+def shaken(model):
+    for weight in model.weights:
+        weight.assign(weight + np.random.default_rng(0).normal(0, 0.2, weight.shape))
+    return model
+
+
+def tiny(crop=None):
+    keras.utils.set_random_seed(1)  # logits well off zero, where their cosine says nothing
+    preprocessing = Preprocessing((32, 32), crop=crop)
+    return shaken(VisionTransformer(**TINY, num_classes=3, labels=LABELS, preprocessing=preprocessing))
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    out = tmp_path_factory.mktemp("bundle") / "dist"
+    lines = []
+    model = tiny()
+    model.reports = export.bundle(
+        model, out, quantize="dynamic", endpoints=("features",), progress=lines.append, metadata={"licence": "MIT"}
+    )
+    assert len(lines) == 6
+    return model, out
+
+
+@pytest.mark.slow
+def test_everything_is_there(dist):
+    model, out = dist
+    assert sorted(path.name for path in out.iterdir()) == [*FILES, "saved_model"]
+    about = json.loads((out / "model.json").read_text())
+    assert (
+        about["labels"] == list(LABELS)
+        and about["licence"] == "MIT"
+        and about["preprocessing"]["image_size"] == [32, 32]
+    )
+    assert [entry["quantize"] for entry in about["artefacts"]] == ["dynamic", "dynamic", None]
+    assert all(entry["cosine"] > 0.99 for entry in about["artefacts"])
+    card = (out / "README.md").read_text()
+    assert "| saved_model/1 | float32 |" in card and "Licence: MIT" in card
+    assert [report.path for report in model.reports] == [str(out / entry["file"]) for entry in about["artefacts"]]
+
+
+@pytest.mark.slow
+def test_it_proves_itself_again(dist):
+    reports = export.verify(dist[1])
+    assert [report.format for report in reports] == ["onnx", "tflite", "saved_model"]
+    assert reports[2].max_rel_diff < 1e-5
+
+
+RUNTIMES = {"model.onnx": "onnxruntime", "model.tflite": "ai_edge_litert", "saved_model/1": "tensorflow"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_predict_needs_only_the_runtime(dist, name, tmp_path):
+    model, out = dist
+    y, x = np.mgrid[0:60, 0:90]
+    picture = np.stack([y * 4, x * 2, y + x], axis=-1).astype("uint8")
+    Image.fromarray(picture).save(tmp_path / "picture.png")
+    others = ["keras_vit", "keras", *(set(RUNTIMES.values()) - {RUNTIMES[name]})]
+    script = f"""
+        import runpy, sys
+        for other in {others}:
+            sys.modules[other] = None
+        sys.argv = ["predict.py", {str(tmp_path / "picture.png")!r}, "--model", {name!r}, "--top", "1"]
+        runpy.run_path({str(out / "predict.py")!r}, run_name="__main__")
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    path, probability, label = result.stdout.strip().split("\t")
+    logits = np.asarray(model(model.preprocessing(picture[None])))[0]
+    assert label == LABELS[logits.argmax()], result.stderr
+    assert abs(float(probability) - np.exp(logits).max() / np.exp(logits).sum()) < 0.05
+
+
+@pytest.mark.parametrize(("crop", "mode"), ((None, "center"), (0.875, "center"), (0.9, "squash")))
+@pytest.mark.parametrize("interpolation", ("bilinear", "bicubic", "lanczos3", "nearest"))
+@pytest.mark.parametrize("size", ((20, 31), (100, 64)))
+def test_preprocessing_in_numpy_is_keras_own(crop, mode, interpolation, size):
+    preprocessing = Preprocessing(
+        (32, 24), crop=crop, interpolation=interpolation, mean=(0.4, 0.5, 0.6), crop_mode=mode
+    )
+    x = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
+    received = predict_script.preprocessed(x, **dataclasses.asdict(preprocessing))
+    np.testing.assert_allclose(received, np.asarray(preprocessing(x[None]))[0], atol=2e-3)
+
+
+def test_pictures_as_phones_and_scanners_write_them(tmp_path):
+    """Turned by a note in the file; sixteen bits of grey; more pixels than fit."""
+    x = np.random.default_rng(0).integers(0, 256, (6, 4, 3)).astype("uint8")
+    note = Image.Exif()
+    note[0x0112] = 6  # to be turned clockwise by a quarter
+    Image.fromarray(x).save(tmp_path / "turned.png", exif=note)
+    np.testing.assert_array_equal(predict_script.opened(tmp_path / "turned.png", 3), np.rot90(x, -1))
+    Image.fromarray(x[..., 0].astype("uint16") * 256 + 99).save(tmp_path / "deep.png")
+    np.testing.assert_array_equal(predict_script.opened(tmp_path / "deep.png", 1), x[..., :1])
+    Image.new("L", (70_000_000, 1)).save(tmp_path / "long.png")
+    with pytest.raises(ValueError, match="70000000 x 1 pixels"):
+        predict_script.opened(tmp_path / "long.png", 3)
+    with pytest.raises(ValueError, match="pixels"):
+        predict_script.preprocessed(np.zeros((1, 3_000_000, 3), "uint8"), (32, 32), 0.875, "bilinear", 0, 1)
+
+
+def test_files_that_would_start_programs_or_wait_are_not_opened(tmp_path):
+    (tmp_path / "cat.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n")
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    for name in ("cat.jpg", "pipe.png", "zero.png", "absent.png"):
+        with pytest.raises((OSError, ValueError), match="cannot identify|no such file"):
+            predict_script.opened(tmp_path / name, 3)
+
+
+def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_path, monkeypatch, capsys):
+    labels = ["cat [brown]", "x\x1b]0;title\x07\nline", "\u202edog"]
+    about = {
+        "artefacts": [{"file": "model.onnx"}],
+        "inputs": [{"shape": [None, 8, 8, 3]}],
+        "labels": labels,
+        "preprocessing": {"image_size": [8, 8], "crop": None, "interpolation": "bilinear", "mean": 0.5, "std": 0.5},
+    }
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    (tmp_path / "model.onnx").touch()
+    Image.new("RGB", (9, 9)).save(tmp_path / "good.png")
+    Image.new("1", (100_000_000, 1)).save(tmp_path / "flat.png")
+    (tmp_path / "bad\nline.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    monkeypatch.setattr(predict_script, "HERE", tmp_path)
+    monkeypatch.setattr(predict_script, "model_at", lambda path: lambda x: np.array([[3.0, 2.0, 1.0]]))
+    pictures = [str(tmp_path / name) for name in ("flat.png", "bad\nline.png", "good.png")]
+    monkeypatch.setattr(sys, "argv", ["predict.py", *pictures])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    with pytest.raises(SystemExit) as ended:
+        predict_script.main()
+    printed = capsys.readouterr()
+    assert ended.value.code == 1
+    assert [line.split("\t")[2] for line in printed.out.splitlines()] == [
+        "cat [brown]",
+        "x\\x1b]0;title\\x07\\nline",
+        "\\u202edog",
+    ]
+    assert len(printed.err.splitlines()) == 2 and printed.err.replace("\n", "").isprintable()
+
+
+def test_no_label_reaches_the_card_or_the_script():
+    about = {
+        "name": "a<script>\n# title",
+        "labels": ["![x](http://evil)"],
+        "source": "[x](javascript:y)",
+        "licence": None,
+        "preprocessing": None,
+        "inputs": [{"shape": [None, 8], "dtype": "float32"}],
+        "versions": {"keras": "3"},
+        "artefacts": [],
+    }
+    entry = {"file": "model.onnx", "quantize": None, "bytes": 1, "max_abs_diff": 0.0, "cosine": 1.0, "images": 4}
+    text = card({**about, "artefacts": [{**entry, "top1_agreement": None}]})
+    assert "evil" not in text and "<script" not in text.replace("\\<", "") and "\\[x\\]" in text
+    assert text.splitlines()[0] == "# a\\<script\\>\\\\n# title"
+
+
+@pytest.mark.slow
+def test_a_changed_file_is_named(tmp_path):
+    export.bundle(tiny(), tmp_path / "dist", ["onnx"])
+    path = tmp_path / "dist" / "model.onnx"
+    original = path.read_bytes()
+    path.write_bytes(original + b" ")
+    with pytest.raises(ExportError, match="was changed"):
+        export.verify(tmp_path / "dist")
+    path.unlink()
+    with pytest.raises(ExportError, match="missing"):
+        export.verify(tmp_path / "dist")
+    with pytest.raises(ExportError, match="is not a bundle"):
+        export.verify(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_wrong_model_with_right_digests_is_found(tmp_path):
+    export.bundle(tiny(), tmp_path / "dist", ["onnx"])
+    export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / "dist" / "model.onnx")
+    with pytest.raises(ExportError, match="model.onnx was changed"):
+        export.verify(tmp_path / "dist")
+    (tmp_path / "dist" / listing.MANIFEST).unlink()
+    listing.write_manifest(tmp_path / "dist")
+    with pytest.raises(ParityError):
+        export.verify(tmp_path / "dist")
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_a_format_fails(tmp_path):
+    with pytest.raises(ExportError, match="No format is called 'caffe'"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx", "caffe"])
+    with pytest.raises(ExportError, match="int3"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], quantize="int3")
+    with pytest.raises(ExportError, match="shape"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], images=np.zeros((2, 8, 8, 3), "float32"))
+    with pytest.raises(ExportError, match="Add saved_model"):
+        export.bundle(tiny(), tmp_path / "dist", ["onnx"], endpoints=("features",))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "README.md").write_text("keep")
+    with pytest.raises(ExportError, match="README.md was not written by an export"):
+        export.bundle(tiny(), tmp_path, ["onnx"])
+    assert (tmp_path / "README.md").read_text() == "keep"
+
+
+@pytest.mark.slow
+def test_free_sizes_and_models_that_know_nothing_of_pictures(tmp_path):
+    import keras
+
+    export.bundle(
+        shaken(ResNet(image_size=None, depths=(1,), width_factor=0.5, num_classes=3)), tmp_path / "free", ["onnx"]
+    )
+    x = keras.Input((8,), name="numbers")
+    export.bundle(keras.Model(x, keras.layers.Dense(3)(x)), tmp_path / "plain", ["onnx", "saved_model"])
+    assert not (tmp_path / "plain" / "predict.py").exists()
+    for name in ("free", "plain"):
+        assert export.verify(tmp_path / name)[0].max_rel_diff < 1e-4

@@ -1,0 +1,401 @@
+"""`convert` and what it promises: the artefact is the model in its own runtime, or there is none."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import types
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import export
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export import onnx
+from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.export.staging import listing
+from keras_vit.export.tflite import worker
+from keras_vit.models import ResNet, VisionTransformer
+
+FORMATS = ("model.onnx", "model.tflite", "model")
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}
+MODELS = {
+    "token": lambda: VisionTransformer(**TINY, num_classes=7, representation_size=16),
+    "gap, exact gelu": lambda: VisionTransformer(**TINY, num_classes=7, classifier="gap", gelu_approximate=False),
+    "hybrid": lambda: VisionTransformer(
+        **{**TINY, "image_size": 64, "patch_size": 1}, num_classes=7, backbone={"depths": (1, 1), "width_factor": 0.5}
+    ),
+    "resnet": lambda: ResNet(image_size=64, depths=(1, 1), width_factor=0.5, num_classes=7),
+    "features": lambda: VisionTransformer(**TINY, num_classes=0),
+    "convolutional": lambda: convolutional(),
+}
+
+
+def convolutional():
+    x = keras.Input((32, 32, 3), name="pictures")
+    y = keras.layers.Conv2D(8, 3, strides=2, padding="same", activation="gelu")(keras.layers.Rescaling(2.0, 0.1)(x))
+    z = keras.layers.DepthwiseConv2D(3, padding="same")(keras.layers.BatchNormalization()(y))
+    y = keras.layers.Concatenate()([keras.layers.MaxPooling2D(3, 1, "same")(y), keras.layers.Add()([y, z])])
+    return keras.Model(x, keras.layers.Dense(7, activation="softmax")(keras.layers.GlobalAveragePooling2D()(y)))
+
+
+def shaken(model, seed=0):
+    """The model with every weight away from its initial value, so that no head is zero."""
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        weight.assign(weight + random.normal(0, 0.1, weight.shape))
+        if "moving_variance" in weight.path:
+            weight.assign(np.abs(weight) + 0.5)
+    return model
+
+
+def run_onnx(path, x):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path))
+    return session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def run_tflite(path, x):
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(str(path))
+    place = interpreter.get_input_details()[0]["index"]
+    interpreter.resize_tensor_input(place, x.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(place, x)
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+
+
+def run_saved_model(path, x):
+    import tensorflow as tf
+
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    (name,) = signature.structured_input_signature[1]
+    (output,) = signature(**{name: tf.constant(x)}).values()
+    return output.numpy()
+
+
+RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
+
+
+# TFLite's converter takes seconds to start, so the model that has everything stands for all.
+PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind == "hybrid"]
+
+
+@pytest.mark.parametrize(("kind", "name"), PAIRS)
+def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
+    model = shaken(MODELS[kind]())
+    report = export.convert(model, tmp_path / name)
+    for batch in (1, 2, 5):
+        x = np.random.default_rng(batch).uniform(-1, 1, (batch, *model.input_shape[1:])).astype("float32")
+        expected = np.asarray(model(x, training=False))
+        np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
+    assert report.top1_agreement in (1.0, None) and report.cosine > 0.99999 and report.batches == (1, 3)
+    assert report.weight_bytes < 1.05 * report.model_weight_bytes + 10_000
+    require_known_operations(report.format, tmp_path / name)  # what `verify` opens
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_free_image_size(name, tmp_path):
+    model = shaken(ResNet(image_size=None, depths=(1, 1), width_factor=0.5, num_classes=7, labels=tuple("abcdefg")))
+    export.convert(model, tmp_path / name, image_size=(48, 64) if name.endswith("tflite") else None)
+    if name.endswith("tflite"):
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            assert archive.read("labels.txt").split() == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+            assert json.loads(archive.read("metadata.json"))["config"]["width_factor"] == 0.5
+    for size in [(48, 64)] if name.endswith("tflite") else [(48, 64), (65, 33)]:
+        x = np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32")
+        expected = np.asarray(model(x, training=False))
+        np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_mixed_precision_is_exported_in_float32(tmp_path):
+    model = shaken(VisionTransformer(**TINY, num_classes=7, dtype="mixed_bfloat16"))
+    plain = VisionTransformer(**TINY, num_classes=7)
+    plain.set_weights(model.get_weights())
+    export.convert(model, tmp_path / "model.onnx")
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", x), plain(x), atol=1e-5)
+    assert model.get_layer("encoderblock_0").compute_dtype == "bfloat16"
+
+
+def test_a_mixed_precision_model_with_a_new_head(tmp_path):
+    base = VisionTransformer(**TINY, num_classes=0, dtype="mixed_bfloat16")
+    model = shaken(keras.Model(base.input, keras.layers.Dense(3, dtype="float32")(base.output)))
+    export.convert(model, tmp_path / "model.onnx")
+    plain = VisionTransformer(**TINY, num_classes=3)
+    plain.set_weights(model.get_weights())
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    np.testing.assert_allclose(run_onnx(tmp_path / "model.onnx", x), plain(x), atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("test_export")
+class TwoFaced(keras.layers.Layer):
+    """Says one thing to whoever runs it and another to whoever traces it."""
+
+    def call(self, x):
+        import tensorflow as tf
+
+        return x if tf.executing_eagerly() else x * 1.01
+
+    def export_call(self, x):
+        return x * 1.01
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def two_faced(zero_head=False):
+    x = keras.Input((32, 32, 3))
+    y = TwoFaced(name="liar")(keras.layers.Conv2D(4, 3, name="honest")(x))
+    y = keras.layers.GlobalAveragePooling2D()(y)
+    return keras.Model(x, keras.layers.Dense(5, kernel_initializer="zeros" if zero_head else "ones")(y))
+
+
+def former_export(path):
+    """A file or folder that an export may replace, and the contents of its parent."""
+    from keras_vit.export.staging.stage import staged
+
+    with staged(path, (), is_folder=not path.suffix) as staging:
+        file = staging if path.suffix else staging / "saved_model.pb"
+        file.write_bytes(b"old")
+        if path.suffix:
+            listing.seal(file, onnx.append_property)
+    return contents(path.parent)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_parity_error_names_the_layer_and_keeps_what_was_there(name, tmp_path):
+    before = former_export(tmp_path / name)
+    with pytest.raises(ParityError, match="'liar'"):
+        export.convert(two_faced(), tmp_path / name)
+    assert contents(tmp_path) == before
+
+
+def test_parity_error_leaves_nothing_at_a_new_path(tmp_path):
+    with pytest.raises(ParityError):
+        export.convert(two_faced(), tmp_path / "model.onnx")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_zero_head_does_not_hide_a_difference(tmp_path):
+    with pytest.raises(ParityError, match="'liar'"):
+        export.convert(two_faced(zero_head=True), tmp_path / "model.onnx")
+    export.convert(VisionTransformer(**TINY), tmp_path / "model.onnx")
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("name", ("model.onnx", "model"))
+def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
+    export.convert(shaken(convolutional()), tmp_path / name)
+    before = contents(tmp_path)
+    script = f"""
+        import os, signal, keras
+        from keras_vit.export import conversion
+        conversion.compared = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+        x = keras.Input((8, 8, 3))
+        conversion.convert(keras.Model(x, keras.layers.Conv2D(2, 3)(x)), {str(tmp_path / name)!r})
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True)
+    assert result.returncode == -signal.SIGKILL
+    assert {k: v for k, v in contents(tmp_path).items() if ".keras-vit-export/" not in k} == before
+    export.convert(shaken(convolutional()), tmp_path / name)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_tracing_leaves_the_model_as_it_was(tmp_path):
+    model = shaken(convolutional())
+    export.convert(model, tmp_path / "model.onnx")
+    assert all(len(layer._inbound_nodes) == 1 for layer in model.layers)
+    assert keras.Model(model.input, model.layers[-2].output).output_shape == (None, 16)
+
+
+def unbuilt():
+    return keras.Sequential([keras.layers.Dense(3)])
+
+
+@keras.saving.register_keras_serializable("test_export")
+class SingularValues(keras.layers.Layer):
+    def call(self, x):
+        import tensorflow as tf
+
+        return tf.linalg.svd(x, compute_uv=False)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[:-1]
+
+
+def foreign():
+    x = keras.Input((8, 8, 3))
+    return keras.Model(x, SingularValues()(x))
+
+
+def quantized():
+    model = VisionTransformer(**TINY, num_classes=7)
+    model.quantize("int8")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "arguments", "words"),
+    [
+        (convolutional, "model.pb", {}, "No format"),
+        (convolutional, "model.onnx", {"quantize": "int3"}, "int3"),
+        (convolutional, "model.onnx", {"image_size": 64}, "takes images of 32x32"),
+        (convolutional, "model.onnx", {"images": np.zeros((2, 8, 8, 3), "float32")}, "shape"),
+        (convolutional, "model.onnx", {"images": []}, "no pictures"),
+        (unbuilt, "model.onnx", {}, "not built"),
+        (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
+        (foreign, "model.onnx", {}, "Svd"),
+        (foreign, "model.tflite", {}, "Svd"),
+        (quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize"),
+        (quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras"),
+        (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "image_size"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, words, tmp_path):
+    with pytest.raises(ExportError, match=words):
+        export.convert(model(), tmp_path / name, **arguments)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_that_keras_quantized(tmp_path):
+    """Before it was ever called; its answers are close to the float model's, and a SavedModel's to its own."""
+    model = shaken(VisionTransformer(**TINY, num_classes=7))
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 32, 32, 3)).astype("float32")
+    twin = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(model))
+    twin.set_weights(model.get_weights())
+    twin.quantize("int8")
+    before, after = np.asarray(model(x)), np.asarray(twin(x))
+    assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
+    assert export.convert(twin, tmp_path / "model").max_rel_diff < 1e-3
+
+
+@pytest.mark.parametrize("error", [ValueError("zip() argument 2 is longer"), KeyError("x"), RuntimeError()])
+def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch):
+    from keras_vit.export import tflite
+
+    def write(model, shapes, path, *arguments):
+        path.write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(tflite, "write", write)
+    with pytest.raises(
+        ExportError, match=rf"exported as tflite: {type(error).__name__}, .*[^.]\. Nothing was written"
+    ) as raised:
+        export.convert(convolutional(), tmp_path / "model.tflite")
+    assert raised.value.__cause__ is error and not os.listdir(tmp_path)
+
+
+def test_a_tensorflow_without_the_converter_is_a_sentence(tmp_path, monkeypatch):
+    """TensorFlow has announced to remove tf.lite."""
+    (tmp_path / "sitecustomize.py").write_text("import tensorflow\ndel tensorflow.lite")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(
+        ExportError, match=r"TensorFlow 2\.\d+\.\d+ has no tf.lite, .* or export to .onnx or a SavedModel"
+    ):
+        export.convert(convolutional(), tmp_path / "model.tflite")
+    assert not (tmp_path / "model.tflite").exists()
+
+
+@pytest.mark.parametrize("name", ["litert_quantizer", "ai_edge_quantizer"])
+def test_the_quantizer_under_its_new_and_its_old_name(name, monkeypatch):
+    for each in ("litert_quantizer", "ai_edge_quantizer"):
+        stands_in = types.SimpleNamespace(qtyping="qtyping", quantizer=each) if each == name else None
+        monkeypatch.setitem(sys.modules, each, stands_in)
+    assert worker.quantizer_modules() == ("qtyping", name)
+
+
+def test_paths_that_hold_something_else_stay(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "saved_model.pb").write_text("keep")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "mine.onnx").write_text("keep")
+    (tmp_path / "mine.tflite").write_text("keep")
+    before = contents(tmp_path)
+    for name in ("notes", "folder.onnx", "file", "file/model.onnx", "mine.onnx", "mine.tflite"):
+        with pytest.raises(ExportError):
+            export.convert(convolutional(), tmp_path / name)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_a_sentence_and_keeps_the_former_export(name, tmp_path):
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=40k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        before = former_export(tmp_path / name)
+        with pytest.raises(ExportError, match="No space left"):
+            export.convert(shaken(VisionTransformer(**TINY)), tmp_path / name)
+        assert contents(tmp_path) == before
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("quantize", "shrinks", "bound"),
+    [("float16", 1.9, 2e-3), pytest.param("dynamic", 3.5, 5e-2, marks=pytest.mark.slow)],
+)
+def test_what_cannot_be_traced_goes_through_tf2onnx(quantize, shrinks, bound, tmp_path):
+    import tensorflow as tf
+
+    class Erfc(keras.layers.Layer):
+        scale = tf.linspace(0.5, 1.5, 8)  # a tensor that is not a weight, as in Swins' masks
+
+        def call(self, x):
+            return x * tf.math.erfc(x) * self.scale[:, None]
+
+        def compute_output_shape(self, input_shape):
+            return input_shape
+
+    x = keras.Input((8, 8, 3))
+    y = keras.layers.Conv2D(128, 3, activation="gelu")(Erfc()(x))
+    model = shaken(keras.Model(x, keras.layers.Dense(64)(keras.layers.GlobalAveragePooling2D()(y))))
+    assert export.convert(model, tmp_path / "model.onnx").max_rel_diff < 1e-5
+    report = export.convert(model, tmp_path / "small.onnx", quantize=quantize)
+    assert report.model_weight_bytes / report.weight_bytes > shrinks and 1e-6 < report.max_rel_diff < bound
+
+
+def test_importing_the_room_imports_no_tensorflow():
+    script = "import sys, keras_vit.export; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_onnx_over_two_gigabytes_goes_to_a_second_file(tmp_path, monkeypatch):
+    from onnx import checker
+
+    monkeypatch.setattr(onnx, "INLINE_LIMIT", 10_000)
+    model = shaken(VisionTransformer(**TINY, num_classes=7))
+    path = tmp_path / "model.onnx"
+    for seed in (0, 1):
+        report = export.convert(shaken(model, seed), path)
+        (data,) = tmp_path.glob("model-*.onnx.data")
+        assert report.bytes == path.stat().st_size + data.stat().st_size
+        assert len(os.listdir(tmp_path)) == 2 and path.stat().st_size < 60_000 < data.stat().st_size
+        x = np.random.default_rng(0).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+        np.testing.assert_allclose(run_onnx(path, x), model(x), atol=1e-4)
+    checker.check_model(str(path))
+
+
+def test_metadata_is_inside_the_file(tmp_path):
+    from onnx import load
+
+    model = VisionTransformer(**TINY, num_classes=2, labels=("cat", "dog"))
+    export.convert(model, tmp_path / "model.onnx", metadata={"licence": "Apache-2.0"})
+    properties = {p.key: p.value for p in load(tmp_path / "model.onnx").metadata_props}
+    assert json.loads(properties["labels"]) == ["cat", "dog"] and properties["licence"] == "Apache-2.0"
+    assert json.loads(properties["preprocessing"])["image_size"] == [32, 32]

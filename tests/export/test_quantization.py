@@ -1,0 +1,143 @@
+"""Quantized artefacts: small, and of the model's opinion, on a model that was trained."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from sklearn.datasets import load_digits
+
+from keras_vit import export
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.models import ResNet, VisionTransformer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    x = (data.images / 8.0 - 1).astype("float32")[..., None].repeat(3, axis=-1).repeat(2, axis=1).repeat(2, axis=2)
+    return x, data.target
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """The demo's ViT, trained for seconds."""
+    keras.utils.set_random_seed(0)
+    model = VisionTransformer(
+        image_size=16, patch_size=4, hidden_size=64, num_layers=4, num_heads=4, mlp_dim=128, num_classes=10
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(2e-3), loss=loss)
+    model.fit(*digits, batch_size=64, epochs=8, verbose=0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "quantize", "shrinks"),
+    [
+        ("model.onnx", "float16", 1.9),
+        ("model.onnx", "dynamic", 3.5),
+        ("model.onnx", "int8", 3.5),
+        ("model.tflite", "dynamic", 3.5),
+        ("model.tflite", "int8", 3.5),
+    ],
+)
+def test_small_and_of_the_same_opinion(trained, digits, name, quantize, shrinks, tmp_path):
+    report = export.convert(trained, tmp_path / name, quantize=quantize, images=digits[0])
+    require_known_operations(report.format, tmp_path / name)  # what `verify` opens
+    assert report.model_weight_bytes == 4 * trained.count_params()
+    assert report.model_weight_bytes / report.weight_bytes > shrinks
+    assert 1 < report.bytes / report.weight_bytes < 1.5
+    assert report.images == 64 and report.top1_agreement >= 0.98 and report.cosine > 0.99
+    assert report.top1_regret < 0.02
+    assert report.max_rel_diff > 1e-6
+
+
+def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
+    model = ResNet(image_size=32, depths=(1, 1), width_factor=0.5, num_classes=0)
+    plain = export.convert(model, tmp_path / "plain.onnx")
+    small = export.convert(model, tmp_path / "small.onnx", quantize="dynamic")
+    assert plain.bytes / small.bytes > 3
+    proto = onnx.load(tmp_path / "small.onnx")
+    operators = {node.op_type for node in proto.graph.node}
+    assert "Conv" in operators and "ConvInteger" not in operators
+
+
+@pytest.mark.parametrize("quantize", ["dynamic", "int8"])
+def test_what_tflite_computes_in_float(quantize, tmp_path):
+    from ai_edge_litert import schema_py_generated as schema
+
+    x = keras.Input((16, 16, 3))
+    y = keras.layers.Conv2D(64, 3, activation="relu")(x)
+    y = keras.layers.DepthwiseConv2D(3, activation="relu")(y)
+    y = keras.layers.Dense(64, activation="relu")(keras.layers.GlobalAveragePooling2D()(y))
+    model = keras.Model(x, keras.layers.Dense(64)(y))
+    images = np.random.default_rng(0).uniform(-1, 1, (64, 16, 16, 3)).astype("float32")
+    assert export.convert(model, tmp_path / "m.tflite", quantize=quantize, images=images).cosine > 0.999
+    file = schema.ModelT.InitFromPackedBuf((tmp_path / "m.tflite").read_bytes(), 0)
+    names = {value: name for name, value in vars(schema.TensorType).items() if name.isupper()}
+    types = {}
+    for operator in file.subgraphs[0].operators:
+        tensors = [file.subgraphs[0].tensors[i] for i in (*operator.inputs[:2], operator.outputs[0])]
+        code = file.operatorCodes[operator.opcodeIndex].builtinCode
+        types.setdefault(code, []).append([names[x.type] for x in tensors])
+    floating, hybrid = ["FLOAT32"] * 3, ["FLOAT32", "INT8", "FLOAT32"]
+    assert types[schema.BuiltinOperator.DEPTHWISE_CONV_2D] == [floating]
+    assert types[schema.BuiltinOperator.CONV_2D] == [hybrid]
+    first = hybrid if quantize == "dynamic" else ["INT8"] * 3
+    assert types[schema.BuiltinOperator.FULLY_CONNECTED] == [first, hybrid]
+
+
+def test_one_number_a_picture_has_no_direction_of_its_own(tmp_path):
+    """Near 0 its sign turns, which says nothing of how close the numbers are."""
+    x = keras.Input((8, 8, 3))
+    model = keras.Model(x, keras.layers.Dense(1)(keras.layers.Dense(64)(keras.layers.Flatten()(x))))
+    images = np.random.default_rng(0).normal(0, 1, (64, 8, 8, 3)).astype("float32")
+    report = export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
+    assert report.cosine > 0.99 and 1e-6 < report.max_rel_diff < 0.1
+
+
+def test_what_a_format_lacks_is_a_sentence(trained, tmp_path):
+    with pytest.raises(ExportError, match="saved_model cannot be quantized as 'int8'. Expected one of: None"):
+        export.convert(trained, tmp_path / "model", quantize="int8")
+    with pytest.raises(ExportError, match="'float16', 'dynamic', 'int8'"):
+        export.convert(trained, tmp_path / "model.onnx", quantize="int4")
+
+
+def test_a_model_that_int8_ruins_is_refused(tmp_path):
+    """One weight of a million among ones leaves the others no step of their own."""
+    x = keras.Input((8, 8, 3))
+    dense = keras.layers.Dense(64, name="ruined")
+    model = keras.Model(x, keras.layers.Dense(64)(dense(keras.layers.Flatten()(x))))
+    kernel = np.random.default_rng(0).normal(0, 1, (192, 64)).astype("float32")
+    kernel[0] = 1e6
+    dense.set_weights([kernel, np.zeros(64, "float32")])
+    images = np.random.default_rng(0).normal(0, 1, (64, 8, 8, 3)).astype("float32")
+    images[:, 0, 0, 0] = 0
+    with pytest.raises(ParityError, match="'ruined'"):
+        export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_order_of_the_classes_is_refused(tmp_path):
+    """A large constant in every logit hides that nothing else is left of them: all but the classes' order agrees."""
+    x = keras.Input((8, 8, 3))
+    head = keras.layers.Dense(64)
+    model = keras.Model(x, head(keras.layers.Flatten()(x)))
+    random = np.random.default_rng(0)
+    kernel = random.normal(0, 1, (192, 64)).astype("float32")
+    kernel[0] = 1e4
+    head.set_weights([kernel, np.zeros(64, "float32")])
+    images = random.normal(0, 1, (64, 8, 8, 3)).astype("float32")
+    images[:, 0, 0, 0] = 1
+    with pytest.raises(ParityError, match=r"top-1 regret: .* \(allowed 0.12\)") as raised:
+        export.convert(model, tmp_path / "model.onnx", quantize="dynamic", images=images)
+    assert "cosine" not in str(raised.value)
+
+
+def test_latency_is_measured_beside_the_original(trained, tmp_path):
+    report = export.convert(trained, tmp_path / "model.onnx", latency=True)
+    assert set(report.latency_ms) == set(report.model_latency_ms) == {1, 8}
+    assert min(*report.latency_ms.values(), *report.model_latency_ms.values()) > 0

@@ -1,0 +1,94 @@
+"""Every public layer and model keeps the contract of tests/support/contract.py."""
+
+import contract
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import layers, models
+
+VIT = {"image_size": (32, 48), "patch_size": 16, "hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48}
+
+CASES = {
+    "PatchEmbedding": (layers.PatchEmbedding, {"hidden_size": 24, "patch_size": (8, 16)}, (32, 48, 3)),
+    "ClassToken": (layers.ClassToken, {}, (6, 16)),
+    "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
+    "Dropout": (layers.Dropout, {"rate": 0.0, "seed": 1}, (6, 16)),
+    "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),
+    "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-6}, (6, 16)),
+    "GELU": (layers.GELU, {"approximate": False}, (6, 16)),
+    "MultiHeadSelfAttention": (layers.MultiHeadSelfAttention, {"num_heads": 4, "dropout_rate": 0.0}, (6, 16)),
+    "MLP": (layers.MLP, {"mlp_dim": 24, "dropout_rate": 0.0, "gelu_approximate": False}, (6, 16)),
+    "EncoderBlock": (
+        layers.EncoderBlock,
+        {"num_heads": 2, "mlp_dim": 24, "gelu_approximate": False, "layer_norm_epsilon": 1e-5},
+        (6, 16),
+    ),
+    "StandardizedConv2D": (
+        layers.StandardizedConv2D,
+        {"filters": 8, "kernel_size": 3, "strides": 2, "padding": "same", "std_epsilon": 1e-5},
+        (9, 12, 4),
+    ),
+    "StandardizedConv2D fixed": (
+        layers.StandardizedConv2D,
+        {"filters": 8, "kernel_size": 7, "strides": 2, "padding": "fixed", "variance_epsilon": 1e-8},
+        (9, 12, 4),
+    ),
+    "GroupNormalization": (layers.GroupNormalization, {"groups": 4, "epsilon": 1e-6}, (5, 6, 8)),
+    "PreActivationBottleneck": (layers.PreActivationBottleneck, {"filters": 32, "strides": 2}, (9, 8, 64)),
+    "PostActivationBottleneck": (layers.PostActivationBottleneck, {"filters": 32, "strides": 2}, (9, 8, 64)),
+    "ViT": (models.VisionTransformer, {**VIT, "num_classes": 3, "representation_size": 20}, (32, 48, 3)),
+    "ViT gap": (
+        models.VisionTransformer,
+        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1},
+        (32, 48, 1),
+    ),
+    "hybrid": (
+        models.VisionTransformer,
+        {**VIT, "patch_size": 1, "num_classes": 3, "backbone": {"depths": (1, 1), "width_factor": 0.5}},
+        (32, 48, 3),
+    ),
+    "ResNet": (
+        models.ResNet,
+        {"image_size": (33, 48), "depths": (1, 1), "width_factor": 0.5, "num_classes": 2, "labels": ("a", "b")},
+        (33, 48, 3),
+    ),
+}
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+def test_nothing_is_left_out():
+    public = {name for room in (layers, models) for name in room.__all__ if is_keras(getattr(room, name))}
+    assert public == {cls.__name__ for cls, _, _ in CASES.values()}
+
+
+def is_keras(thing):
+    return isinstance(thing, type) and issubclass(thing, keras.layers.Layer)
+
+
+@every_case
+def test_config(case):
+    contract.check_config(*CASES[case])
+
+
+@every_case
+def test_symbolic_equals_eager(case):
+    contract.check_symbolic_equals_eager(*CASES[case])
+
+
+@every_case
+def test_mixed_precision(case):
+    contract.check_mixed_precision(*CASES[case])
+
+
+@every_case
+def test_fit(case):
+    contract.check_fit(*CASES[case])
+
+
+def test_saved_in_a_new_process(tmp_path):
+    expected = {case: contract.save_case(*CASES[case], tmp_path, case.replace(" ", "_")) for case in CASES}
+    contract.load_cases(tmp_path)
+    for case, outputs in expected.items():
+        loaded = np.load(tmp_path / f"{case.replace(' ', '_')}.out.npy")
+        np.testing.assert_allclose(loaded, outputs, rtol=1e-5, atol=1e-6, err_msg=case)

@@ -1,0 +1,171 @@
+"""What pictures become before a model sees them, against Pillow and TensorFlow's own resize."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from keras_vit.errors import ConfigError, ImageError
+from keras_vit.images.read import read_image
+from keras_vit.models import Preprocessing, VisionTransformer
+
+RNG = np.random.default_rng(0)
+PICTURE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
+
+
+def test_as_the_authors_evaluate():
+    """Straight to the size, bilinear without antialiasing, to [-1, 1]."""
+    expected = tf.image.resize(PICTURE[None], (48, 64)).numpy() / 127.5 - 1
+    np.testing.assert_allclose(Preprocessing((48, 64))(PICTURE[None]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("interpolation", "filter"), [("bicubic", "BICUBIC"), ("bilinear", "BILINEAR")])
+def test_as_timm_evaluates(interpolation, filter):
+    """The short side to size / crop, antialiased, then the middle; within what Pillow rounds to whole pixels."""
+    resized = Image.fromarray(PICTURE).resize((85, 64), getattr(Image.Resampling, filter))
+    expected = np.asarray(resized)[4:60, 14:70] / 255
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    result = Preprocessing((56, 56), 0.875, interpolation, mean, std)(PICTURE[None])[0]
+    scaled = keras.ops.convert_to_numpy(result) * np.array(std) + np.array(mean)
+    assert scaled.shape == expected.shape
+    assert np.abs(np.clip(scaled, 0, 1) - expected).max() < 2 / 255
+
+
+@pytest.mark.parametrize(
+    ("crop", "interpolation", "filter", "most"),
+    [
+        (1.0, "lanczos3", "LANCZOS", 8),
+        (0.875, "lanczos3", "LANCZOS", 8),
+        (0.875, "nearest", "NEAREST", 0),
+        (1.0, "bilinear", "BILINEAR", 1),
+        (0.875, "bilinear", "BILINEAR", 1),
+    ],
+)
+def test_squashed(crop, interpolation, filter, most):
+    """Both sides to size / crop, antialiased, then the middle: transformers' processors and timm's "squash"."""
+    side = {1.0: 56, 0.875: 64}[crop]
+    resized = np.asarray(Image.fromarray(PICTURE).resize((side, side), getattr(Image.Resampling, filter)))
+    begin = (side - 56) // 2
+    expected = resized[begin : begin + 56, begin : begin + 56].astype(float)
+    preprocessing = Preprocessing((56, 56), crop, interpolation, (0.0,) * 3, (1.0,) * 3, "squash")
+    result = keras.ops.convert_to_numpy(preprocessing(PICTURE[None]))[0] * 255
+    assert np.abs(np.clip(result, 0, 255) - expected).max() <= most + 1e-3
+
+
+@pytest.mark.parametrize(("height", "width"), [(427, 640), (640, 427), (200, 301), (301, 200), (256, 512)])
+def test_sizes_are_rounded_as_torchvision_does(height, width):
+    """The short side to 224 / 0.9 rounded down; the long one cut off to whole pixels (torchvision's Resize)."""
+    short, long = sorted((height, width))
+    expected = (248, int(248 * long / short))
+    found = Preprocessing((224, 224), 0.9).size_before_crop(height, width)
+    assert found == (expected if height < width else expected[::-1])
+
+
+def test_one_channel():
+    grey = Preprocessing((8, 8), mean=(0.5,), std=(0.5,))(np.full((2, 20, 30, 1), 255, "uint8"))
+    np.testing.assert_array_equal(grey, np.ones((2, 8, 8, 1)))
+
+
+@pytest.mark.parametrize("one", [1, 1.0, np.float32(1), True + 0])
+def test_whole_numbers_for_mean_and_deviation(one):
+    pixels = np.full((1, 4, 4, 3), 51, "uint8")
+    whole = Preprocessing((4, 4), mean=(0, 0.0, 0), std=[one, one, one])
+    np.testing.assert_allclose(whole(pixels), np.full((1, 4, 4, 3), 0.2), atol=1e-6)
+    assert json.loads(json.dumps(dataclasses.asdict(whole)))["std"] == [1.0, 1.0, 1.0]
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"crop": 0.0},
+        {"crop": 1.5},
+        {"crop": 1e-300},
+        {"crop": "all"},
+        {"crop": True},
+        {"crop": NAN},
+        {"interpolation": "lanczos"},
+        {"crop_mode": "border"},
+        {"interpolation": ["bilinear"]},
+        {"std": (0, 0.5, 0.5)},
+        {"std": (-0.5, 0.5, 0.5)},
+        {"std": (NAN, 0.5, 0.5)},
+        {"std": (INFINITE, 0.5, 0.5)},
+        {"std": (1e-50, 0.5, 0.5)},
+        {"std": (False, 0.5, 0.5)},
+        {"std": (0.5, 0.5)},
+        {"std": (), "mean": ()},
+        {"mean": (NAN, 0.5, 0.5)},
+        {"mean": (-INFINITE, 0.5, 0.5)},
+        {"mean": (1e300, 0.5, 0.5)},
+        {"mean": ("0.5", 0.5, 0.5)},
+        {"mean": "abc"},
+        {"mean": 0.5},
+        {"mean": None},
+        {"mean": {0.5: 1}},
+        {"mean": ((0.5,), 0.5, 0.5)},
+        {"image_size": 10**9},
+        {"image_size": (10**30, 1)},
+        {"image_size": (224, True)},
+        {"image_size": (224, 0)},
+        {"image_size": "large"},
+    ],
+)
+def test_impossible_preprocessing(fields):
+    with pytest.raises(ConfigError, match="Received"):
+        Preprocessing(**fields)
+
+
+@pytest.mark.parametrize("preprocessing", [Preprocessing(), {"mean": (0.5,) * 4, "std": (0.5,) * 4}, "paper"])
+def test_preprocessing_of_another_model(preprocessing):
+    with pytest.raises(ConfigError, match="of 1 channels"):
+        VisionTransformer(8, 4, 8, 1, 2, 8, num_channels=1, preprocessing=preprocessing)
+
+
+def test_pictures_are_turned_upright_and_coloured(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by a quarter
+    Image.fromarray(PICTURE).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    assert read_image(tmp_path / "turned.jpg").shape == (160, 120, 3)
+    Image.fromarray(PICTURE).convert("P").save(tmp_path / "palette.png")
+    assert read_image(tmp_path / "palette.png").shape == (120, 160, 3)
+    assert read_image(tmp_path / "palette.png", num_channels=1).shape == (120, 160, 1)
+
+
+def test_pictures_of_other_depths(tmp_path):
+    grey = np.linspace(0, 65535, 40 * 30).reshape(40, 30).astype("uint16")
+    Image.fromarray(grey).save(tmp_path / "scan.png")
+    for channels in (1, 3):
+        np.testing.assert_array_equal(read_image(tmp_path / "scan.png", channels)[..., 0], grey >> 8)
+    Image.fromarray(PICTURE).convert("RGBA").save(tmp_path / "clear.png")
+    assert read_image(tmp_path / "clear.png", num_channels=4).shape == (120, 160, 4)
+    with pytest.raises(ConfigError, match="The model takes 5"):
+        read_image(tmp_path / "clear.png", num_channels=5)
+
+
+def test_a_picture_too_narrow_to_resize():
+    with pytest.raises(ImageError, match="1 x 20000 pixels is too narrow"):
+        Preprocessing((224, 224), crop=0.875)(np.zeros((1, 1, 20_000, 3), "uint8"))
+
+
+def test_pictures_that_are_none(tmp_path):
+    (tmp_path / "text.jpg").write_text("hello")
+    with pytest.raises(ImageError, match=r"text.jpg cannot be read as a picture"):
+        read_image(tmp_path / "text.jpg")
+    with pytest.raises(ImageError, match="There is no picture"):
+        read_image(tmp_path / "absent.jpg")
+    with pytest.raises(ImageError, match="cannot be read as a picture"):
+        read_image(tmp_path)
+
+
+def test_a_picture_too_large(tmp_path):
+    """A bomb of a few kilobytes is refused from its header."""
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "bomb.png")
+    with pytest.raises(ImageError, match="pixels"):
+        read_image(tmp_path / "bomb.png")

@@ -1,0 +1,231 @@
+"""Run in processes of its own by test_training_replicas: trains tiny models the same way on some number of replicas.
+
+    python training_worker.py KIND REPLICAS OUT CASE...   (KIND: mirrored, multi_worker or one_device)
+
+Writes OUT/CASE.npz: the weights, the loss of every step, and what `evaluate` and `predict` gave.
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_vit import models, training
+from keras_vit.distribution.model import DistributedModel
+from keras_vit.layers.dropout import Dropout
+
+EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
+
+
+def small(family, dtype=None, dropout_rate=0.0):
+    if family == "two outputs":
+        features = small("vit").get_layer("head").input
+        outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
+        return DistributedModel(keras.utils.get_source_inputs(features), outputs)
+    if family == "resnet":
+        model = models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
+    else:
+        backbone = models.BackboneConfig(depths=(1,), width_factor=0.5) if family == "hybrid" else None
+        model = models.VisionTransformer(
+            image_size=16,
+            patch_size=2 if backbone else 8,
+            hidden_size=16,
+            num_layers=1,
+            num_heads=2,
+            mlp_dim=32,
+            num_classes=CLASSES,
+            dropout_rate=dropout_rate,
+            backbone=backbone,
+            dtype=dtype,
+        )
+    return model if isinstance(model, DistributedModel) else DistributedModel(model.inputs, model.outputs)
+
+
+def data(one_hot=False, floats=True, weights=False, two=False):
+    """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, CLASSES, EXAMPLES)
+    images = rng.integers(0, 256, (EXAMPLES, 16, 16, 3)).astype("uint8")
+    x = (images / 127.5 - 1).astype("float32") if floats else images
+    y = np.eye(CLASSES, dtype="float32")[labels] if one_hot else labels
+    y = {"a": y, "b": (y[:, None] / CLASSES).astype("float32")} if two else y
+    columns = (x, y, rng.uniform(0, 2, EXAMPLES).astype("float32")) if weights else (x, y)
+    return tf.data.Dataset.from_tensor_slices(columns).batch(BATCH)
+
+
+def sparse(**kwargs):
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **kwargs)
+
+
+def smoothed():
+    return keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+
+
+def sigmoid():
+    return keras.losses.BinaryCrossentropy(from_logits=True)
+
+
+def cosine(peak):
+    return training.WarmupCosine(peak, STEPS, warmup_steps=5)
+
+
+# Global norms of these models' gradients are near 1 at first, so that clipping at 0.1 is always active.
+CASES = {
+    "sgd": dict(
+        optimizer=lambda: training.SGD(cosine(0.3), momentum=0.9, global_clipnorm=0.1, use_ema=True, ema_momentum=0.9),
+        data=dict(floats=False),
+    ),
+    "sgd-bfloat16": dict(
+        family="vit",
+        optimizer=lambda: training.SGD(0.1, momentum=0.9, momentum_dtype="bfloat16", global_clipnorm=0.1),
+        data=dict(weights=True),
+    ),
+    "sgd-resnet-weighted": dict(
+        family="resnet",
+        optimizer=lambda: training.SGD(0.1, momentum=0.9, nesterov=True, absolute_weight_decay=0.01, clipnorm=0.1),
+        loss=lambda: sparse(reduction="mean_with_sample_weight"),
+        data=dict(weights=True),
+    ),
+    "adam-accumulation": dict(
+        optimizer=lambda: training.Adam(
+            training.WarmupLinear(1e-3, 10, warmup_steps=2), global_clipnorm=0.1, gradient_accumulation_steps=2
+        ),
+        steps_per_execution=4,
+    ),
+    "adamw": dict(
+        optimizer=lambda: training.AdamW(
+            1e-3, weight_decay=0.3, global_clipnorm=0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=6
+        ),
+        loss=smoothed,
+        data=dict(one_hot=True),
+    ),
+    "adamw-microbatches": dict(
+        optimizer=lambda: training.AdamW(1e-3, weight_decay=0.3, global_clipnorm=0.1),
+        loss=sigmoid,
+        data=dict(one_hot=True),
+        microbatches=3,
+    ),
+    "adam-sum": dict(
+        optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),
+        loss=lambda: sparse(reduction="sum"),
+        data=dict(floats=False),
+    ),
+    "two-outputs": dict(
+        family="two outputs",
+        optimizer=lambda: training.SGD(0.03, momentum=0.9, global_clipnorm=0.1),
+        loss=lambda: {"a": sparse(), "b": keras.losses.MeanSquaredError()},
+        metrics={"a": "accuracy", "b": "mae"},
+        data=dict(two=True),
+    ),
+    "mixed-bfloat16": dict(
+        optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
+    ),
+}
+
+
+class Losses(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.losses = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.losses.append(logs["loss"])
+
+
+def train(case, strategy):
+    """(weights by path, losses of the epochs, metrics of evaluate, predictions) after 20 steps in 4 passes."""
+    keras.utils.set_random_seed(0)
+    case = dict(case)
+    kwargs = case.get("data", {})
+    with strategy.scope():
+        model = small(case.get("family", "vit"), case.get("dtype"))
+        randomize(model)
+        model.compile(
+            case["optimizer"](),
+            case.get("loss", sparse)(),
+            metrics=case.get("metrics", [training.Accuracy()]),
+            steps_per_execution=case.get("steps_per_execution", 1),
+        )
+    model.microbatches = case.get("microbatches", 1)
+    losses = Losses()
+    model.fit(data(**kwargs), epochs=STEPS // 5, verbose=0, callbacks=[losses])
+    weights = {v.path: v.numpy() for v in model.trainable_variables}
+    evaluated = model.evaluate(data(**kwargs), verbose=0)
+    predicted = model.predict(data(**kwargs).map(lambda x, *_: x), verbose=0)
+    predicted = np.concatenate(keras.tree.flatten(predicted), axis=-1)
+    return dict(weights, losses=np.array(losses.losses), evaluated=np.array(evaluated), predicted=predicted)
+
+
+def randomize(model):
+    """Weights that do not depend on how many variables the strategy makes, the zero ones included."""
+    rng = np.random.default_rng(1)
+    for v in model.trainable_variables:
+        v.assign(v.numpy() + 0.1 * rng.standard_normal(v.shape).astype("float32"))
+
+
+def on_batches(strategy):
+    """Single batches, of which two overflow float16 in the last replica's part alone."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model = small("vit", "mixed_float16")
+        randomize(model)
+        optimizer = training.SGD(0.01, momentum=0.9, global_clipnorm=1.0, use_ema=True, ema_momentum=0.9)
+        model.compile(optimizer, sparse(), weighted_metrics=[training.Accuracy()], steps_per_execution=2)
+    trained, scales, updates = [], [], []
+    for step, (x, y) in enumerate(data().unbatch().batch(11).take(5).repeat(2)):
+        weights = np.ones(len(x), "float32")
+        weights[-1] = 1e6 if step in (3, 6) else 1.0
+        trained.append(model.train_on_batch(x, y, weights))
+        scales.append(model.optimizer.dynamic_scale.numpy())
+        updates.append(model.optimizer.iterations.numpy())
+    tested = model.test_on_batch(x, y)
+    results = dict(trained=trained, scales=scales, updates=updates, tested=tested, predicted=model.predict_on_batch(x))
+    return {v.path: v.numpy() for v in model.weights} | {name: np.array(value) for name, value in results.items()}
+
+
+def masks(strategy):
+    """What each of two runs dropped on each replica: (runs, replicas, 64) of ones scaled or zeroed."""
+    runs = []
+    for _ in range(2):
+        with strategy.scope():
+            layer = Dropout(0.5, seed=7)
+        results = [
+            strategy.run(tf.function(lambda layer=layer: layer(tf.ones((64,)), training=True))) for _ in range(3)
+        ]
+        runs.append([strategy.experimental_local_results(result) for result in results])
+    return dict(masks=np.array(runs))
+
+
+def reduce_as_tpus():
+    """From here on `reduce` multiplies by the float 1 / n, as TPUStrategy's does, which fails for integers."""
+    reduce = tf.distribute.Strategy.reduce
+
+    def tpu_reduce(self, reduce_op, value, axis):
+        for leaf in tf.nest.flatten(value):
+            tf.convert_to_tensor(self.experimental_local_results(leaf)[0]) * (1.0 / self.num_replicas_in_sync)
+        return reduce(self, reduce_op, value, axis)
+
+    tf.distribute.Strategy.reduce = tpu_reduce
+    try:
+        strategy = tf.distribute.get_strategy()
+        tpu_reduce(strategy, "MEAN", tf.constant([1]), None)
+    except (TypeError, ValueError):
+        return
+    raise AssertionError("the emulated reduce takes integers")
+
+
+def main(kind, count, out, *cases):
+    if kind != "multi_worker":
+        cpus = [tf.config.LogicalDeviceConfiguration()] * int(count)
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
+    strategy = training.strategy(kind)
+    if kind == "mirrored":
+        reduce_as_tpus()
+    for name in cases:
+        other = {"masks": masks, "on-batches": on_batches}.get(name)
+        results = other(strategy) if other else train(CASES[name], strategy)
+        np.savez(f"{out}/{name}.npz", **results)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

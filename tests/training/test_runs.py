@@ -1,0 +1,389 @@
+"""A run that is killed, told to stop, torn, starved of disk or fed NaN loses nothing that was whole."""
+
+import csv
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cluster
+import keras
+import numpy as np
+import pytest
+from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
+
+from keras_vit import data, training, zoo
+from keras_vit.errors import ConfigError
+from keras_vit.training.runs import checkpoints, files
+from keras_vit.training.runs.callbacks import read_rows
+from keras_vit.training.runs.run import segments
+
+SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
+KILLS = 20
+
+
+class Server:
+    """A process that has imported TensorFlow and forks runs."""
+
+    def __init__(self, kind="one_device"):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), "serve", kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            bufsize=1,
+        )
+
+    def run(self, folder, number=None, ready=None, most_bytes=""):
+        """Starts a run, sends it the signal once `ready()`, and gives its exit status."""
+        self.process.stdin.write(f"{folder}\t{most_bytes}\n")
+        pid = int(self.line())
+        if number is not None:
+            done = threading.Event()
+            killer = threading.Thread(target=self.kill, args=(pid, number, ready, done))
+            killer.start()
+            status = int(self.line())
+            done.set()
+            killer.join()
+            return status
+        return int(self.line())
+
+    def kill(self, pid, number, ready, done):
+        if wait_for(lambda: done.is_set() or ready()) and not done.is_set():
+            os.kill(pid, number)
+
+    def line(self):
+        """The next line that is a number, past what a run says itself."""
+        for line in self.process.stdout:
+            if line.strip().lstrip("-").isdigit():
+                return line
+        raise AssertionError("the server has ended")
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    raise AssertionError("nothing happened")
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def unbroken(server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    assert server.run(folder) == 0
+    return folder
+
+
+def newest(folder):
+    return max((int(p.stem[5:]) for p in (folder / "checkpoints").glob("step-*.json")), default=0)
+
+
+def same(a, b):
+    for name in ("final.weights.npz", "best.weights.npz"):
+        x, y = (dict(np.load(folder / name)) for folder in (a, b))
+        assert x.keys() == y.keys()
+        for key in x:
+            np.testing.assert_array_equal(x[key], y[key], err_msg=f"{name} {key}")
+    assert (a / "metrics.csv").read_text() == (b / "metrics.csv").read_text()
+    x, y = (checkpoints.Checkpoints(folder / "checkpoints").newest() for folder in (a, b))
+    assert x[0] == y[0] == TOTAL
+    for key, other in zip(sorted(x[1]), sorted(y[1]), strict=True):
+        np.testing.assert_array_equal(x[1][key], y[1][other], err_msg=key)
+
+
+def workers(*command):
+    """The command as two worker processes."""
+    for config in cluster.configs(2):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": config}
+        yield subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def statuses(processes):
+    try:
+        return [process.wait(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    assert statuses(list(workers(sys.executable, SCRIPT, whole, "multi_worker"))) == [0, 0]
+    running = list(workers(sys.executable, SCRIPT, folder, "multi_worker"))
+    wait_for(lambda: newest(folder) >= 6 or any(process.poll() is not None for process in running))
+    running[1].terminate()
+    assert statuses(running) == [143, 143]
+    assert 6 <= newest(folder) < TOTAL
+    assert statuses(list(workers(sys.executable, SCRIPT, folder, "multi_worker"))) == [0, 0]
+    same(folder, whole)
+
+
+@pytest.mark.slow
+def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
+    """Each sees its part of every batch, and every held-out picture counts once."""
+    # With the classes of the data the head stays: at zero, where new ones begin, rounding is most of what is learned.
+    model = zoo.load("ViT-Test/4", weights=None, image_size=16, labels=data.load("digits", "train").class_names)
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(variable + 0.1 * rng.standard_normal(variable.shape).astype("float32"))
+    zoo.save(model, tmp_path / "model.npz")
+    command = [sys.executable, "-m", "keras_vit", "finetune", "--data", "digits", "--model", tmp_path / "model.npz"]
+    command += ["--image-size", 16, "--steps", 30, "--batch-size", 64]
+    subprocess.run([*map(str, command), "--out", tmp_path / "one", "--strategy", "one_device"], check=True)
+    assert statuses(list(workers(*command, "--out", tmp_path / "two", "--strategy", "multi_worker"))) == [0, 0]
+    one, two = (dict(np.load(tmp_path / name / "model.npz")) for name in ("one", "two"))
+    largest = max(np.abs(value).max() for value in one.values())
+    for name, value in one.items():
+        # The keys' biases have no gradient but rounding.
+        scale = largest if name.endswith("key/bias") else np.abs(value).max()
+        assert np.abs(two[name] - value).max() <= 1e-5 * scale, name
+    one, two = (np.genfromtxt(tmp_path / name / "metrics.csv", delimiter=",", names=True) for name in ("one", "two"))
+    for name in one.dtype.names:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, err_msg=name)
+
+
+def killed_at_random_moments(server, unbroken, folder, kills):
+    rng = random.Random(0)
+    killed = 0
+    begins = folder / "0"
+    while killed < kills:
+        # Up to six checkpoints, and the writing of them, after a process has begun at the last one; every fifth time
+        # before it has; now and then a run gets to its end.
+        begun = newest(begins) if killed % 5 else -1
+        delay = rng.uniform(0, 0.4) if killed % 5 else rng.uniform(0, 2)
+
+        def ready(begun=begun, delay=delay, folder=begins):
+            return newest(folder) > begun and (time.sleep(delay) or True)
+
+        status = server.run(begins, signal.SIGKILL, ready)
+        assert status in (0, -signal.SIGKILL)
+        killed += status != 0
+        if status == 0:
+            same(unbroken, begins)
+            begins = folder / str(killed)
+    assert server.run(begins) == 0
+    same(unbroken, begins)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
+    killed_at_random_moments(server, unbroken, tmp_path, KILLS)
+
+
+@pytest.mark.slow
+def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
+    """Metrics too, which each replica sums up for itself."""
+    server = Server("mirrored")
+    assert server.run(tmp_path / "unbroken") == 0
+    killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, KILLS // 4)
+    server.close()
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_leaves(server, unbroken, tmp_path):
+    assert server.run(tmp_path, signal.SIGTERM, lambda: newest(tmp_path) >= 6) == 143
+    assert 6 <= newest(tmp_path) < TOTAL
+    assert server.run(tmp_path) == 0
+    same(unbroken, tmp_path)
+
+
+def test_torn_checkpoints_are_passed_over(tmp_path):
+    store = checkpoints.Checkpoints(tmp_path, keep=3)
+    for step in (1, 2, 3):
+        assert store.save(step, {"a": np.full(1000, step)})
+    whole = store.path(3, ".npz").read_bytes()
+    for torn in (whole[:-100], whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b""):
+        store.path(3, ".npz").write_bytes(torn)
+        with pytest.warns(UserWarning, match="step 3 .* cannot be read"):
+            step, arrays = store.newest()
+        assert step == 2 and arrays["a"][0] == 2
+    store.path(2, ".json").write_text("{")
+    with pytest.warns(UserWarning):
+        assert store.newest()[0] == 1
+    store.path(1, ".npz").unlink()
+    (tmp_path / "step-notes.json").write_text("{}")
+    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other is left"):
+        store.newest()
+    assert store.save(4, {"a": np.ones(3)})
+    about = json.loads(store.path(4, ".json").read_text())
+    store.path(4, ".json").write_text(json.dumps({**about, "format": 99}))
+    with pytest.raises(training.RunError, match="format is 99"):
+        store.load(4)
+    store.path(4, ".json").write_text("[]")
+    with pytest.raises(training.RunError, match="step 4 .* cannot be read"):
+        store.load(4)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_costs_no_earlier_checkpoint(tmp_path, monkeypatch, call):
+    store = checkpoints.Checkpoints(tmp_path, keep=1)
+    store.save(1, {"a": np.ones(10)})
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, call, full)
+        with pytest.warns(UserWarning, match="No space left"):
+            assert not store.save(2, {"a": np.ones(10)})
+    assert store.newest()[0] == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "step-00000001.json", "step-00000001.npz"]
+    assert store.save(3, {"a": np.ones(10)}) and store.steps() == [3]
+
+
+class Poison(keras.callbacks.Callback):
+    """Makes a weight NaN after some batch."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.left = at
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            bias = self.model.get_layer("head").bias
+            bias.assign(bias * float("nan"))
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
+    run, model = training.Run(tmp_path, every=3), compiled()
+    with pytest.raises(training.NotFiniteError, match="loss of step 8 is nan") as caught:
+        run.fit(model, batches, 20, 10, callbacks=[Poison(8)])
+    assert (caught.value.step, caught.value.kept) == (8, 6)
+    assert all(np.isfinite(v.numpy()).all() for v in model.weights)
+    assert run.store.steps()[0] == 6
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.slow
+def test_a_disk_that_takes_no_more(server, unbroken, tmp_path):
+    """The weights cannot be written: the run goes to its end, says so, and is resumed when there is room."""
+    assert server.run(tmp_path, most_bytes=20_000) == RUN_ERROR
+    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert "metrics.csv" in names
+    assert not names & {"final.weights.npz", "model.keras", "best.weights.npz"}
+    assert not [name for name in names if name.startswith("step-") or "partial" in name]
+    assert server.run(tmp_path) == 0
+    same(tmp_path, unbroken)
+
+
+class Obstacles(keras.callbacks.Callback):
+    """Puts folders where the metrics are to be written, once the run has begun."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_train_batch_begin(self, batch, logs=None):
+        for name in ("metrics.csv", "curves.png"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+
+def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
+    run, model = training.Run(tmp_path, every=5), compiled()
+    with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
+        run.fit(model, batches, 10, 5, callbacks=[Obstacles(tmp_path)])
+    assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
+    assert run.store.steps()[0] == 10 and (tmp_path / "final.weights.npz").exists()
+
+
+def test_what_a_run_folder_holds_and_refuses(tmp_path):
+    run, model = training.Run(tmp_path, every=5), compiled()
+    run.fit(model, batches, 12, 5, validation=batches(900).take(2), config={"data": "none"})
+    with open(tmp_path / "metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["5", "10", "12"]
+    assert json.loads((tmp_path / "config.json").read_text())["data"] == "none"
+    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz", "tensorboard"):
+        assert (tmp_path / name).exists(), name
+    again = compiled()
+    training.load_weights(again, tmp_path / "final.weights.npz")
+    images = np.zeros((2, 16, 16, 3))
+    np.testing.assert_array_equal(again(images), model(images))
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_allclose(loaded(images), model(images), rtol=1e-6)
+    with pytest.raises(training.RunError, match="resume=True"):
+        run.fit(model, batches, 12, 5)
+    with pytest.raises(training.RunError, match="variables"):
+        run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
+    with files.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
+        run.fit(model, batches, 12, 5, resume=True)
+    (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
+    with pytest.raises(training.RunError, match="metrics.csv is not what this run has written"):
+        run.fit(again, batches, 12, 5, resume=True)
+    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+        read_rows(tmp_path / "metrics.csv")
+    with pytest.raises(ConfigError, match="positive"):
+        training.Run(tmp_path, every=0)
+    model.compile(keras.optimizers.AdamW(use_ema=True), training.SoftmaxLoss())
+    with pytest.raises(ConfigError, match="Use keras_vit.training.AdamW"):
+        training.Run(tmp_path / "foreign").fit(model, batches, 12, 5)
+
+
+class Weights(keras.callbacks.Callback):
+    """The weights after every batch."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = getattr(self, "seen", [])
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append({v.path: v.numpy() for v in self.model.trainable_variables})
+
+
+def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
+    """mixed_float16 wraps the optimizer that averages."""
+    model, seen, held_out = compiled(dtype="mixed_float16", gradient_accumulation_steps=None), Weights(), batches(900)
+    run = training.Run(tmp_path)
+    run.fit(model, batches, 12, 5, validation=held_out.take(2), monitor="val_loss", callbacks=[seen])
+    average = seen.seen[0]
+    for weights in seen.seen[1:]:
+        average = {path: 0.9 * average[path] + 0.1 * weight for path, weight in weights.items()}
+    final = dict(np.load(tmp_path / "final.weights.npz"))
+    for path, value in average.items():
+        np.testing.assert_allclose(final[path], value, rtol=1e-5, atol=1e-7, err_msg=path)
+    training.load_weights(model, tmp_path / "best.weights.npz")
+    least = min(row["val_loss"] for row in read_rows(tmp_path / "metrics.csv"))
+    np.testing.assert_allclose(model.evaluate(held_out.take(2), verbose=0)[0], least, rtol=1e-5)
+
+
+def test_several_steps_per_execution_give_the_same_run(tmp_path):
+    finals = []
+    for count in (1, 4):
+        run, model = training.Run(tmp_path / str(count), every=6), compiled()
+        model.steps_per_execution = count
+        run.fit(model, batches, 14, 8)
+        assert run.store.steps()[0] == 14
+        finals.append({v.path: v.numpy() for v in model.weights})
+    for path, value in finals[0].items():
+        np.testing.assert_allclose(finals[1][path], value, rtol=1e-6, err_msg=path)
+
+
+def test_segments_cover_a_run():
+    for start, total, length in ((0, 60, EPOCH), (7, 9, 10), (7, 25, 10), (10, 30, 10), (30, 30, 10), (0, 3, 3)):
+        found = segments(start, total, length)
+        steps = [step for begin, end in found for step in range(begin, end)]
+        assert steps == list(range(start, total))
+        for begin, end in found:
+            assert begin // length == (end - 1) // length or begin % length == end % length == 0

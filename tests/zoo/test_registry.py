@@ -1,0 +1,406 @@
+"""The registry: its rows against published numbers, names, the list, and that none of it needs Keras."""
+
+import dataclasses
+import fnmatch
+import itertools
+import json
+import pathlib
+import pydoc
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from keras_vit import zoo
+from keras_vit.errors import CheckpointError, UnknownNameError
+from keras_vit.models import cost
+from keras_vit.models.config import VARIANTS
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.zoo.names import registry, stems
+from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
+
+# Parameters with 1,000 classes at 224 pixels: vit_jax/models_test.py. BiT's agree with timm's results-imagenet.csv,
+# which has millions with two decimals. ViT-B/30's, at 240, follow from B/16's: other patches, 65 positions for 197.
+PARAMETERS = {
+    "ViT-Ti/16": 5_717_416,
+    "ViT-S/16": 22_050_664,
+    "ViT-S/32": 22_878_952,
+    "ViT-B/8": 86_576_872,
+    "ViT-B/16": 86_567_656,
+    "ViT-B/30": 86_567_656 + (30**2 - 16**2) * 3 * 768 - (197 - 65) * 768,
+    "ViT-B/32": 88_224_232,
+    "ViT-L/16": 304_326_632,
+    "ViT-L/32": 306_535_400,
+    "ViT-H/14": 632_045_800,
+    "R+ViT-Ti/16": 6_337_704,
+    "R26+ViT-S/32": 36_431_912,
+    "R26+ViT-B/32": 101_383_976,
+    "R50+ViT-B/16": 98_659_112,
+    "R50+ViT-L/32": 328_994_856,
+    "R50x1": 25_549_352,
+    "R50x3": 217_319_080,
+    "R101x1": 44_541_480,
+    "R101x3": 387_934_888,
+    "R152x2": 236_335_208,
+    "R152x4": 936_533_224,
+}
+# Billions of multiply-adds: timm's benchmark-infer-amp-nchw-pt110-cu113-rtx3090.csv, which counts norms as well.
+MULTIPLY_ADDS = {
+    ("ViT-Ti/16", 224): 1.26,
+    ("ViT-Ti/16", 384): 4.70,
+    ("ViT-S/32", 384): 3.45,
+    ("ViT-S/16", 384): 15.52,
+    ("ViT-B/8", 224): 78.22,
+    ("ViT-B/16", 224): 17.58,
+    ("ViT-B/16", 384): 55.54,
+    ("ViT-B/32", 384): 13.06,
+    ("ViT-L/16", 384): 191.21,
+    ("ViT-L/32", 384): 45.31,
+    ("ViT-H/14", 224): 167.4,
+    ("R+ViT-Ti/16", 384): 1.34,
+    ("R26+ViT-S/32", 384): 10.43,
+    ("R26+ViT-B/32", 224): 6.81,
+    ("R50+ViT-B/16", 384): 67.43,
+    ("R50+ViT-L/32", 384): 57.43,
+    ("R50x1", 448): 16.62,
+    ("R50x3", 448): 145.7,
+    ("R101x1", 448): 31.65,
+    ("R101x3", 448): 280.33,
+    ("R152x2", 448): 184.99,
+    ("R152x4", 480): 844.84,
+}
+# arXiv 2010.11929, Table 6: epochs of JFT's 303 million pictures, and exaFLOPs of the pre-training.
+EXAFLOPS = {
+    "ViT-B/32": (7, 55),
+    "ViT-B/16": (7, 224),
+    "ViT-L/32": (7, 196),
+    "ViT-L/16": (14, 1567),
+    "ViT-H/14": (14, 4262),
+    "R50+ViT-B/32": (7, 106),
+    "R50+ViT-B/16": (7, 274),
+    "R50+ViT-L/32": (7, 246),
+    "R50+ViT-L/16": (14, 1668),
+}
+# Parameters of the files of imagenet21k/, pre-logits and head of zeros included: the authors' listing over four bytes.
+WITH_ZERO_HEAD = {
+    "ViT-B/16": 103_186_515,
+    "ViT-B/32": 104_843_091,
+    "ViT-B/8": 103_195_731,
+    "ViT-L/16": 326_740_307,
+    "ViT-L/32": 328_949_075,
+    "ViT-H/14": 660_385_363,
+    "R26+ViT-B/32": 118_002_835,
+    "R50+ViT-B/16": 115_277_971,
+    "R50+ViT-L/32": 351_408_531,
+}
+AUGREG_B8 = "augreg/B_8-i21k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0"
+ROWS = {row.name: row for row in checkpoints()}
+
+
+CLASSES = {
+    "imagenet1k": 1000,
+    "imagenet21k": 21843,
+    "cifar10": 10,
+    "oxford_flowers102": 102,
+    "oxford_iiit_pet": 37,
+    "food101": 101,
+    "sun397": 397,
+}
+
+
+def with_head(row):
+    """The configuration of all that the row's file holds."""
+    return dataclasses.replace(row.config, num_classes=row.num_classes)
+
+
+@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+def test_parameters(name, count):
+    assert cost.parameters(VARIANTS[name].config) == count
+
+
+def test_every_variant_with_weights_has_published_parameters():
+    assert {row.variant for row in checkpoints()} == set(PARAMETERS)
+
+
+@pytest.mark.parametrize(("name", "count"), WITH_ZERO_HEAD.items())
+def test_parameters_of_files_with_a_zero_head(name, count):
+    assert cost.parameters(with_head(ROWS[f"{name}:i21k"])) == count
+
+
+@pytest.mark.parametrize(("case", "count"), MULTIPLY_ADDS.items())
+def test_gflops_against_timm(case, count):
+    name, size = case
+    assert cost.gflops(VARIANTS[name].config, (size, size)) == pytest.approx(2 * count, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "run"), EXAFLOPS.items())
+def test_gflops_against_the_paper(name, run):
+    epochs, exaflops = run
+    forward_and_backward = 3 * cost.gflops(VARIANTS[name].config)
+    assert forward_and_backward * epochs * 303e6 / 1e9 == pytest.approx(exaflops, rel=0.025)
+
+
+@pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
+def test_parameters_against_keras(name):
+    assert zoo.load(name, weights=None).count_params() == cost.parameters(VARIANTS[name].config)
+
+
+@pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
+def test_row(row):
+    assert row.url.startswith("https://storage.googleapis.com/") and row.url.endswith(".npz") and "+" not in row.url
+    assert row.parameters == cost.parameters(row.config)
+    assert row.labels == (row.dataset if row.valid_head and row.dataset in LABEL_SETS else None)
+    assert row.num_classes == CLASSES[row.dataset]
+    assert row.preprocessing == Preprocessing((row.resolution,) * 2, row.crop, row.interpolation)
+    assert (row.accuracy is None) == (row.accuracy_source is None)
+    assert row.source.startswith(("arXiv", "vision_transformer")) and row.licence == "Apache-2.0"
+    assert registry.resolve(row.name) is row is registry.resolve(row.url)
+
+
+@pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
+def test_bytes_of_row(row):
+    ratio = row.bytes / (4 * cost.parameters(with_head(row)))
+    if row.name == "ViT-S/16:sam":
+        ratio /= 3  # weights and two slots of the optimizer
+    assert ratio == 1 if row.bytes_source == "computed" else 1 < ratio < 1.001
+
+
+def test_rows_are_unique():
+    assert len(ROWS) == len({row.url for row in checkpoints()}) == len(checkpoints())
+
+
+def test_heads_of_zeros_are_no_classifiers():
+    zeros = [row for row in checkpoints() if "/imagenet21k/" in row.url]
+    assert len(zeros) == 9
+    for row in zeros:
+        assert not row.valid_head and row.labels is None and row.config.num_classes == 0
+        assert row.config.representation_size == row.config.hidden_size
+        assert registry.info(row.name).num_classes == 0 and registry.info(row.name).dataset is None
+
+
+def test_defaults():
+    for name in PARAMETERS:
+        rows = [row for row in checkpoints() if row.variant == name]
+        default = registry.resolve(name)
+        assert default in rows
+        if any(row.labels == "imagenet1k" for row in rows):
+            assert default.labels == "imagenet1k"
+        assert registry.info(name).default and registry.info(name).tag == default.tag
+    assert not any(default_tag(name) for name in set(VARIANTS) - set(PARAMETERS))
+
+
+def test_names_of_the_design():
+    assert registry.resolve("ViT-L/16:augreg-i21k").num_classes == 21843
+    assert registry.resolve("ViT-B/16:augreg-i21k").url.endswith(
+        "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0.npz"
+    )
+    assert registry.resolve("R50x1").url == "https://storage.googleapis.com/bit_models/BiT-M-R50x1-ILSVRC2012.npz"
+
+
+@pytest.mark.parametrize("row", [row for row in checkpoints() if "/augreg/" in row.url], ids=lambda row: row.name)
+def test_augreg_rows_agree_with_their_stems(row):
+    stem = row.url.rpartition("/")[2].removesuffix(".npz")
+    parsed = registry.resolve(f"augreg/{stem}")
+    assert parsed.name == f"augreg/{stem}"
+    for field in ("url", "variant", "parameters", "num_classes", "resolution", "crop", "pretraining", "dataset"):
+        assert getattr(parsed, field) == getattr(row, field), field
+    assert parsed.config == row.config
+
+
+def is_known(name):
+    try:
+        return registry.resolve(name) is not None
+    except UnknownNameError:
+        return False
+
+
+def names(grammar, fields, **fixed):
+    """All names of the grammar's fields, some of them fixed."""
+    values = [(fixed[field],) if field in fixed else stems.AUGREG_FIELDS[field] for field in fields]
+    return [grammar.format(*value) for value in itertools.product(*values)]
+
+
+PRETRAINED = ("augreg/{}-{}-{}ep-lr_{}-aug_{}-wd_{}-do_{}-sd_{}", list(stems.AUGREG_FIELDS)[:8])
+ADAPTED = ("--{}-steps_{}-lr_{}-res_{}", list(stems.AUGREG_FIELDS)[8:])
+
+
+def test_as_many_augreg_names_as_files():
+    """vit_jax_augreg.ipynb: 759 pre-trainings, 3 of them B/8's, and 68 fine-tunings of each, 34 a resolution."""
+    others = [name for name in names(*PRETRAINED) if "/B_8-" not in name]
+    assert sum(map(is_known, others)) == 756
+    stem = names(*PRETRAINED, model="R_Ti_16")[0]
+    assert sum(is_known(stem + adapted) for adapted in names(*ADAPTED)) == 0, "30 epochs of i1k"
+    for model, count in (("R_Ti_16", 68), ("B_8", 34)):
+        stem = f"augreg/{model}-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
+        found = [stem + adapted for adapted in names(*ADAPTED) if is_known(stem + adapted)]
+        assert len(found) == count
+        for name in found:
+            row = registry.resolve(f"{name}.npz")
+            assert row.resolution == int(name[-3:]) and row.crop is None
+            assert row.num_classes == stems.AUGREG_DATASETS[row.dataset.replace("imagenet1k", "imagenet2012")][1]
+
+
+# What the authors' code and papers say: big_vision's configs (load_and_eval, bit_i21k, bit_i1k, vit_i1k_gsam_no_aug,
+# vit_s16_i1k, distill), section 3.3 of arXiv 1912.11370, section 3 of arXiv 2106.05237, the README of FlexiViT.
+SAID = {
+    "*:augreg-i21k": {"resolution": 224, "crop": 0.875},
+    "*:gsam": {"crop": 0.875, "classifier": "gap"},
+    "*:bit-[sm]": {"resolution": 224, "crop": 0.875},
+    "R[!1]*:bit-m-in1k": {"resolution": 384, "crop": None, "accuracy": None},
+    "R101*:bit-m-in1k": {"resolution": 384, "crop": None, "accuracy": None},
+    "R152x2:bit-m-in1k": {"resolution": 384, "crop": None, "accuracy": None},
+    "R152x4:bit-m-in1k": {"resolution": 480, "crop": None, "accuracy": 84.936},
+    "R50x1:distill-*": {"pretraining": "imagenet1k"},
+    "R152x2:distill-teacher-*": {"pretraining": "imagenet21k"},
+    "R152x2:distill-teacher-*128": {"resolution": 128, "crop": 128 / 160},
+    "R50x1:bit-m-cifar10": {"resolution": 128, "num_classes": 10},
+    "ViT-S/16:plain-in1k-*": {"classifier": "gap", "representation_size": 384, "crop": 224 / 256},
+    "*:flexivit-*i[n2]1k-*": {"classifier": "token", "resolution": 224, "position_interpolation": "bilinear"},
+    "*:flexivit-baseline-*": {"classifier": "token", "resolution": 240, "num_classes": 21843},
+    "*:*": {"interpolation": "bilinear", "mean": (0.5, 0.5, 0.5)},
+}
+# Top-1 of these very files: timm's results-imagenet.csv (of June 2021 for the first three), vit_jax_augreg.ipynb.
+MEASURED = {
+    "ViT-B/32:i21k-in1k-384": 81.652,
+    "ViT-L/16:i21k-in1k-224": 83.062,
+    "ViT-L/16:i21k-in1k-384": 85.158,
+    "ViT-B/8": 85.578,
+    "ViT-B/16:augreg-i21k-in1k-384-timm": 86.01,
+    "ViT-L/16:augreg-i21k-in1k-384-timm": 87.096,
+    "R50+ViT-L/32:augreg-i21k-in1k-384-timm": 86.188,
+}
+
+
+@pytest.mark.parametrize("pattern", SAID)
+def test_what_the_authors_say(pattern):
+    rows = [row for row in checkpoints() if fnmatch.fnmatchcase(row.name, pattern)]
+    assert rows
+    for row in rows:
+        assert {field: getattr(row, field) for field in SAID[pattern]} == SAID[pattern], row.name
+
+
+def test_accuracies_are_of_the_very_files():
+    assert {name: registry.resolve(name).accuracy for name in MEASURED} == MEASURED
+    assert not any("not this file" in (row.accuracy_source or "") for row in checkpoints())
+
+
+def test_every_vtab_name():
+    grid = itertools.product(stems.VTAB_FIELDS["model"], range(3), stems.VTAB_TASKS)
+    found = [registry.resolve(f"vtab/BiT-M-{model}-run{run}-{task}") for model, run, task in grid]
+    assert len({row.url for row in found}) == 285
+    # Section 3.3 of arXiv 1912.11370, and its footnote 1.
+    sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_PICTURES): row.resolution for row in found}
+    assert sizes == {(False, True): 128, (True, True): 128, (False, False): 384, (True, False): 480}
+    assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
+    assert registry.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ViT-B16", "Did you mean ViT-B/16"),
+        ("vit-b/16", "Did you mean ViT-B/16"),
+        ("ViT-B/16:augreg-21k", "Did you mean augreg-i21k"),
+        ("R152x1", "no public weights"),
+        ("nothing at all", "Known: "),
+        ("hf://alone", "hf://owner/repo"),
+        ("augreg/Ti_16", "of the form"),
+        ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_light3-wd_0.1-do_0.0-sd_0.0", "its aug is light3"),
+        ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.1-sd_0.0", "do and sd are equal"),
+        ("augreg/Ti_16-i1k-30ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "for 300ep only"),
+        ("augreg/B_8-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "on i21k only"),
+        (f"{AUGREG_B8}--kitti-steps_2k-lr_0.01-res_384", "with res_224 only"),
+        (f"{AUGREG_B8}--kitti-steps_10k-lr_0.01-res_224", "kitti has steps_0k and steps_2k only"),
+        (f"{AUGREG_B8}--imagenet2012-steps_20k-lr_0.001-res_224", "lr_0.01 and lr_0.03 only"),
+        ("augreg/Ti_17-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0", "its model is Ti_17"),
+        ("vtab/BiT-M-R50x1-run3-svhn", "its run is 3"),
+        ("vtab/BiT-M-R50x1-run0-cats", "its task is cats"),
+    ],
+)
+def test_unknown_names(name, says):
+    with pytest.raises(UnknownNameError, match=says):
+        registry.resolve(name)
+
+
+def test_addresses():
+    assert registry.resolve("hf://timm/vit").url == "https://huggingface.co/timm/vit/resolve/main/model.safetensors"
+    assert registry.resolve("hf://a/b@v1/c/d.npz").url == "https://huggingface.co/a/b/resolve/v1/c/d.npz"
+    assert registry.resolve("https://example.org/x.npz").variant is None
+    row = registry.resolve("gs://vit_models/imagenet21k+imagenet2012/R50+ViT-B_16.npz")
+    assert row.name == "R50+ViT-B/16:i21k-in1k-384"
+    stem = "Ti_16-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0--kitti-steps_0k-lr_0.001-res_224"
+    assert registry.resolve(f"gs://vit_models/augreg/{stem}.npz").name == f"augreg/{stem}"
+    with pytest.raises(UnknownNameError, match="once it is loaded"):
+        registry.info("https://example.org/x.npz")
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine.npz").touch()
+    pathlib.Path("weights").touch()
+    assert registry.resolve("mine.npz") == pathlib.Path("mine.npz")
+    assert registry.resolve("weights") == pathlib.Path("weights")
+    assert registry.resolve(tmp_path / "mine.npz") == tmp_path / "mine.npz"
+    for missing in ("other.npz", "./other", tmp_path / "other"):
+        with pytest.raises(CheckpointError, match="There is no file"):
+            registry.resolve(missing)
+
+
+def test_list():
+    everything = registry.list()
+    assert {row.variant for row in everything if row.tag is None} == set(VARIANTS)
+    assert [row.name for row in everything if row.tag] == [row.name for row in checkpoints()]
+    assert zoo.list is registry.list and zoo.info is registry.info
+    bit = registry.list("R50*", pretrained=True)
+    assert {row.variant for row in bit} == {"R50+ViT-B/16", "R50+ViT-L/32", "R50x1", "R50x3"}
+    assert all(row.tag is None for row in registry.list(pretrained=False))
+    assert registry.list("vit-b/16", pretrained=True) == registry.list("ViT-B/16:*")
+    assert all(row.parameters <= 3e7 for row in registry.list(max_params=30_000_000))
+    assert {row.tag for row in registry.list(dataset="imagenet21k")} == {
+        *("augreg-i21k", "bit-m", "flexivit-baseline-i21k"),
+        *(f"flexivit-i21k-{epochs}ep" for epochs in (90, 300, 1000)),
+    }
+    assert {row.family for row in registry.list(family="hybrid")} == {"hybrid"}
+    assert registry.list("nothing") == ()
+
+
+@pytest.mark.parametrize("name", ["list", "info", "load", "save"])
+def test_help_shows_the_public_name(name):
+    shown = pydoc.plain(pydoc.render_doc(getattr(zoo, name)))
+    assert f"\n{name}(" in shown and f"keras_vit.zoo.{name}(" in shown
+
+
+def test_info():
+    row = registry.info("ViT-B/16:augreg-i21k")
+    assert (row.parameters, row.gflops, row.resolution, row.licence) == (102_595_923, 35.16, 224, "Apache-2.0")
+    assert row.bytes == 4 * row.parameters and "sam" in row.tags and not row.default
+    assert registry.info("R152x1").tag is None
+
+
+def test_json_and_table():
+    rows = registry.list()
+    read = json.loads(registry.as_json(rows))
+    assert [row["name"] for row in read] == [row.name for row in rows]
+    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.Row)}
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(registry.table(rows))
+    assert all(row.name in capture.get() for row in rows)
+    assert "…" not in capture.get()
+
+
+def test_page_is_current():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    assert page.MARK in page
+    assert page.rewritten(page) == page, "run: python -m keras_vit.zoo.names.page docs/models.md"
+
+
+def test_listing_and_fetching_import_no_keras():
+    code = (
+        "import sys, keras_vit.zoo.names.registry as r, keras_vit.zoo.fetch.download\n"
+        "r.table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
+        "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,1 @@
+"""Files of the web, fetched once and checked."""

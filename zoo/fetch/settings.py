@@ -1,0 +1,74 @@
+"""What the environment says about fetching; read at each use.
+
+    KERAS_VIT_CACHE      folder of fetched files (the user's cache folder)
+    KERAS_VIT_MIRROR     address that takes the place of https://storage.googleapis.com
+    KERAS_VIT_OFFLINE    1: never use the network
+    KERAS_VIT_TIMEOUT    seconds without a byte after which a connection is given up (30)
+    KERAS_VIT_MAX_BYTES  size over which no file is fetched (16 GiB)
+    HF_ENDPOINT          address of the Hugging Face Hub (https://huggingface.co)
+
+Proxies are the usual HTTPS_PROXY and NO_PROXY.
+"""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from keras_vit.errors import DownloadError
+from keras_vit.text import printable
+from keras_vit.zoo.names.urls import public, read
+
+DAY = 24 * 60 * 60
+
+
+def cache_dir():
+    folder = os.environ.get("KERAS_VIT_CACHE")
+    try:
+        return Path(folder).expanduser() if folder else platformdirs.user_cache_path("keras_vit")
+    except RuntimeError as error:
+        raise DownloadError(
+            f"KERAS_VIT_CACHE must be a folder. Received: {printable(folder or '')!r}: {printable(error)}"
+        ) from None
+
+
+def mirror():
+    """The mirror's address without a slash at its end, or None."""
+    return server("KERAS_VIT_MIRROR", None)
+
+
+def hub():
+    """The Hugging Face Hub's address without a slash at its end."""
+    return server("HF_ENDPOINT", "https://huggingface.co")
+
+
+def server(name, default):
+    text = os.environ.get(name, "").strip().rstrip("/")
+    if not text:
+        return default
+    try:
+        url = read(text)
+    except DownloadError:
+        url = None
+    if url is None or "?" in text or "#" in text:
+        raise DownloadError(f"{name} must be an address such as https://host. Received: {public(text)}")
+    return text
+
+
+def timeout():
+    return number("KERAS_VIT_TIMEOUT", 30, DAY)
+
+
+def max_bytes():
+    return int(number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))
+
+
+def number(name, default, most):
+    text = os.environ.get(name, "")
+    try:
+        value = float(text or default)
+    except ValueError:
+        value = 0
+    if 0 < value <= most:
+        return value
+    raise DownloadError(f"{name} must be a positive number of at most {most:,}. Received: {printable(text)!r}.")

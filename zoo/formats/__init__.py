@@ -1,0 +1,1 @@
+"""Checkpoint files: their layouts, and what they state of their models."""

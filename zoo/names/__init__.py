@@ -1,0 +1,1 @@
+"""Names to rows: the registry, the grammar of file names, addresses."""

@@ -1,0 +1,54 @@
+"""The tables of docs/models.md, made from the rows: `python -m keras_vit.zoo.names.page docs/models.md`."""
+
+import pathlib
+import sys
+
+from keras_vit.models.config import VARIANTS
+from keras_vit.zoo.names import registry
+from keras_vit.zoo.names.rows import checkpoints, default_tag
+
+MARK = "<!-- From here on: python -m keras_vit.zoo.names.page docs/models.md -->"
+COLUMNS = "| name | params (M) | GFLOPs | pixels | classes | top-1 | top-1 from | MiB | weights from | note |"
+RULE = "|---|---:|---:|---:|---:|---:|---|---:|---|---|"
+
+
+def rewritten(page):
+    """The page with its tables made anew; what stands above the mark is kept."""
+    prose, mark, _ = page.partition(MARK)
+    sections = ["## Checkpoints", *(section(family) for family in ("ViT", "hybrid", "ResNet"))]
+    sections += ["## Variants without public weights", without_weights(), licences()]
+    return prose + "\n\n".join([mark, *sections]) + "\n"
+
+
+def section(family):
+    rows = registry.list(pretrained=True, family=family)
+    return "\n".join([f"### {family}", "", COLUMNS, RULE, *(line(row) for row in rows)])
+
+
+def line(row):
+    checkpoint = registry.resolve(row.name)
+    name, *numbers, accuracy, size = registry.cells(row)
+    name = f"[`{row.name}`]({row.url}){' *' if row.default else ''}"
+    size = f"{'~' if checkpoint.bytes_source == 'computed' else ''}{size}"
+    fields = (name, *numbers, accuracy, row.source or "", size, checkpoint.source, row.note or "")
+    return f"| {' | '.join(fields)} |"
+
+
+def without_weights():
+    rows = [registry.variant_row(name) for name in VARIANTS if default_tag(name) is None]
+    lines = [f"| `{row.name}` | {row.parameters / 1e6:,.1f} | {row.gflops:,.1f} | {row.resolution} |" for row in rows]
+    head = "Load them with `weights=None`, or with the path of weights of your own. ViT-Test/4 is for tests."
+    return "\n".join([head, "", "| name | params (M) | GFLOPs | pixels |", "|---|---:|---:|---:|", *lines])
+
+
+def licences():
+    known = ", ".join(sorted({row.licence for row in checkpoints()}))
+    return (
+        f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the repositories that publish them are. "
+        "No README names one for the weights by themselves."
+    )
+
+
+if __name__ == "__main__":
+    page = pathlib.Path(sys.argv[1])
+    page.write_text(rewritten(page.read_text("utf-8")), "utf-8")

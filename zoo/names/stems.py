@@ -1,0 +1,195 @@
+"""Files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
+
+import dataclasses
+import re
+
+from keras_vit.errors import UnknownNameError
+from keras_vit.models import cost
+from keras_vit.zoo.names.rows import Checkpoint
+
+AUGREG_ROOT = "https://storage.googleapis.com/vit_models/augreg/"
+VTAB_ROOT = "https://storage.googleapis.com/bit_models/vtab/"
+
+# The authors drop "ViT-" and write "+" and "/" as "_" (vit_jax/configs/models.py).
+AUGREG_MODELS = {
+    name.replace("ViT-", "").replace("+", "_").replace("/", "_"): name
+    for name in (
+        "ViT-Ti/16",
+        "ViT-S/32",
+        "ViT-S/16",
+        "ViT-B/32",
+        "ViT-B/16",
+        "ViT-B/8",
+        "ViT-L/16",
+        "R+ViT-Ti/16",
+        "R26+ViT-S/32",
+        "R50+ViT-L/32",
+    )
+}
+AUGREG_DATASETS = {
+    "i1k": ("imagenet1k", 1000),
+    "i21k": ("imagenet21k", 21843),
+    "imagenet2012": ("imagenet1k", 1000),
+    "cifar100": ("cifar100", 100),
+    "oxford_iiit_pet": ("oxford_iiit_pet", 37),
+    "kitti": ("kitti", 4),
+    "resisc45": ("resisc45", 45),
+}
+AUGREG_FIELDS = {
+    "model": tuple(AUGREG_MODELS),
+    "ds": ("i1k", "i21k"),
+    "epochs": ("30", "300"),
+    "lr": ("0.001",),
+    "aug": ("none", "light0", "light1", "medium1", "medium2", "strong1", "strong2"),
+    "wd": ("0.03", "0.1"),
+    "do": ("0.0", "0.1"),
+    "sd": ("0.0", "0.1"),
+    "adapt_ds": ("imagenet2012", "cifar100", "oxford_iiit_pet", "kitti", "resisc45"),
+    "adapt_steps": ("0k", "2k", "10k", "20k"),
+    "adapt_lr": ("0.001", "0.003", "0.01", "0.03"),
+    "adapt_resolution": ("224", "384"),
+}
+# How long each dataset was fine-tuned on: "Downstream parameters (table 4)" of vit_jax_augreg.ipynb.
+AUGREG_STEPS = {
+    "imagenet2012": ("20k",),
+    "cifar100": ("2k", "10k"),
+    "oxford_iiit_pet": ("0k", "2k"),
+    "kitti": ("0k", "2k"),
+    "resisc45": ("2k", "10k"),
+}
+AUGREG_GRAMMAR = (
+    "{model}-{ds}-{epochs}ep-lr_{lr}-aug_{aug}-wd_{wd}-do_{do}-sd_{sd}"
+    "[--{adapt_ds}-steps_{adapt_steps}-lr_{adapt_lr}-res_{adapt_resolution}]"
+)
+AUGREG_STEM = re.compile(
+    r"(?P<model>\w+?)-(?P<ds>\w+?)-(?P<epochs>\d+)ep-lr_(?P<lr>[\d.]+)-aug_(?P<aug>\w+?)-wd_(?P<wd>[\d.]+)"
+    r"-do_(?P<do>[\d.]+)-sd_(?P<sd>[\d.]+)"
+    r"(--(?P<adapt_ds>\w+?)-steps_(?P<adapt_steps>\w+?)-lr_(?P<adapt_lr>[\d.]+)-res_(?P<adapt_resolution>\d+))?"
+)
+
+# Classes per task as the VTAB benchmark defines them (arXiv 1910.04867).
+VTAB_TASKS = {
+    "caltech101": 102,
+    "cifar100": 100,
+    "clevr-count": 8,
+    "clevr-distance": 6,
+    "diabetic_retinopathy": 5,
+    "dmlab": 6,
+    "dsprites-orientation": 16,
+    "dsprites-xpos": 16,
+    "dtd": 47,
+    "eurosat": 10,
+    "kitti-distance": 4,
+    "oxford_flowers102": 102,
+    "oxford_iiit_pet": 37,
+    "patch_camelyon": 2,
+    "resisc45": 45,
+    "smallnorb-azimuth": 18,
+    "smallnorb-elevation": 9,
+    "sun397": 397,
+    "svhn": 10,
+}
+SMALL_PICTURES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
+VTAB_FIELDS = {
+    "model": ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4"),
+    "run": ("0", "1", "2"),
+    "task": tuple(VTAB_TASKS),
+}
+VTAB_STEM = re.compile(r"BiT-M-(?P<model>\w+)-run(?P<run>\d+)-(?P<task>[\w-]+)")
+
+
+def augreg(stem):
+    """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
+
+    Raises:
+        UnknownNameError: when no file of that name exists; the message says what part of it is wrong. (Of B_8's three
+            pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
+
+    >>> augreg("R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384").num_classes
+    4
+    """
+    found = match(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
+    require_trained(stem, found)
+    dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
+    return described(
+        Checkpoint(
+            url=f"{AUGREG_ROOT}{stem}.npz",
+            variant=AUGREG_MODELS[found["model"]],
+            collection="augreg",
+            num_classes=num_classes,
+            classifier="token",
+            resolution=int(found["adapt_resolution"] or 224),
+            crop=None if found["adapt_ds"] else 0.875,
+            pretraining=AUGREG_DATASETS[found["ds"]][0],
+            dataset=dataset,
+            source="arXiv 2106.10270",
+            licence="Apache-2.0",
+        )
+    )
+
+
+def require_trained(stem, found):
+    """Refuses values that the authors did not combine; vit_jax_augreg.ipynb counts the files they made."""
+    dataset, steps = found["adapt_ds"], found["adapt_steps"]
+    known = AUGREG_STEPS.get(dataset, ())
+    for trained, rule in (
+        (found["do"] == found["sd"], "do and sd are equal in all of them"),
+        (found["ds"] == "i21k" or found["epochs"] == "300", "i1k was trained for 300ep only"),
+        (found["ds"] == "i21k" or found["model"] != "B_8", "B_8 was trained on i21k only"),
+        (found["adapt_resolution"] != "384" or found["model"] != "B_8", "B_8 was fine-tuned with res_224 only"),
+        (steps is None or steps in known, f"{dataset} has steps_{' and steps_'.join(known)} only"),
+        (dataset != "imagenet2012" or found["adapt_lr"] in ("0.01", "0.03"), f"{dataset} has lr_0.01 and lr_0.03 only"),
+    ):
+        if not trained:
+            raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
+
+
+def vtab(stem):
+    """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
+
+    Its resolution is the one that BiT-HyperRule takes for pictures of that task's size (section 3.3 of its paper).
+
+    >>> vtab("BiT-M-R50x1-run0-caltech101").num_classes
+    102
+    """
+    found = match(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
+    return described(
+        Checkpoint(
+            url=f"{VTAB_ROOT}{stem}.npz",
+            variant=found["model"],
+            collection="vtab",
+            num_classes=VTAB_TASKS[found["task"]],
+            resolution=hyper_rule_resolution(found["model"], found["task"]),
+            pretraining="imagenet21k",
+            dataset=found["task"],
+            source="arXiv 1912.11370",
+            licence="Apache-2.0",
+        )
+    )
+
+
+def hyper_rule_resolution(model, task):
+    if task in SMALL_PICTURES:
+        return 128
+    return 480 if model == "R152x4" else 384
+
+
+def match(pattern, stem, fields, grammar):
+    """The parts of a file name, each checked against the values it can take."""
+    found = pattern.fullmatch(stem)
+    if found is None:
+        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
+    for name, value in found.groupdict().items():
+        if value is not None and value not in fields[name]:
+            known = ", ".join(fields[name])
+            raise UnknownNameError(f"There is no file {stem!r}: its {name} is {value}; expected one of {known}.")
+    return found.groupdict()
+
+
+def described(checkpoint):
+    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
+    count = cost.parameters(checkpoint.config)
+    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
+
+
+COLLECTIONS = {"augreg": augreg, "vtab": vtab}
