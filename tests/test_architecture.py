@@ -14,16 +14,20 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = {"keras_vit.zoo": ROOT / "zoo", "keras_vit.export": ROOT / "export"}
 
-# Which rooms a room may import (beside the modules at the root: errors, _lazy, images, ...).
+BELOW = {"images", "distribution", "layers", "models"}
+# Which rooms a room may import, beside the modules at the root: errors, files, text, ...
 MAY_IMPORT = {
-    "layers": set(),
-    "models": {"layers"},
-    "inspection": {"layers", "models"},
-    "data": {"layers", "models"},
-    "evaluation": {"layers", "models", "data"},
-    "training": {"layers", "models", "data"},
-    "zoo": {"layers", "models"},
-    "export": set(),
+    "images": set(),
+    "distribution": set(),
+    "layers": {"distribution"},
+    "models": {"images", "distribution", "layers"},
+    "inspection": BELOW,
+    "data": BELOW,
+    "evaluation": BELOW | {"data"},
+    "training": BELOW | {"data"},
+    "zoo": BELOW,
+    "export": {"images"},
+    "commands": BELOW | {"inspection", "data", "evaluation", "training", "zoo", "export"},
 }
 
 
