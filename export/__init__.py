@@ -19,22 +19,6 @@ through an operation (`ops.multiply(self.gamma, x)`); and what random numbers to
 whose `call` can be said in fewer operations may have `export_call`, which ONNX and TFLite follow in its place.
 """
 
-import importlib
+import lazy_loader
 
-PUBLIC = {
-    "Report": "keras_vit.export.report",
-    "bundle": "keras_vit.export.bundling",
-    "convert": "keras_vit.export.conversion",
-    "verify": "keras_vit.export.verification",
-}
-__all__ = ["Report", "bundle", "convert", "verify"]
-
-
-def __getattr__(name):
-    if name not in PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(PUBLIC[name]), name)
-
-
-def __dir__():
-    return __all__
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

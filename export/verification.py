@@ -18,10 +18,11 @@ from keras_vit.export.proof.operations import require_known_operations
 from keras_vit.export.proof.parity import difference
 from keras_vit.export.quantization import kind_of
 from keras_vit.export.report import Report, size_of
-from keras_vit.export.staging.listing import MANIFEST, beside, file_digest, files_in, read_manifest
+from keras_vit.export.staging.listing import MANIFEST, beside, files_in, read_manifest
 from keras_vit.export.staging.placing import JOURNAL, said
 from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_apart
+from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
 LEAST_TIME = 120  # seconds that an artefact may take
@@ -93,7 +94,7 @@ def require_digest(folder, name, digest):
     try:
         if path.stat().st_size > largest:
             raise ExportError(f"{printable(path)} has more than {largest:,} bytes, which no file of a bundle has.")
-        found = file_digest(path)
+        found = sha256_of_regular(path)
     except FileNotFoundError as error:
         raise ExportError(f"{printable(path)} is missing from the bundle. Export it again.") from error
     except OSError as error:
@@ -129,7 +130,7 @@ def notes(folder, files):
     unlisted = [name for name in files_in(folder) if name not in files and name != MANIFEST]
     if unlisted:
         yield f"not part of the bundle, and not looked at: {said(unlisted)}"
-    if SCRIPT in files and files[SCRIPT] != file_digest(Path(__file__).with_name("predict_script.py")):
+    if SCRIPT in files and files[SCRIPT] != sha256_of_regular(Path(__file__).with_name("predict_script.py")):
         yield f"{SCRIPT} is not the one that this version of the package writes: read it before you run it"
 
 

@@ -7,11 +7,12 @@
 Rooms are imported when they are first used: layers, models, zoo, data, training, evaluation, inspection, export.
 """
 
-from keras_vit import _lazy, _registration
+import lazy_loader
+
+from keras_vit import _registration
 from keras_vit._version import __version__
 
-__all__ = ["__version__", "data", "errors", "evaluation", "export", "inspection", "layers", "models", "training", "zoo"]
-
-__getattr__, __dir__ = _lazy.attributes(__name__, {room: f"keras_vit.{room}" for room in __all__[1:]})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ += ["__version__"]
 
 _registration.register()

@@ -1,5 +1,8 @@
 """The package's own errors: each message says what was received, what is expected and what to do."""
 
+import difflib
+from collections.abc import Iterable
+
 from keras_vit.text import printable, without_secrets
 
 LONGEST = 2000  # characters of a message
@@ -52,6 +55,18 @@ class ExportError(KerasVitError, RuntimeError):
 
 class ParityError(ExportError):
     """An artefact whose outputs are not the model's."""
+
+
+def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """The sentence for a name that a table lacks: the nearest names, or all of them.
+
+    >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
+    "There is no model 'vit-b/16'. Did you mean ViT-B/16?"
+    """
+    folded = {key.casefold(): key for key in known}
+    near = [folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.4)]
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(folded.values())}."
+    return f"There is no {kind} {name!r}. {hint}"
 
 
 def require_tensorflow(what: str, error: type[KerasVitError] = ConfigError) -> None:

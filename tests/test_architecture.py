@@ -62,7 +62,7 @@ def test_wheel_ships_one_top_level_package(tmp_path):
         names = archive.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"keras_vit"}
     for package in packages():
-        sources = {path.name for path in folder(package).glob("*.py")}
+        sources = {path.name for path in folder(package).glob("*.py*")}
         shipped = {name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == package.replace(".", "/")}
         assert sources <= shipped, package
     assert {"keras_vit/zoo/registry.json", "keras_vit/py.typed"} <= set(names)

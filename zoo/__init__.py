@@ -1,8 +1,5 @@
 """Models by name: `load`, `save`, `list`, `info`. Importing it imports no Keras until a model is asked for."""
 
-from keras_vit import _lazy
-from keras_vit.zoo.names.registry import info, list
+import lazy_loader
 
-__all__ = ["info", "list", "load", "save"]
-
-__getattr__, __dir__ = _lazy.attributes(__name__, {"load": "keras_vit.zoo.loading", "save": "keras_vit.zoo.saving"})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import keras
 
-from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.models import build, variant
-from keras_vit.models.config import unknown
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.fetch.companions import fetch_with_companions
@@ -74,7 +73,7 @@ def load(
     (1, 10)
     """
     if position_interpolation not in (None, *POSITION_MATRICES):
-        raise ConfigError(unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
+        raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     asked = Asked.of(head, num_classes, labels, image_size, fields)
     dtype = policy(dtype)
     if weights is None:

@@ -2,14 +2,13 @@
 
 import functools
 import json
-import os
-import secrets
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from keras_vit.errors import CheckpointError
+from keras_vit.files import write_whole
 from keras_vit.models.classifier import Classifier
 from keras_vit.zoo.formats import torch_layouts
 from keras_vit.zoo.formats.variables import variables
@@ -43,26 +42,19 @@ def save(model, path):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
     for ending, writer in WRITERS.items():
         if path.name.endswith(ending):
-            return written(path, ending, functools.partial(writer, model))
+            return save_whole(path, functools.partial(writer, model))
     raise CheckpointError(f"{path} has an ending that names no format. Known: {', '.join(WRITERS)}.")
 
 
-def written(path, ending, write):
-    """Writes beside `path` and renames, so that a file of that name is always whole."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ending}")
+def save_whole(path, write):
     try:
-        temporary.touch(exist_ok=False)
-        permissions = temporary.stat().st_mode & 0o777  # of any new file
+        with write_whole(path) as temporary:
+            temporary.touch(exist_ok=False)
+            permissions = temporary.stat().st_mode & 0o777  # of any new file
+            write(temporary)
+            temporary.chmod(permissions)  # safetensors puts a file of its own in the place
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"Nothing can be written at {path}: {error}.") from error
-    try:
-        write(temporary)
-        temporary.chmod(permissions)  # safetensors puts a file of its own in the place
-        os.replace(temporary, path)
-    except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def official(model):

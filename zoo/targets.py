@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, applicable, unknown
+from keras_vit.models.config import ResNetConfig, ViTConfig, applicable
 from keras_vit.zoo.adapt import representation
 
 CHOICES = ("new", "keep")
@@ -33,7 +33,7 @@ class Asked:
     @classmethod
     def of(cls, head, num_classes, labels, image_size, fields):
         if head is not None and head not in CHOICES:
-            raise ConfigError(unknown("head", head, CHOICES))
+            raise ConfigError(describe_unknown("head", head, CHOICES))
         if labels is not None:
             labels = listed(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
@@ -61,7 +61,7 @@ def require_fields(fields, kinds=(ViTConfig, ResNetConfig)):
     known = list(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
     for name in fields:
         if name not in known:
-            raise ConfigError(unknown("argument", name, [*known, *ARGUMENTS]))
+            raise ConfigError(describe_unknown("argument", name, [*known, *ARGUMENTS]))
 
 
 def target(config, labels, asked):

@@ -8,10 +8,10 @@ import hashlib
 import json
 import os
 import re
-import stat
 from pathlib import Path
 
 from keras_vit.errors import ExportError
+from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
 MANIFEST = "keras-vit-export.json"
@@ -36,19 +36,6 @@ def beside(stem):
     return re.compile(re.escape(stem) + r"-[0-9a-f]{12}\.onnx\.data", re.ASCII)
 
 
-def file_digest(path):
-    """SHA-256 of a regular file; links and devices are not followed, a FIFO is not waited for.
-
-    Raises:
-        OSError: when there is no such file, or it is not a regular one.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError("it is not a regular file")
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def files_in(folder):
     """The names of all files below `folder`, links among them, with "/" between the parts; sorted."""
     names = []
@@ -64,7 +51,7 @@ def write_manifest(folder):
     Raises:
         ExportError: for a file that no export knows, such as a SavedModel's assets.
     """
-    files = {name: file_digest(folder / name) for name in files_in(folder)}
+    files = {name: sha256_of_regular(folder / name) for name in files_in(folder)}
     for name in files:
         if not NAMES.fullmatch(name):
             raise ExportError(f"The model needs the file {printable(name)} beside it, which an export cannot hold.")
@@ -82,7 +69,7 @@ def read_manifest(folder):
     if not os.path.lexists(path):
         return None
     try:
-        file_digest(path)
+        sha256_of_regular(path)
         if path.stat().st_size > LONGEST:
             raise ValueError("it is too long")
         return listed_files(json.loads(path.read_text("utf-8")))
@@ -114,7 +101,7 @@ def seal(path, append, data=()):
         append: function of the path, a key and a text, after which the file ends in that text and still is of its kind.
         data: names of the files in the same folder that belong to it.
     """
-    files = {name: file_digest(path.with_name(name)) for name in data}
+    files = {name: sha256_of_regular(path.with_name(name)) for name in data}
     append(path, SEAL, f"{json.dumps(files)} {'0' * DIGITS}")
     digest = digest_before_seal(path)
     with open(path, "r+b") as file:
@@ -146,4 +133,4 @@ def read_seal(path):
         data = {name: digest for name, digest in json.loads(found[1]).items() if beside(path.stem).fullmatch(name)}
     except ValueError:
         return None
-    return {path.name: file_digest(path), **data}
+    return {path.name: sha256_of_regular(path), **data}

@@ -21,11 +21,11 @@ from keras_vit.export.staging.listing import (
     MANIFEST,
     NAMES,
     beside,
-    file_digest,
     files_in,
     read_manifest,
     read_seal,
 )
+from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
 JOURNAL = "journal.json"
@@ -50,7 +50,7 @@ class Place:
         if self.last != MANIFEST:
             return read_seal(self.home / self.last) or {}
         files = read_manifest(self.home)
-        return {} if files is None else {**files, MANIFEST: file_digest(self.home / MANIFEST)}
+        return {} if files is None else {**files, MANIFEST: sha256_of_regular(self.home / MANIFEST)}
 
     def may_hold(self, name):
         """Whether exports to this place write files of that name; what a foreign journal lists is not believed."""
@@ -93,16 +93,16 @@ def require_plain_folders(home, path):
 def is_unchanged(path, digest):
     """Whether the file has that SHA-256, or is an artefact that an export to its own path put there."""
     try:
-        return file_digest(path) == digest or read_seal(path) is not None
+        return sha256_of_regular(path) == digest or read_seal(path) is not None
     except OSError:
         return False
 
 
 def put(place, tell):
     """Moves the files of staging/new to their places; see above."""
-    new = {name: file_digest(place.staging / "new" / name) for name in files_in(place.staging / "new")}
+    new = {name: sha256_of_regular(place.staging / "new" / name) for name in files_in(place.staging / "new")}
     listed = require_replaceable(place, new)
-    old = {name: file_digest(place.home / name) for name in {*new, *listed} if (place.home / name).exists()}
+    old = {name: sha256_of_regular(place.home / name) for name in {*new, *listed} if (place.home / name).exists()}
     stale = sorted(set(old) - set(new))
     for name in old:
         back_up(place.home / name, place.staging / "old" / name)
@@ -198,7 +198,7 @@ def read_journal(place):
     if not os.path.lexists(path):
         return {"old": {}, "new": {}}
     try:
-        file_digest(path)
+        sha256_of_regular(path)
         if path.stat().st_size > LONGEST:
             raise ValueError("it is too long")
         journal = json.loads(path.read_text("utf-8"))
@@ -217,7 +217,7 @@ def require_own(place, name, journal):
     path = place.home / name
     require_plain_folders(place.home, path)
     own = {journal[part].get(name) for part in ("old", "new")}
-    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or file_digest(path) not in own):
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or sha256_of_regular(path) not in own):
         raise ExportError(
             f"{printable(path)} was changed after an export here was cut off. Move it away and export again: the files "
             f"of the former export, which lie in {printable(place.staging / 'old')}, are put back then."

@@ -13,7 +13,8 @@ from keras_vit import export, inspection, zoo
 from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
-from keras_vit.training.runs.files import digest, read_json
+from keras_vit.files import sha256
+from keras_vit.training.runs.files import read_json
 
 TARGET_ACCURACY = 0.96
 LABELS = tuple("0123456789")
@@ -81,7 +82,7 @@ def written(folder):
 
 def digest_of(path):
     """SHA-256 of a file; None for a folder, whose files `export` looks after."""
-    return digest(path) if path.is_file() else None
+    return sha256(path) if path.is_file() else None
 
 
 def record(out):

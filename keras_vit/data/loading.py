@@ -1,12 +1,11 @@
 """`load`: a name to a split of a dataset."""
 
-import difflib
-
 from keras_vit.data.datasets import arrays, builders, folder
 from keras_vit.data.datasets.catalogue import CATALOGUE
 from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.sources import Files, Pixels
+from keras_vit.errors import describe_unknown
 
 SCHEMES = ("folder:PATH", "tfds:NAME", "digits", "fashion_mnist:FOLDER")
 
@@ -44,6 +43,4 @@ def load(name, split="train", *, data_dir=None, download=True, max_unreadable=10
     if scheme == "tfds" or name in CATALOGUE:
         source, classes, augmentation = builders.source(name, split, data_dir, download)
         return Examples(name, split, classes, source, augmentation, max_unreadable)
-    near = difflib.get_close_matches(name, ["digits", *CATALOGUE], 3, 0.5)
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    raise DataError(f"There is no dataset {name!r}. {hint}Known: {', '.join(SCHEMES)} and {', '.join(CATALOGUE)}.")
+    raise DataError(describe_unknown("dataset", name, (*SCHEMES, *CATALOGUE)))

@@ -1,7 +1,5 @@
 """How good a model is, and where it errs."""
 
-from keras_vit import _lazy
+import lazy_loader
 
-__all__ = ["mistakes"]
-
-__getattr__, __dir__ = _lazy.attributes(__name__, {"mistakes": "keras_vit.evaluation.mistakes"})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

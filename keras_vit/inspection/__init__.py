@@ -1,7 +1,5 @@
 """Looking inside a Vision Transformer (section 4.5, Appendix D)."""
 
-from keras_vit import _lazy
+import lazy_loader
 
-__all__ = ["attention_weights", "rollout"]
-
-__getattr__, __dir__ = _lazy.attributes(__name__, dict.fromkeys(__all__, "keras_vit.inspection.attention"))
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

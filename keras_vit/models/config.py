@@ -1,10 +1,9 @@
 """What a model is made of, as data: the configurations and the table of variants. Imports no Keras."""
 
-import difflib
 import numbers
 from dataclasses import dataclass
 
-from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 
 
 def require(condition, message):
@@ -286,12 +285,4 @@ def variant(name):
     """The table's row of that name, or an UnknownNameError that names the nearest ones."""
     if name in VARIANTS:
         return VARIANTS[name]
-    raise UnknownNameError(unknown("model", name, VARIANTS))
-
-
-def unknown(kind, name, known):
-    """The sentence for a name that a table lacks: the nearest names, or all of them."""
-    folded = {key.casefold(): key for key in known}
-    near = [folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.4)]
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
-    return f"There is no {kind} {name!r}. {hint}"
+    raise UnknownNameError(describe_unknown("model", name, VARIANTS))

@@ -6,8 +6,7 @@ import math
 
 import keras
 
-from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
-from keras_vit.models.config import unknown
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
 from keras_vit.training import optimizers, schedules
 from keras_vit.training.freezing import layer_decay as layer_decay_factors
 from keras_vit.training.losses import LOSSES
@@ -73,7 +72,7 @@ def named(name, examples, model, picture_size):
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
         return pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
-        raise UnknownNameError(unknown("recipe", name, (*FAMILIES, *RECIPES)))
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
     return folded[name]
 
 

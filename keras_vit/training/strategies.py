@@ -6,8 +6,7 @@ import os
 
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
-from keras_vit.models.config import unknown
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
 
 KINDS = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
 
@@ -30,7 +29,7 @@ def strategy(kind="auto", tpu=None, devices=None):
     ...     model = keras_vit.zoo.load("ViT-B/16")
     """
     if kind not in KINDS:
-        raise UnknownNameError(unknown("strategy", kind, KINDS))
+        raise UnknownNameError(describe_unknown("strategy", kind, KINDS))
     require_tensorflow("training.strategy")
     taken = found() if kind == "auto" and tpu is None and devices is None else kind
     if taken == "auto":

@@ -12,6 +12,7 @@ import pytest
 from keras_vit.errors import ExportError
 from keras_vit.export.staging import listing, placing
 from keras_vit.export.staging.stage import HIDDEN, staged
+from keras_vit.files import sha256_of_regular
 
 OLD = {"README.md": "old card", "model.json": "old", "model.tflite": "old", "saved_model/1/saved_model.pb": "old"}
 NEW = {"README.md": "new card", "model.json": "new", "model.onnx": "new"}
@@ -109,7 +110,7 @@ def test_links_in_the_way_are_not_followed(tmp_path):
 @pytest.mark.parametrize("name", ("../thesis.docx", "/etc/passwd", "thesis.docx", ".git/HEAD", "assets/../thesis.docx"))
 def test_a_foreign_manifest_removes_nothing(name, tmp_path):
     write(tmp_path, {"thesis.docx": "mine", "dist/thesis.docx": "mine", "dist/.git/HEAD": "mine"})
-    digest = listing.file_digest(tmp_path / "thesis.docx")
+    digest = sha256_of_regular(tmp_path / "thesis.docx")
     listed = {"made_by": listing.MAKER, "format": listing.FORMAT, "files": {name: digest}}
     write(tmp_path, {f"dist/{listing.MANIFEST}": json.dumps(listed)})
     before = contents(tmp_path)
@@ -121,7 +122,7 @@ def test_a_foreign_manifest_removes_nothing(name, tmp_path):
 @pytest.mark.parametrize("part", ("old", "new"))
 def test_a_foreign_journal_touches_nothing(part, tmp_path):
     write(tmp_path, {"thesis.docx": "mine", f"dist/{HIDDEN}/old/README.md": "foreign", "dist/README.md": "mine"})
-    digest = listing.file_digest(tmp_path / "thesis.docx")
+    digest = sha256_of_regular(tmp_path / "thesis.docx")
     for name, sentence in (("../thesis.docx", "damaged"), ("README.md", "was changed")):
         journal = {"old": {}, "new": {}, part: {name: digest if part == "new" and ".." in name else "0" * 64}}
         write(tmp_path, {f"dist/{HIDDEN}/{placing.JOURNAL}": json.dumps(journal)})

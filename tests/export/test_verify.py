@@ -19,6 +19,7 @@ from keras_vit.export.proof import operations
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.staging import listing
+from keras_vit.files import sha256_of_regular
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -45,7 +46,7 @@ def dist(made, tmp_path):
 def sign(folder):
     """The digests as whoever made the bundle would make them."""
     (folder / listing.MANIFEST).unlink()
-    files = {name: listing.file_digest(folder / name) for name in listing.files_in(folder)}
+    files = {name: sha256_of_regular(folder / name) for name in listing.files_in(folder)}
     manifest = {"made_by": listing.MAKER, "format": listing.FORMAT, "files": files}
     (folder / listing.MANIFEST).write_text(json.dumps(manifest))
 

@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import stat
-import threading
 
 from keras_vit.errors import DownloadError
+from keras_vit.files import write_whole
 
 MOST_JSON = 1 << 16  # bytes
 STRONG = re.compile(r'"[\x21\x23-\x7e]*"')  # an ETag that no two versions share
@@ -115,11 +115,8 @@ def read_json(path):
 
 def write_json(path, value):
     """Writes so that a reader sees the old or the new, never a part."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
-    fresh.unlink(missing_ok=True)
-    with open(fresh, "x", encoding="utf-8") as file:
+    with write_whole(path) as temporary, open(temporary, "x", encoding="utf-8") as file:
         json.dump(value, file)
-    os.replace(fresh, path)
 
 
 def require_space(remote, offset, path):

@@ -17,9 +17,9 @@ import json
 import os
 from pathlib import Path
 
-from keras_vit.errors import CheckpointError, UnknownNameError
+from keras_vit.errors import CheckpointError, UnknownNameError, describe_unknown
 from keras_vit.models import cost
-from keras_vit.models.config import VARIANTS, unknown, variant
+from keras_vit.models.config import VARIANTS, variant
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.addresses import web_address
 from keras_vit.zoo.names.rows import Checkpoint, checkpoints, default_tag
@@ -53,7 +53,7 @@ def resolve(name):
         raise CheckpointError(
             f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
         )
-    raise UnknownNameError(unknown("model", name, VARIANTS))
+    raise UnknownNameError(describe_unknown("model", name, VARIANTS))
 
 
 def at_address(url):
@@ -77,7 +77,7 @@ def tagged(head, tag):
     tag = tag or default_tag(head)
     if tag in rows:
         return rows[tag]
-    raise UnknownNameError(unknown(f"checkpoint of {head} with the tag", tag, rows))
+    raise UnknownNameError(describe_unknown(f"checkpoint of {head} with the tag", tag, rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.files import sha256
 from keras_vit.text import printable
-from keras_vit.training.runs import files
 from keras_vit.training.errors import RunError
+from keras_vit.training.runs import files
 from keras_vit.training.runs.ledger import Ledger
 
 FORMAT = 2  # of checkpoints; 1 had the replicas' sums of a metric added up
@@ -76,11 +77,11 @@ class Checkpoints:
         """
         try:
             self.enter(step)
-            with files.whole(self.path(step, ".npz")) as path:
+            with files.write_whole(self.path(step, ".npz")) as path:
                 np.savez(path, **arrays)
                 about = {"format": FORMAT, "run": self.ledger.run, "step": step}
-                about |= {"bytes": path.stat().st_size, "sha256": files.digest(path)}
-            with files.whole(self.path(step, ".json")) as path:
+                about |= {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            with files.write_whole(self.path(step, ".json")) as path:
                 path.write_text(json.dumps(about))
         except OSError as error:
             warnings.warn(
@@ -128,7 +129,7 @@ class Checkpoints:
             if (about["run"], about["step"]) != ((self.ledger.read() or about)["run"], step):
                 raise ValueError("it is of another run or step")
             path = self.path(step, ".npz")
-            if path.stat().st_size != about["bytes"] or files.digest(path) != about["sha256"]:
+            if path.stat().st_size != about["bytes"] or sha256(path) != about["sha256"]:
                 raise ValueError("its SHA-256 is not the one written down")
             return read_arrays(path)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -1,12 +1,12 @@
 """Files that are complete or do not count, and folders that one process holds."""
 
 import contextlib
-import hashlib
 import json
 import os
 import warnings
 from pathlib import Path
 
+from keras_vit import files
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 
@@ -23,24 +23,10 @@ def partial(path):
     return path.with_name(f"partial.{path.name}")
 
 
-@contextlib.contextmanager
-def whole(path):
-    """The path to write to; what is there takes the name `path` once it is whole and on the disk.
-
-    >>> with whole("curves.png") as path:
-    ...     figure.savefig(path)
-    """
+def write_whole(path):
+    """As `keras_vit.files.write_whole`, through the name by which a later session knows what a killed one left."""
     path = Path(path)
-    unfinished = partial(path)
-    try:
-        yield unfinished
-        with open(unfinished, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise
+    return files.write_whole(path, partial(path))
 
 
 @contextlib.contextmanager
@@ -132,8 +118,3 @@ def read_json(path):
     if len(content) > LONGEST:
         raise ValueError(f"it has more than {LONGEST:,} bytes")
     return json.loads(content.decode("utf-8"))
-
-
-def digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,9 +4,10 @@ import contextlib
 import os
 from pathlib import Path
 
+from keras_vit.files import sha256
 from keras_vit.models.config import VARIANTS
-from keras_vit.training.runs import files
 from keras_vit.training.errors import RunError
+from keras_vit.training.runs import files
 from keras_vit.training.runs.ledger import Ledger
 
 FILES = (
@@ -38,9 +39,9 @@ class RunFolder:
         """The path to write the file of that name to, one of FILES, which then appears when it is whole."""
         path = self.path / FILES[FILES.index(name)]
         self.ledger.claim()
-        with files.whole(path) as unfinished:
+        with files.write_whole(path) as unfinished:
             yield unfinished
-            self.ledger.enter(name, files.digest(unfinished))
+            self.ledger.enter(name, sha256(unfinished))
 
     def check(self, resume):
         """Refuses a folder in which a run cannot begin, or with `resume` go on, without loss to the user.

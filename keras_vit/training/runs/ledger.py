@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import read_json, whole
+from keras_vit.training.runs.files import read_json, write_whole
 
 
 class Ledger:
@@ -60,7 +60,7 @@ class Ledger:
 
     def write(self, facts):
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(self.path) as path:
+        with write_whole(self.path) as path:
             path.write_text(json.dumps(facts, indent=1), "utf-8")
 
     def claim(self):

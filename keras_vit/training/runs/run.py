@@ -7,14 +7,14 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.distribution.model import GlobalUpdate, build_for, unwrapped
+from keras_vit.errors import ConfigError, require_tensorflow
+from keras_vit.training.errors import RunError
+from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.callbacks import Beginning, BestWeights, MetricsLog, Saver, StepCounter, is_chief
 from keras_vit.training.runs.checkpoints import Checkpoints, read_arrays
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.files import needed
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
-from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.state import restore, state
 
 

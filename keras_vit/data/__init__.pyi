@@ -1,0 +1,17 @@
+from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
+from .datasets.catalogue import CATALOGUE, VTAB
+from .errors import DataError, data_errors
+from .examples import Examples
+from .loading import load
+
+__all__ = [
+    "AUGMENTATIONS",
+    "CATALOGUE",
+    "VTAB",
+    "Augmentation",
+    "DataError",
+    "Examples",
+    "data_errors",
+    "hyper_rule_sizes",
+    "load",
+]

@@ -1,0 +1,5 @@
+from .mistakes import mistakes
+
+__all__ = [
+    "mistakes",
+]

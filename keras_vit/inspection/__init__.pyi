@@ -1,0 +1,6 @@
+from .attention import attention_weights, rollout
+
+__all__ = [
+    "attention_weights",
+    "rollout",
+]

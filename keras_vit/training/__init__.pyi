@@ -1,0 +1,40 @@
+from .errors import Interrupted, NotFiniteError, Preempted, RunError
+from .freezing import freeze, layer_decay
+from .losses import SigmoidLoss, SoftmaxLoss
+from .metrics import Accuracy
+from .optimizers import SGD, Adam, AdamW
+from .recipes import Recipe, recipe
+from .runs.checkpoints import Checkpoints
+from .runs.run import Run, load_weights
+from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
+from .search import development_split, search_learning_rate
+from .strategies import strategy
+from .table import RECIPES
+
+__all__ = [
+    "RECIPES",
+    "SGD",
+    "Accuracy",
+    "Adam",
+    "AdamW",
+    "Checkpoints",
+    "Interrupted",
+    "NotFiniteError",
+    "Preempted",
+    "Recipe",
+    "Run",
+    "RunError",
+    "SigmoidLoss",
+    "SoftmaxLoss",
+    "WarmupConstant",
+    "WarmupCosine",
+    "WarmupLinear",
+    "WarmupStaircase",
+    "development_split",
+    "freeze",
+    "layer_decay",
+    "load_weights",
+    "recipe",
+    "search_learning_rate",
+    "strategy",
+]

@@ -1,0 +1,38 @@
+"""The examples in docstrings that need neither a network nor a file print what they say."""
+
+import doctest
+import importlib
+import pkgutil
+
+import keras
+import numpy as np
+import pytest
+
+import keras_vit
+
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+NAMES = {"keras": keras, "keras_vit": keras_vit, "np": np, "ops": keras.ops}
+SCRIPTS = ("__main__", "worker", "predict_script")
+
+
+def modules():
+    for package in (keras_vit, keras_vit.zoo, keras_vit.export):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(SCRIPTS):
+                yield module.name
+
+
+def examples():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for name in sorted(set(modules())):
+        for test in finder.find(importlib.import_module(name), extraglobs=NAMES):
+            if any(doctest.SKIP not in example.options for example in test.examples):
+                yield test
+
+
+@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name)
+def test_example(test, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append, clear_globs=False)
+    assert not failed, "".join(said)
