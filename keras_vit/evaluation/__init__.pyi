@@ -1,5 +1,4 @@
+from .least_squares import few_shot
 from .mistakes import mistakes
 
-__all__ = [
-    "mistakes",
-]
+__all__ = ["few_shot", "mistakes"]

@@ -19,7 +19,7 @@ def attention_weights(model, images):
     return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 
 
-def rollout(weights, grid, token=True):
+def rollout(weights, grid, token=None):
     """Attention from the output to the picture's patches: (n, rows, columns), each picture's summing to 1.
 
     Averages the heads, adds the residual connection as an identity, and multiplies the blocks' matrices.
@@ -27,11 +27,13 @@ def rollout(weights, grid, token=True):
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
-        token: whether the first token is the class token, whose attention is meant; else the mean of all tokens'.
+        token: whether the first token is the class token, whose attention is meant; else the mean of all tokens'. None
+            finds out: there is a class token where there are more tokens than patches.
 
     >>> rollout(attention_weights(model, images), model.config.grid).shape
     (2, 8, 8)
     """
+    token = weights.shape[-1] > grid[0] * grid[1] if token is None else token
     a = 0.5 * weights.mean(axis=2) + 0.5 * np.eye(weights.shape[-1])  # (num_layers, n, l, l)
     joint = a[0]
     for block in a[1:]:

@@ -1,0 +1,57 @@
+"""What the first layer and the position embeddings have learned (section 4.5, Figures 7 and 10)."""
+
+import numpy as np
+from keras import Model, ops
+
+from keras_vit.errors import ConfigError
+
+
+def filters(model: Model, count: int = 28) -> np.ndarray:
+    """Principal components of the filters that see pixels, largest variance first: (count, height, width, channels).
+
+    These are a ViT's patch embedding (Figure 7, left), and the first convolution of a hybrid or a ResNet. Each
+    component has norm 1; its sign says nothing.
+
+    Args:
+        count: of components; fewer come when there are fewer filters or values in one.
+
+    >>> filters(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
+    (28, 4, 4, 3)
+    """
+    from sklearn.decomposition import PCA
+
+    kernel = ops.convert_to_numpy(first_kernel(model)).astype("float64")  # (height, width, channels, filters)
+    rows = kernel.reshape(-1, kernel.shape[-1]).T
+    if count < 1:
+        raise ConfigError(f"count must be at least 1. Received: {count}.")
+    components = PCA(min(count, *rows.shape), svd_solver="full").fit(rows).components_
+    return components.reshape(-1, *kernel.shape[:-1])
+
+
+def first_kernel(model):
+    names = {layer.name for layer in model.layers}
+    for name in ("conv_root", "root_conv", "embedding"):  # of the hybrid, the ResNet, the ViT
+        if name in names:
+            return model.get_layer(name).kernel
+    raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
+
+
+def position_similarity(model: Model) -> np.ndarray:
+    """Cosine similarity of all pairs of patches' position embeddings (Figure 7, centre; Figure 10).
+
+    Args:
+        model: a VisionTransformer, hybrid or not; the class token's embedding is left out.
+
+    Returns:
+        (rows, columns, rows, columns): at [i, j] the map of the patch in row i and column j, in [-1, 1].
+
+    >>> position_similarity(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
+    (8, 8, 8, 8)
+    """
+    if "posembed_input" not in {layer.name for layer in model.layers}:
+        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
+    rows, columns = model.config.grid
+    embedding = ops.convert_to_numpy(model.get_layer("posembed_input").embedding)[0].astype("float64")
+    patches = embedding[-rows * columns :]
+    unit = patches / np.maximum(np.linalg.norm(patches, axis=-1, keepdims=True), np.finfo("float64").tiny)
+    return np.clip(unit @ unit.T, -1, 1).reshape(rows, columns, rows, columns)

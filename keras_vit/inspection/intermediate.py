@@ -1,0 +1,96 @@
+"""Features between the layers: the tokens of any block, dense features as colours, class activation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from keras import Model, ops, tree
+
+from keras_vit.errors import ConfigError
+
+
+def features(
+    model: Model, images: np.ndarray, layers: int | Sequence[int] | None = None, as_grid: bool = False
+) -> np.ndarray:
+    """What encoder blocks give for each patch; the class token is left out.
+
+    Args:
+        model: a VisionTransformer, hybrid or not.
+        images: (n, h, w, channels), as the model takes them.
+        layers: numbers of blocks from 0, negative ones from the end; None for all.
+        as_grid: patches in rows and columns, as they lie in the image.
+
+    Returns:
+        (len(layers), n, patches, hidden_size), or (len(layers), n, rows, columns, hidden_size) with `as_grid`; without
+        the first axis when `layers` is one number.
+
+    Raises:
+        ConfigError: for a ResNet, and for a block that the model does not have.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> features(model, np.zeros((2, 32, 32, 3)), layers=(1, -1), as_grid=True).shape
+    (2, 2, 8, 8, 64)
+    """
+    if not hasattr(model, "attention"):
+        raise ConfigError(f"features takes a VisionTransformer. Received: a {type(model).__name__}.")
+    depth = model.config.num_layers
+    asked = range(depth) if layers is None else np.atleast_1d(layers).tolist()
+    if not all(isinstance(i, int) and -depth <= i < depth for i in asked):
+        raise ConfigError(f"layers must be numbers of blocks from {-depth} to {depth - 1}. Received: {layers}.")
+    outputs = [model.get_layer(f"encoderblock_{i % depth}").output for i in asked]
+    rows, columns = model.config.grid
+    found = tree.flatten(Model(model.inputs[0], outputs)(ops.convert_to_tensor(images), training=False))
+    found = np.stack([ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])[:, :, -rows * columns :]
+    if as_grid:
+        found = found.reshape(*found.shape[:2], rows, columns, -1)
+    return found[0] if np.ndim(layers) == 0 and layers is not None else found
+
+
+def feature_colours(grids: np.ndarray) -> np.ndarray:
+    """The first three principal components of dense features as red, green and blue: (n, rows, columns, 3) in [0, 1].
+
+    The components are those of all patches of all images together, so like patches of several images are alike.
+
+    Args:
+        grids: (n, rows, columns, d), from `features(..., layers=-1, as_grid=True)`.
+
+    >>> feature_colours(np.random.default_rng(0).normal(size=(2, 4, 4, 8))).shape
+    (2, 4, 4, 3)
+    """
+    from sklearn.decomposition import PCA
+
+    grids = np.asarray(grids)
+    if grids.ndim != 4 or grids.shape[-1] < 3:
+        raise ConfigError(f"grids must be (n, rows, columns, d) with d at least 3. Received: shape {grids.shape}.")
+    values = PCA(3, svd_solver="full").fit_transform(grids.reshape(-1, grids.shape[-1]).astype("float64"))
+    low, high = np.percentile(values, (1, 99), axis=0)  # a few far patches must not darken the rest
+    colours = (values - low) / np.maximum(high - low, np.finfo("float64").tiny)
+    return np.clip(colours, 0, 1).reshape(*grids.shape[:-1], 3)
+
+
+def class_activation(model: Model, images: np.ndarray, classes: int | Sequence[int] | None = None) -> np.ndarray:
+    """Where a ResNet sees a class (arXiv 1512.04150): each cell's share of the class's logit, (n, rows, columns).
+
+    The head reads the mean over the cells, so the mean of a map, plus the head's bias, is the logit.
+
+    Args:
+        model: a ResNet with a head.
+        images: (n, h, w, channels), as the model takes them.
+        classes: a class number, or one for each image; None for each image's likeliest.
+
+    Raises:
+        ConfigError: for a VisionTransformer (see `rollout`), a model without a head, and a class it does not have.
+
+    >>> model = keras_vit.models.ResNet(image_size=(64, 64), depths=(1, 1), num_classes=5)
+    >>> class_activation(model, np.zeros((2, 64, 64, 3))).shape
+    (2, 8, 8)
+    """
+    if "relu" not in {layer.name for layer in model.layers} or not model.config.num_classes:
+        raise ConfigError("class_activation takes a ResNet with a head. For a VisionTransformer there is rollout.")
+    outputs = [model.get_layer("relu").output, model.outputs[0]]
+    cells, logits = Model(model.inputs[0], outputs)(ops.convert_to_tensor(images), training=False)
+    cells, logits = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (cells, logits))
+    asked = logits.argmax(-1) if classes is None else np.broadcast_to(classes, len(logits))
+    if not ((0 <= asked) & (asked < logits.shape[-1])).all():
+        raise ConfigError(f"classes must be numbers from 0 to {logits.shape[-1] - 1}. Received: {classes}.")
+    kernel = ops.convert_to_numpy(model.get_layer("head").kernel)[:, asked]  # (channels, n)
+    return np.einsum("nrcd,dn->nrc", cells, kernel)

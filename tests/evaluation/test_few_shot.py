@@ -1,0 +1,82 @@
+"""Few-shot least squares, against scikit-learn's ridge regression and sums done by hand."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from keras_vit import evaluation
+from keras_vit.errors import ConfigError
+
+
+def clusters(seed, examples, width, classes=4):
+    """Features of overlapping clusters, so that neither all nor none are classified well."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).normal(size=(classes, width))
+    labels = np.tile(np.arange(classes), examples // classes)
+    features = centres[labels] * 0.7 + rng.normal(size=(len(labels), width)) * rng.uniform(0.1, 3, width) + 5
+    return features.astype("float32"), labels
+
+
+def by_ridge(train, labels, test, shots, seed, l2):
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(np.flatnonzero(labels == label)) for label in range(labels.max() + 1)]
+    chosen = np.concatenate([order[:shots] for order in orders])
+    x = train[chosen].astype("float64")
+    mean, deviation = x.mean(0), x.std(0) + 1e-5
+
+    def prepared(x):
+        return np.hstack([(x - mean) / deviation, np.full((len(x), 1), 100.0)])
+
+    targets = np.where(labels[chosen][:, None] == np.arange(labels.max() + 1), 1.0, -1.0)
+    ridge = Ridge(alpha=l2, fit_intercept=False, solver="svd").fit(prepared(x), targets)
+    return ridge.predict(prepared(test.astype("float64"))).argmax(-1)
+
+
+@pytest.mark.parametrize("shots", [1, 5, 10, 25])
+@pytest.mark.parametrize("width", [6, 150])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_as_ridge_regression(shots, width, seed):
+    """With more examples than features, and with fewer."""
+    train, labels = clusters(seed, 200, width)
+    test, truth = clusters(seed + 10, 400, width)
+    predicted = by_ridge(train, labels, test, shots, seed, 1024)
+    accuracy = evaluation.few_shot(train, labels, test, truth, shots=shots, seed=seed)
+    assert accuracy == pytest.approx(np.mean(predicted == truth), abs=1e-12)
+    assert 0.3 < accuracy < 1
+
+
+def test_what_is_asked_matters():
+    train, labels = clusters(0, 200, 60)
+    test, truth = clusters(1, 400, 60)
+    found = {
+        evaluation.few_shot(train, labels, test, truth, **asked)
+        for asked in ({}, {"shots": 3}, {"seed": 1}, {"l2": 1e-3}, {"l2": 1e7})
+    }
+    assert len(found) == 5
+
+
+def test_the_order_of_classes_and_a_far_mean_do_not_matter():
+    train, labels = clusters(0, 200, 6)
+    test, truth = clusters(1, 400, 6)
+    plain = evaluation.few_shot(train, labels, test, truth, shots=50)
+    renamed = evaluation.few_shot(train * 4 - 100, 3 - labels, test * 4 - 100, 3 - truth, shots=50)
+    assert plain == pytest.approx(renamed, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"shots": 11}, "Class 0 has 10 training examples, and 11 shots need 11 of every class"),
+        ({"shots": 0}, "shots must be at least 1. Received: 0"),
+        ({"train_labels": np.repeat([0, 2], 20)}, "Class 1 has 0 training examples"),
+        ({"train_labels": np.zeros(39, int)}, r"Received: shapes \(40, 6\) and \(39,\)"),
+        ({"train_labels": np.zeros(40)}, "must be class numbers from 0. Received: float64"),
+        ({"test_features": np.zeros((8, 5))}, "Received: 6 and 5"),
+        ({"test_features": np.zeros((0, 6)), "test_labels": np.zeros(0, int)}, "at least one example"),
+    ],
+)
+def test_bad_input_is_a_sentence(arguments, sentence):
+    train, labels = clusters(0, 40, 6)
+    given = {"train_features": train, "train_labels": labels, "test_features": train[:8], "test_labels": labels[:8]}
+    with pytest.raises(ConfigError, match=sentence):
+        evaluation.few_shot(**{**given, **arguments})

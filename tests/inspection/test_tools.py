@@ -1,0 +1,165 @@
+"""Filters, position embeddings, attention distance and features, on cases whose answer is known, and against numpy."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import inspection, models
+from keras_vit.errors import ConfigError
+
+VIT = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
+HYBRID = {**VIT, "patch_size": 1, "image_size": (64, 96), "backbone": {"depths": (1, 1), "width_factor": 1}}
+IMAGES = np.random.default_rng(1).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+
+
+def shake(model):
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        variable.assign(variable + rng.normal(0, 0.3, variable.shape))
+    return model
+
+
+@pytest.fixture(scope="module", params=["token", "gap"])
+def vit(request):
+    return shake(models.VisionTransformer(**VIT, num_classes=3, classifier=request.param))
+
+
+@pytest.fixture(scope="module")
+def hybrid():
+    return shake(models.VisionTransformer(**HYBRID, num_classes=3))
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return shake(models.ResNet(image_size=(64, 96), depths=(1, 1), num_classes=5))
+
+
+def test_filters_are_the_kernels_principal_components(vit):
+    found = inspection.filters(vit, count=5)
+    rows = keras.ops.convert_to_numpy(vit.get_layer("embedding").kernel).reshape(-1, 16).T.astype("float64")
+    values, vectors = np.linalg.eigh(np.cov(rows.T))
+    expected = vectors[:, ::-1][:, :5].T
+    cosines = np.abs(np.einsum("ij,ij->i", found.reshape(5, -1), expected))
+    np.testing.assert_allclose(cosines, 1, atol=1e-9)
+    assert found.shape == (5, 8, 8, 3)
+
+
+def test_filters_of_the_first_convolution(hybrid, resnet):
+    assert inspection.filters(hybrid).shape == (28, 7, 7, 3)
+    assert inspection.filters(resnet, 1000).shape == (64, 7, 7, 3)  # as many as it has
+
+
+def test_similarity_of_a_planted_grid(vit):
+    """Embeddings that are angles in two planes, one for the row, one for the column."""
+    rows, columns = vit.config.grid
+    row, column = np.indices((rows, columns)) * 0.5
+    planted = np.stack([np.cos(row), np.sin(row), np.cos(column), np.sin(column)], -1)
+    layer = vit.get_layer("posembed_input")
+    before = keras.ops.convert_to_numpy(layer.embedding)
+    embedding = np.full(before.shape, 7.0)
+    embedding[0, -rows * columns :] = np.pad(planted.reshape(-1, 4), ((0, 0), (0, 12))) * 3
+    layer.embedding.assign(embedding)
+    similarity = inspection.position_similarity(vit)
+    layer.embedding.assign(before)
+    expected = (np.cos(row[:, :, None, None] - row) + np.cos(column[:, :, None, None] - column)) / 2
+    np.testing.assert_allclose(similarity, expected, atol=1e-6)
+
+
+def uniform(grid, tokens):
+    return np.full((2, 3, 4, tokens, tokens), 1 / tokens)
+
+
+def test_attention_to_itself_has_distance_0():
+    weights = np.broadcast_to(np.eye(7), (2, 3, 4, 7, 7))
+    np.testing.assert_array_equal(inspection.attention_distance(weights, (2, 3), 16), np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("token", [0, 1])
+@pytest.mark.parametrize("columns", [2, 5, 14])
+def test_uniform_attention_in_a_row(token, columns):
+    """The mean of |i - j| over a row of n is (n^2 - 1) / 3n."""
+    weights = uniform((1, columns), columns + token)
+    expected = (columns**2 - 1) / (3 * columns) * 16
+    np.testing.assert_allclose(inspection.attention_distance(weights, (1, columns), (8, 16)), expected)
+
+
+def test_attention_to_the_next_row_alone():
+    """In pixels of the image's height, whatever the class token takes."""
+    weights = np.zeros((1, 1, 1, 7, 7))
+    weights[..., 0] = 0.75
+    for i in range(6):
+        weights[..., 1 + i, 1 + (i + 3) % 6] = 0.25
+    np.testing.assert_allclose(inspection.attention_distance(weights, (2, 3), (8, 16)), 8)
+
+
+def test_distance_of_a_model(vit):
+    weights = inspection.attention_weights(vit, IMAGES)
+    found = inspection.attention_distance(weights, vit.config.grid, vit.config.pixels_per_token)
+    assert found.shape == (3, 2) and (found > 0).all() and (found < np.hypot(8, 16)).all()
+    first = weights[0, :, 1, -6:, -6:]
+    first = first / first.sum(-1, keepdims=True)
+    places = [(8 * r, 8 * c) for r in range(2) for c in range(3)]
+    by_hand = np.mean(
+        [[first[n, q] @ [np.hypot(*np.subtract(p, places[q])) for p in places] for q in range(6)] for n in (0, 1)]
+    )
+    np.testing.assert_allclose(found[0, 1], by_hand, rtol=1e-6)
+
+
+def test_rollout_knows_the_class_token(vit):
+    weights = inspection.attention_weights(vit, IMAGES)
+    token = vit.config.classifier == "token"
+    np.testing.assert_array_equal(
+        inspection.rollout(weights, vit.config.grid), inspection.rollout(weights, vit.config.grid, token)
+    )
+
+
+def test_features_are_the_blocks_outputs(vit, hybrid):
+    for model, images in ((vit, IMAGES), (hybrid, np.zeros((1, 64, 96, 3), "float32"))):
+        rows, columns = model.config.grid
+        found = inspection.features(model, images, as_grid=True)
+        assert found.shape == (3, len(images), rows, columns, 16)
+        last = keras.Model(model.inputs[0], model.get_layer("encoderblock_2").output)(images)
+        patches = keras.ops.convert_to_numpy(last)[:, -rows * columns :]
+        np.testing.assert_allclose(found[2].reshape(patches.shape), patches, atol=1e-5)
+        np.testing.assert_allclose(inspection.features(model, images, -1), patches, atol=1e-5)
+        np.testing.assert_allclose(
+            inspection.features(model, images, (2, -3))[1], found[0].reshape(patches.shape), atol=1e-5
+        )
+
+
+def test_colours_are_principal_components():
+    rng = np.random.default_rng(0)
+    grids = rng.normal(size=(2, 5, 6, 8)) * np.array([9, 0.1, 5, 0.1, 2, 0.1, 0.1, 0.1])
+    colours = inspection.feature_colours(grids)
+    assert colours.shape == (2, 5, 6, 3) and colours.min() == 0 and colours.max() == 1
+    for channel, feature in enumerate((0, 2, 4)):
+        correlation = np.corrcoef(colours[..., channel].ravel(), grids[..., feature].ravel())[0, 1]
+        assert abs(correlation) > 0.97
+
+
+def test_the_mean_of_a_class_activation_is_the_logit(resnet):
+    images = np.random.default_rng(2).uniform(-1, 1, (2, 64, 96, 3)).astype("float32")
+    logits = keras.ops.convert_to_numpy(resnet(images))
+    bias = keras.ops.convert_to_numpy(resnet.get_layer("head").bias)
+    for asked, classes in ((None, logits.argmax(-1)), (3, [3, 3]), ([1, 4], [1, 4])):
+        maps = inspection.class_activation(resnet, images, asked)
+        assert maps.shape == (2, 8, 12)
+        np.testing.assert_allclose(maps.mean((1, 2)) + bias[classes], logits[[0, 1], classes], rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_looked_at_is_a_sentence(vit, resnet):
+    images = np.zeros((1, 64, 96, 3), "float32")
+    for call, sentence in (
+        (lambda: inspection.position_similarity(resnet), "takes a VisionTransformer. Received: a ResNet"),
+        (lambda: inspection.features(resnet, images), "takes a VisionTransformer. Received: a ResNet"),
+        (lambda: inspection.features(vit, IMAGES, 3), "numbers of blocks from -3 to 2. Received: 3"),
+        (lambda: inspection.class_activation(vit, IMAGES), "takes a ResNet with a head"),
+        (lambda: inspection.class_activation(resnet, images, 5), "numbers from 0 to 4. Received: 5"),
+        (lambda: inspection.filters(keras.Sequential([keras.Input((2,))])), "takes a model of keras_vit"),
+        (lambda: inspection.filters(vit, 0), "count must be at least 1"),
+        (lambda: inspection.attention_distance(np.zeros((1, 1, 1, 8, 8)), (2, 3)), "2x3 patches .* l 6, or 7 with"),
+        (lambda: inspection.attention_distance(np.zeros((6, 6)), (2, 3)), r"Received: shape \(6, 6\)"),
+        (lambda: inspection.feature_colours(np.zeros((2, 2, 2, 2))), "with d at least 3"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            call()
