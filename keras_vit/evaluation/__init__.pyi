@@ -1,4 +1,5 @@
 from .least_squares import few_shot
 from .mistakes import mistakes
+from .paper import published
 
-__all__ = ["few_shot", "mistakes"]
+__all__ = ["few_shot", "mistakes", "published"]
