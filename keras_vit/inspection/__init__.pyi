@@ -2,6 +2,8 @@ from .attention import attention_weights, rollout
 from .distance import attention_distance
 from .embeddings import filters, position_similarity
 from .intermediate import class_activation, feature_colours, features
+from .page import report
+from .plots import plot_attention_distance, plot_colours, plot_filters, plot_maps, plot_position_similarity
 
 __all__ = [
     "attention_distance",
@@ -10,6 +12,12 @@ __all__ = [
     "feature_colours",
     "features",
     "filters",
+    "plot_attention_distance",
+    "plot_colours",
+    "plot_filters",
+    "plot_maps",
+    "plot_position_similarity",
     "position_similarity",
+    "report",
     "rollout",
 ]

@@ -1,0 +1,134 @@
+"""One page that shows what a model has learned and where it looks: `report`."""
+
+import base64
+import html
+import io
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from keras import Model, ops
+
+from keras_vit.errors import ConfigError
+from keras_vit.files import write_whole
+from keras_vit.inspection import plots
+from keras_vit.inspection.attention import attention_weights, rollout
+from keras_vit.inspection.distance import attention_distance
+from keras_vit.inspection.embeddings import filters, position_similarity
+from keras_vit.inspection.intermediate import class_activation, feature_colours, features
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ color: #222; background: #fff }}
+img {{ max-width: 100%; height: auto }}
+figure {{ margin: 2rem 0 }}
+table {{ border-collapse: collapse }}
+td, th {{ padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }}
+</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+SHOWN = 8  # images that are drawn; attention distance is averaged over all
+BATCH = 8  # images whose attention weights are in memory at a time
+
+
+def embed(figure, heading):
+    """A figure as an <img> that holds its own bytes."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return f'<img alt="{heading}" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
+
+
+def html_table(rows):
+    """Rows of cells as an HTML table; the first row is the heading."""
+    heading, *rest = (
+        "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
+        for tag, row in (("th" if i == 0 else "td", row) for i, row in enumerate(rows))
+    )
+    return f"<table>{heading}{''.join(rest)}</table>"
+
+
+def likeliest(model, inputs, names, top):
+    """A table of the likeliest classes of each image; nothing for a model without a head."""
+    if not model.config.num_classes:
+        return ""
+    probabilities = ops.convert_to_numpy(ops.softmax(ops.cast(model.predict(inputs, verbose=0), "float32")))
+    labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
+    rows = [
+        (name, ", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top]))
+        for name, p in zip(names, probabilities, strict=True)
+    ]
+    return "<h2>Predictions</h2>" + html_table([("image", "likeliest classes"), *rows])
+
+
+def attend(model, inputs):
+    """Attention distance by block and head over all images, and rollout of the first: (a, h), (n, rows, columns)."""
+    config, distances, maps = model.config, [], []
+    for start in range(0, len(inputs), BATCH):
+        weights = attention_weights(model, inputs[start : start + BATCH])
+        distances += [attention_distance(weights, config.grid, config.pixels_per_token)] * weights.shape[1]
+        if start < SHOWN:
+            maps.append(rollout(weights, config.grid))
+    return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
+
+
+def draw(model, inputs, shown, names):
+    """(heading, sentence, figure) of all that can be drawn of the model."""
+    first, shown = inputs[:SHOWN], shown[:SHOWN]
+    yield "Filters", "What the first layer that sees pixels looks for.", plots.plot_filters(filters(model))
+    if not hasattr(model, "attention"):
+        maps = class_activation(model, first) if model.config.num_classes else None
+        if maps is not None:
+            sentence = "How much each place adds to the logit of the image's likeliest class."
+            yield "Class activation", sentence, plots.plot_maps(shown, maps, "Class activation", names)
+        return
+    sentence = "One map for each patch: how alike its position embedding is to those of all patches."
+    yield "Position embeddings", sentence, plots.plot_position_similarity(position_similarity(model))
+    distance, maps = attend(model, inputs)
+    count = f"{len(inputs)} images" if len(inputs) > 1 else "one image"
+    sentence = f"How far each head looks, averaged over {count}; the paper takes 128."
+    yield "Attention distance", sentence, plots.plot_attention_distance(distance)
+    sentence = "Attention Rollout: from the output, through all blocks, to the patches."
+    yield "Where the model looks", sentence, plots.plot_maps(shown, maps, "Attention rollout", names)
+    colours = feature_colours(features(model, first, layers=-1, as_grid=True))
+    sentence = "Three principal components of the last block's patch tokens, as red, green and blue."
+    yield "Dense features", sentence, plots.plot_colours(shown, colours, "Features of the last block")
+
+
+def report(
+    model: Model, images: Sequence[np.ndarray], path: str | os.PathLike, names: Sequence[str] = (), top: int = 3
+) -> None:
+    """Writes one self-contained HTML page: filters, position embeddings, attention, features or class activation.
+
+    A page that cannot be finished is not begun: what `path` held before stays.
+
+    Args:
+        model: a VisionTransformer or a ResNet.
+        images: uint8 (h, w, channels), of any sizes; the paper averages attention distances over 128.
+        path: of the page, such as "report/index.html".
+        names: of the images, as the page shows them.
+        top: likeliest classes that are listed for each image.
+
+    Raises:
+        ConfigError: without images.
+        PreprocessingError: for a model whose preprocessing is unknown.
+    """
+    if not len(images):
+        raise ConfigError("A report needs at least one image. Received: none.")
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
+    shown = inputs * np.array(model.preprocessing.std) + np.array(model.preprocessing.mean)
+    names = list(names) or [f"image {i + 1}" for i in range(len(images))]
+    sections = [likeliest(model, inputs, names, top)]
+    for heading, sentence, figure in draw(model, inputs, shown, names):
+        sections.append(f"<h2>{heading}</h2><p>{sentence}</p><figure>{embed(figure, heading)}</figure>")
+    page = PAGE.format(title=html.escape(f"Inspection of {model.name}"), body="\n".join(sections))
+    with write_whole(path) as unfinished:
+        unfinished.write_text(page, "utf-8")

@@ -1,0 +1,115 @@
+"""Figures of what the other functions of this room compute; each returns a matplotlib Figure."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_TILES = 8  # rows and columns of the position embeddings that are drawn, evenly spread
+
+
+def new_figure(size):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", dpi=110)
+    FigureCanvasAgg(figure)  # draws without a display, and without pyplot's memory of figures
+    return figure
+
+
+def empty_figure(rows, columns, size):
+    """A figure and its axes (rows, columns), without ticks and frames."""
+    figure = new_figure(size)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    return figure, axes
+
+
+def two_rows(images):
+    """Width and height, in inches, of a figure with two rows of images (n, h, w, c) and a title."""
+    _, height, width, _ = images.shape
+    return 1.8 * len(images) + 0.2, 2 * 1.8 * height / width + 0.9
+
+
+def show(axis, image):
+    """Draws an image (h, w, c) in [0, 1]; in grey where it does not have three channels."""
+    if image.shape[-1] not in (1, 3):
+        image = image.mean(-1, keepdims=True)
+    axis.imshow(
+        np.clip(image, 0, 1).squeeze(-1) if image.shape[-1] == 1 else np.clip(image, 0, 1), cmap="gray", vmin=0, vmax=1
+    )
+
+
+def enlarge(values, size):
+    """A map (rows, columns) at the size (height, width) of its image, bilinearly."""
+    from keras import ops
+
+    return ops.convert_to_numpy(ops.image.resize(values[..., None].astype("float32"), size))[..., 0]
+
+
+def spread(count):
+    """At most MOST_TILES of the numbers below `count`, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_TILES)).round().astype(int))
+
+
+def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
+    """Figure 7, left: filters (count, height, width, channels), each scaled to the colours there are."""
+    rows = -(-len(filters) // columns)
+    figure, axes = empty_figure(rows, columns, (columns, rows + 0.4))
+    figure.suptitle("Filters: principal components")
+    for axis, component in zip(axes.flat, filters, strict=False):
+        reach = np.abs(component).max() or 1.0
+        show(axis, 0.5 + 0.5 * component / reach)
+    return figure
+
+
+def plot_position_similarity(similarity: np.ndarray) -> "Figure":
+    """Figure 7, centre: a map for each patch, its similarity to all others; (rows, columns, rows, columns)."""
+    rows, columns = (
+        np.unique(np.linspace(0, n - 1, min(n, MOST_TILES)).round().astype(int)) for n in similarity.shape[:2]
+    )
+    figure, axes = empty_figure(len(rows), len(columns), (0.9 * len(columns) + 1.2, 0.9 * len(rows) + 0.6))
+    figure.suptitle("Position embedding similarity")
+    for axis, (i, j) in zip(axes.flat, ((i, j) for i in rows for j in columns), strict=True):
+        tile = axis.imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
+    figure.colorbar(tile, ax=axes, label="cosine similarity")
+    return figure
+
+
+def plot_attention_distance(distance: np.ndarray) -> "Figure":
+    """Figure 7, right: a dot for each head, its mean attention distance over the depth; (num_layers, num_heads)."""
+    figure = new_figure((6, 4))
+    axis = figure.subplots()
+    depth = np.repeat(np.arange(len(distance)), distance.shape[1])
+    axis.scatter(depth, distance.ravel(), s=14, c=np.tile(np.arange(distance.shape[1]), len(distance)), cmap="tab20")
+    axis.set(xlabel="block", ylabel="mean attention distance (pixels)", title="Size of attended area")
+    axis.set_ylim(0, 1.05 * distance.max() or 1)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def plot_maps(images: np.ndarray, maps: np.ndarray, title: str, names: Sequence[str] = ()) -> "Figure":
+    """Figure 6: images (n, h, w, c) in [0, 1] above the same, each darkened where its map (n, rows, columns) is low."""
+    figure, axes = empty_figure(2, len(images), two_rows(images))
+    figure.suptitle(title)
+    for i, (image, values) in enumerate(zip(images, maps, strict=True)):
+        light = (values - values.min()) / (np.ptp(values) or 1.0)
+        show(axes[0, i], image)
+        show(axes[1, i], image * enlarge(light, image.shape[:2])[..., None])
+        if i < len(names):
+            axes[0, i].set_title(names[i], fontsize=8, parse_math=False)
+    return figure
+
+
+def plot_colours(images: np.ndarray, colours: np.ndarray, title: str) -> "Figure":
+    """Images (n, h, w, c) in [0, 1] above the colours of their patches (n, rows, columns, 3)."""
+    figure, axes = empty_figure(2, len(images), two_rows(images))
+    figure.suptitle(title)
+    for i, (image, grid) in enumerate(zip(images, colours, strict=True)):
+        show(axes[0, i], image)
+        show(axes[1, i], grid)
+    return figure

@@ -1,0 +1,73 @@
+"""The page of `inspection.report`: whole or not there, and in need of nothing else."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import inspection, models
+from keras_vit.errors import ConfigError, PreprocessingError
+from keras_vit.models.preprocessing import UnknownPreprocessing
+
+VIT = {"patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
+IMAGES = [np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), "uint8") for i in range(10)]
+SECTIONS = ["Filters", "Position embeddings", "Attention distance", "Where the model looks", "Dense features"]
+
+
+def small(classifier="token", **fields):
+    return models.VisionTransformer(
+        **{"image_size": (16, 24), "num_classes": 3, **VIT, **fields}, classifier=classifier
+    )
+
+
+def headings(page):
+    return re.findall("<h2>(.*?)</h2>", page)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_page_of_a_vit(classifier, tmp_path):
+    names = ["<script>.jpg", *(f"{i}.jpg" for i in range(1, 10))]
+    inspection.report(small(classifier, labels=["a&b", "c", "d"]), IMAGES, tmp_path / "new" / "index.html", names)
+    page = (tmp_path / "new" / "index.html").read_text("utf-8")
+    assert headings(page) == ["Predictions", *SECTIONS]
+    assert "&lt;script&gt;.jpg" in page and "<script" not in page and "a&amp;b" in page
+    assert "averaged over 10 images" in page
+    assert not re.search(r'(src|href)="(?!data:)', page) and "http:" not in page and "https:" not in page
+    drawn = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('base64,([^"]+)', page)]
+    assert len(drawn) == 5
+    assert all(np.asarray(image.convert("L")).std() > 5 for image in drawn)
+
+
+def test_page_of_a_resnet_and_of_a_model_without_head(tmp_path):
+    inspection.report(models.ResNet(image_size=(32, 32), depths=(1, 1), num_classes=5), IMAGES[:1], tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text("utf-8")
+    assert headings(page) == ["Predictions", "Filters", "Class activation"] and "image 1" in page
+    inspection.report(small(num_classes=0), IMAGES[:1], tmp_path / "b.html")
+    assert headings((tmp_path / "b.html").read_text("utf-8")) == SECTIONS
+    inspection.report(models.ResNet(image_size=(32, 32), depths=(1,), num_classes=0), IMAGES[:1], tmp_path / "c.html")
+    assert headings((tmp_path / "c.html").read_text("utf-8")) == ["Filters"]
+
+
+def test_a_page_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "index.html"
+    path.write_text("before")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("keras_vit.inspection.page.embed", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        inspection.report(small(), IMAGES[:1], path)
+    assert [file.name for file in tmp_path.iterdir()] == ["index.html"] and path.read_text() == "before"
+
+
+def test_bad_input_is_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="at least one image"):
+        inspection.report(small(), [], tmp_path / "a.html")
+    with pytest.raises(PreprocessingError):
+        unknown = small(preprocessing=UnknownPreprocessing("The files do not state it."))
+        inspection.report(unknown, IMAGES, tmp_path / "a.html")
+    assert not any(tmp_path.iterdir())
