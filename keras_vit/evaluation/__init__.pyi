@@ -1,5 +1,7 @@
+from .evaluating import evaluate
 from .least_squares import few_shot
 from .mistakes import mistakes
 from .paper import published
+from .scores import Evaluation, Share
 
-__all__ = ["few_shot", "mistakes", "published"]
+__all__ = ["Evaluation", "Share", "evaluate", "few_shot", "mistakes", "published"]

@@ -1,0 +1,106 @@
+"""What predictions are worth: shares with intervals, calibration, precision and recall of each class. NumPy alone."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+Z95 = 1.959963984540054  # 97.5 % of a normal distribution lie below
+BINS = 15  # of the calibration error (arXiv 1706.04599, section 3)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of the examples were right.
+
+    >>> print(Share(23, 36))
+    63.9% (23 of 36; 95% interval 47.6% to 77.5%)
+    """
+
+    right: int
+    count: int
+
+    @property
+    def value(self) -> float:
+        """In [0, 1]."""
+        return self.right / self.count
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval: for 95 % of such samples it contains the share that endless data would have."""
+        n, p = self.count, self.value
+        middle = (p + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
+        reach = Z95 / (1 + Z95**2 / n) * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
+        return max(0.0, float(middle - reach)), min(1.0, float(middle + reach))
+
+    def __str__(self):
+        low, high = self.interval
+        return f"{self.value:.1%} ({self.right:,} of {self.count:,}; 95% interval {low:.1%} to {high:.1%})"
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """A class: how many examples have it, and the shares of its predictions and of its examples that are right.
+
+    `precision` is None for a class that was never predicted, `recall` for one without examples.
+    """
+
+    name: str
+    count: int
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on a dataset.
+
+    Args:
+        top1: examples whose likeliest class is right; where examples have several classes, one of these.
+        top5: examples with a right class among the five likeliest; None with five classes or fewer.
+        calibration_error: expected difference between confidence and accuracy, over 15 bins of confidence, in [0, 1].
+        classes: one `ClassScore` per class; empty where examples have several classes.
+        confusion: counts (classes, classes), true ones down and predicted ones across; None where `classes` is empty.
+        images_per_second: of the model and its input together, without the first batch.
+    """
+
+    top1: Share
+    top5: Share | None
+    calibration_error: float
+    classes: tuple[ClassScore, ...]
+    confusion: np.ndarray | None
+    images_per_second: float | None = None
+
+    def as_dict(self) -> dict:
+        """Numbers, lists and names alone, as JSON holds them."""
+        shares = {
+            name: {**asdict(share), "accuracy": share.value, "interval_95": list(share.interval)}
+            for name, share in (("top1", self.top1), ("top5", self.top5))
+            if share
+        }
+        return {
+            **shares,
+            "calibration_error": self.calibration_error,
+            "classes": [asdict(score) for score in self.classes],
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+            "images_per_second": self.images_per_second,
+        }
+
+
+def measure_calibration(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The expected calibration error of confidences (n,) in [0, 1] and what came of them, (n,) booleans."""
+    bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gaps = np.bincount(bins, weights=right - confidence, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def count_confusion(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
+    """Counts (num_classes, num_classes): true classes down, predicted ones across."""
+    return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def score_classes(confusion: np.ndarray, names: tuple) -> tuple[ClassScore, ...]:
+    predicted, count, right = confusion.sum(0), confusion.sum(1), confusion.diagonal()
+    return tuple(
+        ClassScore(str(name), int(n), float(hits / guesses) if guesses else None, float(hits / n) if n else None)
+        for name, n, guesses, hits in zip(names, count, predicted, right, strict=True)
+    )
