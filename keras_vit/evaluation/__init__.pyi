@@ -1,7 +1,18 @@
 from .evaluating import evaluate
+from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
 from .least_squares import few_shot
 from .mistakes import mistakes
 from .paper import published
 from .scores import Evaluation, Share
 
-__all__ = ["Evaluation", "Share", "evaluate", "few_shot", "mistakes", "published"]
+__all__ = [
+    "Evaluation",
+    "FewShot",
+    "Share",
+    "evaluate",
+    "evaluate_few_shot",
+    "extract_features",
+    "few_shot",
+    "mistakes",
+    "published",
+]

@@ -1,0 +1,133 @@
+"""The paper's few-shot protocol (section 4.1): frozen features of two splits, several shots, several choices."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation.least_squares import few_shot
+
+if TYPE_CHECKING:
+    from keras_vit.data import Examples
+
+SHOTS = (1, 5, 10, 25)
+SEEDS = (0, 1, 2)
+BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and keep the middle 224 by 224
+
+
+def feature_reader(model):
+    """The model up to its head, and the preprocessing of the authors' few-shot evaluation."""
+    head = model.get_layer("head").input if model.config.num_classes else model.outputs[0]
+    preprocessing = dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
+    return keras.Model(model.inputs[0], head), preprocessing
+
+
+def read(reader, preprocessing, examples, batch_size, tell):
+    features, labels, done = np.empty((examples.num_examples, reader.outputs[0].shape[-1]), "float32"), [], 0
+    for images, batch_labels, weights in examples.evaluation(batch_size, preprocessing):
+        batch_labels, kept = np.asarray(batch_labels), np.asarray(weights) > 0
+        if batch_labels.ndim > 1:
+            raise ConfigError(f"Few-shot evaluation needs one class for each example; {examples.name} has several.")
+        features[done : done + kept.sum()] = np.asarray(reader.predict_on_batch(images))[kept]
+        labels.append(batch_labels[kept])
+        done += int(kept.sum())
+        if tell:
+            tell(done)
+    return features[:done], np.concatenate(labels).astype(int)
+
+
+def extract_features(
+    model: keras.Model, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the head reads, of every example once: float32 (n, d), and labels int (n,).
+
+    Images are resized as in the authors' few-shot evaluation: to a square 256 / 224 times as large as the model's,
+    aspect ratio not kept, of which the middle is taken.
+
+    Args:
+        model: a model of this package, trained or not.
+        examples: from `keras_vit.data.load`, of one class each.
+        batch_size: changes the time alone.
+        tell: called after every batch with the number of examples so far.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
+    (360, 64)
+    """
+    return read(*feature_reader(model), examples, batch_size, tell)
+
+
+def solve_all(train_set, test_set, shots, seeds):
+    return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
+
+
+def evaluate_few_shot(
+    model: keras.Model,
+    train: "Examples",
+    test: "Examples",
+    shots: Sequence[int] = SHOTS,
+    seeds: Sequence[int] = SEEDS,
+    batch_size: int = 64,
+    tell: Callable[[int], None] | None = None,
+) -> dict[int, list[float]]:
+    """Test accuracies in [0, 1] by least squares on frozen features: {shots: [one for each seed]}.
+
+    Args:
+        train, test: splits of a dataset, from `keras_vit.data.load`.
+        shots: examples of each class.
+        seeds: each chooses other examples; the authors take three.
+        batch_size, tell: as for `extract_features`, for `train` and then for `test`.
+
+    Raises:
+        ConfigError: as `few_shot`, such as for a class with too few examples.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> train, test = (keras_vit.data.load("digits", split) for split in ("train", "test"))
+    >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
+    3
+    """
+    reader = feature_reader(model)
+    sets = [read(*reader, split, batch_size, tell) for split in (train, test)]
+    return solve_all(*sets, shots, seeds)
+
+
+class FewShot(keras.callbacks.Callback):
+    """Few-shot accuracy while a model trains: the paper's on-the-fly evaluation (section 4.1, Figures 4 and 8).
+
+    Adds "few_shot_5", the mean over the seeds, to the logs of every `every`-th epoch; so it stands in the history.
+
+    Args:
+        train, test: splits of a dataset, from `keras_vit.data.load`; the classes may be others than those trained on.
+        shots: examples of each class.
+        seeds: choices that the mean is of.
+        every: epochs between two evaluations; the last epoch is always one.
+        batch_size: of the evaluation.
+
+    >>> callback = FewShot(keras_vit.data.load("digits"), keras_vit.data.load("digits", "test"), shots=[5, 10])
+    """
+
+    def __init__(
+        self,
+        train: "Examples",
+        test: "Examples",
+        shots: Sequence[int] = (5,),
+        seeds: Sequence[int] = SEEDS,
+        every: int = 1,
+        batch_size: int = 64,
+    ):
+        super().__init__()
+        self.train, self.test, self.shots, self.seeds, self.every = train, test, shots, seeds, every
+        self.batch_size, self.reader = batch_size, None
+
+    def on_epoch_end(self, epoch, logs=None):
+        last = epoch + 1 == self.params.get("epochs")
+        if logs is None or ((epoch + 1) % self.every and not last):
+            return
+        if self.reader is None:
+            self.reader = feature_reader(self.model)
+        sets = [read(*self.reader, split, self.batch_size, None) for split in (self.train, self.test)]
+        found = solve_all(*sets, self.shots, self.seeds)
+        logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})

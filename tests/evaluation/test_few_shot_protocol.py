@@ -1,0 +1,55 @@
+"""Features of datasets, the protocol around `few_shot`, and the callback that runs it while a model trains."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import data, evaluation, zoo
+from keras_vit.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def vit():
+    keras.utils.set_random_seed(0)
+    return zoo.load("ViT-Test/4", weights=None, num_classes=10)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits"), data.load("digits", "test")
+
+
+def test_features_are_the_models(vit, digits):
+    told = []
+    features, labels = evaluation.extract_features(vit, digits[1], 100, told.append)
+    assert features.shape == (360, 64) and features.dtype == np.float32 and told == [100, 200, 300, 360]
+    squashed = dataclasses.replace(vit.preprocessing, crop=0.875, crop_mode="squash")
+    images, expected, _ = next(iter(digits[1].evaluation(8, squashed)))
+    np.testing.assert_array_equal(labels[:8], expected)
+    np.testing.assert_allclose(features[:8], keras.ops.convert_to_numpy(vit.features(images)), atol=1e-4)
+
+
+def test_protocol_is_few_shot_on_features(vit, digits):
+    found = evaluation.evaluate_few_shot(vit, *digits, shots=(1, 10), seeds=(0, 4))
+    train, test = (evaluation.extract_features(vit, split, 50) for split in digits)
+    expected = {k: [evaluation.few_shot(*train, *test, shots=k, seed=seed) for seed in (0, 4)] for k in (1, 10)}
+    assert found.keys() == expected.keys()
+    for k in expected:
+        np.testing.assert_allclose(found[k], expected[k], atol=0.006)  # batches of another size round otherwise
+    assert np.mean(found[10]) > np.mean(found[1]) > 0.2  # random features are features
+    with pytest.raises(ConfigError, match="training examples, and 500 shots need 500 of every class"):
+        evaluation.evaluate_few_shot(vit, *digits, shots=(500,))
+
+
+def test_callback_logs_while_a_model_trains(vit, digits):
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=10)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    batches = digits[0].train(64, model.preprocessing, steps=3)
+    callback = evaluation.FewShot(*digits, shots=(5,), seeds=(0,), every=2)
+    history = model.fit(batches.repeat(), steps_per_epoch=1, epochs=3, shuffle=False, verbose=0, callbacks=[callback])
+    assert len(history.history["few_shot_5"]) == 2  # of the second epoch, and of the last
+    assert history.history["few_shot_5"][-1] == pytest.approx(
+        evaluation.evaluate_few_shot(model, *digits, shots=(5,), seeds=(0,))[5][0]
+    )
