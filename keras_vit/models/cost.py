@@ -1,56 +1,100 @@
-"""What a configuration costs: parameters and floating-point operations, counted from the numbers alone."""
+"""What a configuration costs: parameters, floating-point operations, activations, counted from the numbers alone."""
 
-from keras_vit.models.config import ResNetConfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from keras_vit.models.config import ResNetConfig, ViTConfig
 
 
-def parameters(config):
-    """Number of weights of the model that `config` describes.
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of images of one size.
 
-    >>> parameters(keras_vit.models.variant("ViT-B/16").config)
-    86567656
+    Args:
+        kernel: its height and width.
+        inputs, outputs: channels.
+        size: (height, width) of the input.
+        stride: along both axes.
+        normalized: channels of the group norm that belongs to it; 0 for none.
+        even: padded alike on both sides; else as TensorFlow's "same".
     """
-    if isinstance(config, ResNetConfig):
-        channels = trunk_channels(config)
-        trunk = 49 * config.num_channels * 64 * config.width_factor + 2 * channels
-        stages = units(config.depths, config.width_factor)
-        weights = trunk + sum(count * unit.parameters(norm_first=True) for unit, count in stages)
-        return int(weights + channels * config.num_classes + config.num_classes)
-    return int(vit_parameters(config))
+
+    kernel: int
+    inputs: int
+    outputs: int
+    size: tuple[int, int]
+    stride: int = 1
+    normalized: int = 0
+    even: bool = True
+
+    @property
+    def weights(self):
+        return self.kernel**2 * self.inputs * self.outputs
+
+    @property
+    def parameters(self):
+        return self.weights + 2 * self.normalized
+
+    @property
+    def output_size(self):
+        return tuple(-(-length // self.stride) for length in self.size)
+
+    @property
+    def values(self):
+        """How many values one image's output has."""
+        return self.output_size[0] * self.output_size[1] * self.outputs
+
+    def multiply_adds(self, padding):
+        """`padding`: whether the kernel's places on padding count."""
+        if padding:
+            return self.weights * self.output_size[0] * self.output_size[1]
+        return self.places_inside(0) * self.places_inside(1) * self.inputs * self.outputs
+
+    def places_inside(self, axis):
+        """Pairs of an output and a place of the kernel, along an axis, that lie on the image."""
+        length, steps = self.size[axis], self.output_size[axis]
+        before = self.kernel // 2
+        if not self.even:
+            before = max((steps - 1) * self.stride + self.kernel - length, 0) // 2
+        starts = range(-before, steps * self.stride - before, self.stride)
+        return sum(min(start + self.kernel, length) - max(start, 0) for start in starts)
 
 
-def layers(config):
-    """Number of encoder blocks, and of bottleneck units of the ResNet or the hybrid's backbone."""
-    depths = getattr(config, "depths", ()) or getattr(getattr(config, "backbone", None), "depths", ())
-    return getattr(config, "num_layers", 0) + sum(depths)
+def unit(inputs, width, stride, size, projects, norm_first):
+    """A bottleneck unit: 1x1, 3x3 with the stride, 1x1 to four times `width`; the first of a stage projects too.
 
-
-def gflops(config, image_size=None):
-    """Billions of floating-point operations of one picture's forward pass; a multiply-add is two, as in the paper.
-
-    Counted are convolutions and matrix products; not normalization, softmax, activations.
-    `image_size` is (height, width); None takes the configuration's.
+    `norm_first`: a norm before each of the three, none at the projection (BiT); else one after each of the four.
     """
-    size = image_size or config.image_size
-    count = resnet_multiply_adds if isinstance(config, ResNetConfig) else vit_multiply_adds
-    return 2e-9 * count(config, size)
+    strided = tuple(-(-length // stride) for length in size)
+    rows = [(1, inputs, width, size, 1), (3, width, width, size, stride), (1, width, 4 * width, strided, 1)]
+    convolutions = [Convolution(*row, normalized=row[1] if norm_first else row[2]) for row in rows]
+    if projects:
+        convolutions.append(Convolution(1, inputs, 4 * width, size, stride, 0 if norm_first else 4 * width))
+    return convolutions
 
 
-class Unit:
-    """A bottleneck unit: 1x1, 3x3 (with the stride), 1x1 to four times `width`; the first of a stage projects too."""
+def trunk(config, size) -> Iterator[tuple[list[Convolution], int]]:
+    """(convolutions, how often they stand): the stem, then of every stage the first unit, and the equal ones after it.
 
-    def __init__(self, inputs, width, stride, projects):
-        self.inputs, self.width, self.stride, self.projects = inputs, width, stride, projects
+    `config` is a ResNet's, or a hybrid's, whose first convolution pads as TensorFlow does.
+    """
+    resnet = isinstance(config, ResNetConfig)
+    backbone = config if resnet else config.backbone
+    width = 64 * backbone.width_factor
+    root = Convolution(7, config.num_channels, width, size, 2, normalized=0 if resnet else width, even=resnet)
+    yield [root], 1
+    inputs, size = width, tuple(-(-length // 2) for length in root.output_size)  # after the pool
+    for stage, depth in enumerate(backbone.depths):
+        width = 64 * backbone.width_factor * 2**stage
+        first = unit(inputs, width, 2 if stage else 1, size, True, norm_first=resnet)
+        yield first, 1
+        inputs, size = 4 * width, first[1].output_size
+        yield unit(inputs, width, 1, size, False, norm_first=resnet), depth - 1
 
-    def parameters(self, norm_first):
-        n = self.width
-        kernels = self.inputs * n + 9 * n * n + 4 * n * n + self.projects * 4 * n * self.inputs
-        if norm_first:  # BiT: a norm before each convolution, none on the projection
-            return kernels + 2 * (self.inputs + n + n)
-        return kernels + 2 * (n + n + 4 * n) + self.projects * 8 * n
 
-    def multiply_adds(self, cells, strided):
-        n = self.width
-        return cells * self.inputs * n + strided * (13 * n * n + self.projects * 4 * n * self.inputs)
+def add_up(config, size, count):
+    """The sum of `count(convolution)` over the trunk."""
+    return sum(times * sum(map(count, convolutions)) for convolutions, times in trunk(config, size))
 
 
 def trunk_channels(config):
@@ -59,43 +103,9 @@ def trunk_channels(config):
     return 64 * config.width_factor * (4 * 2 ** (stages - 1) if stages else 1)
 
 
-def units(depths, width_factor):
-    """(unit, how many of it): of every stage the first, then the equal ones that follow."""
-    inputs = 64 * width_factor
-    for stage, depth in enumerate(depths):
-        width = 64 * width_factor * 2**stage
-        yield Unit(inputs, width, stride=2 if stage else 1, projects=True), 1
-        inputs = 4 * width
-        yield Unit(inputs, width, stride=1, projects=False), depth - 1
-
-
-def halved(size):
-    return tuple(-(-length // 2) for length in size)
-
-
-def trunk_multiply_adds(config, depths, width_factor, size):
-    """Multiply-adds of stem and stages, and the size (height, width) of the last feature map."""
-    size = halved(size)
-    total = size[0] * size[1] * 49 * config.num_channels * 64 * width_factor
-    size = halved(size)  # the pool
-    for unit, count in units(depths, width_factor):
-        cells, size = size[0] * size[1], halved(size) if unit.stride == 2 else size
-        total += count * unit.multiply_adds(cells, size[0] * size[1])
-    return total, size
-
-
-def resnet_multiply_adds(config, size):
-    total, _ = trunk_multiply_adds(config, config.depths, config.width_factor, size)
-    return total + trunk_channels(config) * config.num_classes
-
-
-def feature_channels(config):
-    """Channels that the patches of a ViT or a hybrid are cut from."""
-    return trunk_channels(config.backbone) if config.backbone else config.num_channels
-
-
 def patch_weights(config):
-    return config.patch_size[0] * config.patch_size[1] * feature_channels(config) * config.hidden_size
+    channels = trunk_channels(config.backbone) if config.backbone else config.num_channels
+    return config.patch_size[0] * config.patch_size[1] * channels * config.hidden_size
 
 
 def head_weights(config):
@@ -105,26 +115,71 @@ def head_weights(config):
     return before + (features + 1) * config.num_classes
 
 
-def vit_parameters(config):
+def parameters(config: ViTConfig | ResNetConfig) -> int:
+    """The number of weights of the model that `config` describes.
+
+    >>> parameters(keras_vit.models.variant("ViT-B/16").config)
+    86567656
+    """
+    if isinstance(config, ResNetConfig):
+        channels = trunk_channels(config)
+        convolutions = add_up(config, (1, 1), lambda convolution: convolution.parameters)
+        return int(convolutions + 2 * channels + (channels + 1) * config.num_classes)
     d, m = config.hidden_size, config.mlp_dim
     tokens = config.grid[0] * config.grid[1] + (config.classifier == "token")
     block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
     total = patch_weights(config) + d + tokens * d + (config.classifier == "token") * d
     total += config.num_layers * block + 2 * d + head_weights(config)
-    if config.backbone is None:
-        return total
-    depths, width = config.backbone.depths, config.backbone.width_factor
-    stem = 49 * config.num_channels * 64 * width + 2 * 64 * width
-    return total + stem + sum(count * unit.parameters(norm_first=False) for unit, count in units(depths, width))
+    if config.backbone:
+        total += add_up(config, (1, 1), lambda convolution: convolution.parameters)
+    return int(total)
 
 
-def vit_multiply_adds(config, size):
-    d, m = config.hidden_size, config.mlp_dim
+def layers(config: ViTConfig | ResNetConfig) -> int:
+    """The number of encoder blocks, and of bottleneck units of the ResNet or the hybrid's backbone."""
+    depths = getattr(config, "depths", ()) or getattr(getattr(config, "backbone", None), "depths", ())
+    return getattr(config, "num_layers", 0) + sum(depths)
+
+
+def flops(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None, padding: bool = True) -> int:
+    """Floating-point operations of one image's forward pass; a multiply-add is two, as in the paper.
+
+    Convolutions and matrix products are counted; normalization, softmax and activations are not.
+
+    Args:
+        image_size: (height, width); None for the configuration's.
+        padding: whether places of a kernel that lie on padding count. Table 6 seems to leave them out.
+    """
+    size = image_size or config.image_size
+
+    def count(convolution):
+        return convolution.multiply_adds(padding)
+
+    if isinstance(config, ResNetConfig):
+        return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
+    d, patches, tokens = config.hidden_size, *sequence(config, size)
+    block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + 2 * tokens * tokens * d
+    total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
+    return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
+
+
+def sequence(config, size):
+    """The number of patches, and of tokens, of an image of that size."""
     step = config.pixels_per_token
     patches = (size[0] // step[0]) * (size[1] // step[1])
-    tokens = patches + (config.classifier == "token")
-    block = tokens * (4 * d * d + 2 * d * m) + 2 * tokens * tokens * d
-    total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
-    if config.backbone is not None:
-        total += trunk_multiply_adds(config, config.backbone.depths, config.backbone.width_factor, size)[0]
-    return total
+    return patches, patches + (config.classifier == "token")
+
+
+def activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
+    """How many values the convolutions and matrix products of one image's forward pass give."""
+    size = image_size or config.image_size
+
+    def count(convolution):
+        return convolution.values
+
+    if isinstance(config, ResNetConfig):
+        return int(add_up(config, size, count) + config.num_classes)
+    d, patches, tokens = config.hidden_size, *sequence(config, size)
+    block = tokens * (4 * d + config.mlp_dim + 2 * d) + config.num_heads * tokens * tokens  # q, k, v, A v, out; MLP; A
+    total = patches * d + config.num_layers * block + (config.representation_size or 0) + config.num_classes
+    return int(total + (add_up(config, size, count) if config.backbone else 0))

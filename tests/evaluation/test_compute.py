@@ -1,0 +1,82 @@
+"""Cost, against TensorFlow's own counter of operations, the built models, and the paper's Table 6."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_vit import evaluation, models
+from keras_vit.errors import ConfigError
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 7}
+MODELS = {
+    "token": (models.VisionTransformer, {**SMALL, "image_size": (32, 48), "patch_size": 8}),
+    "gap": (
+        models.VisionTransformer,
+        {**SMALL, "image_size": 40, "patch_size": (4, 8), "classifier": "gap", "representation_size": 12},
+    ),
+    "hybrid": (
+        models.VisionTransformer,
+        {**SMALL, "image_size": (64, 96), "patch_size": 1, "backbone": {"depths": (1, 2), "width_factor": 1}},
+    ),
+    "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
+}
+PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request):
+    make, fields = MODELS[request.param]
+    return make(**fields)
+
+
+def traced(model):
+    """The operations of the forward pass of one image."""
+    call = tf.function(lambda images: model(images, training=False))
+    return call.get_concrete_function(tf.zeros((1, *model.config.image_size, 3))).graph
+
+
+def test_flops_are_tensorflows(model):
+    graph = traced(model)
+    options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
+    options.update(output="none")
+    profile = tf.compat.v1.profiler.profile(graph, options=options)
+
+    def count(node):
+        operations = {operation.name: operation.type for operation in graph.get_operations()}
+        own = node.total_float_ops - sum(child.total_float_ops for child in node.children)
+        return (own if operations.get(node.name) in PRODUCTS else 0) + sum(map(count, node.children))
+
+    expected = count(profile)
+    # The counter leaves out the biases of the head and of the pre-logits, which ours adds as the paper's does.
+    assert evaluation.cost(model).flops == pytest.approx(expected, rel=2e-4)
+
+
+def test_activations_are_the_outputs_of_products(model):
+    shapes = [tuple(op.outputs[0].shape) for op in traced(model).get_operations() if op.type in PRODUCTS]
+    assert evaluation.cost(model).activation_bytes == 4 * sum(map(np.prod, shapes))
+
+
+def test_parameters_are_the_models(model):
+    assert evaluation.cost(model).parameters == model.count_params() == evaluation.cost(model.config).parameters
+
+
+@pytest.mark.parametrize("row", evaluation.published(6), ids=lambda row: f"{row['model']}-{row['epochs']}")
+def test_table_6(row):
+    name = row["model"].replace("ResNet", "R").replace("R50x1+", "R50+")
+    found = evaluation.pretraining_exaflops(models.variant(name).config, row["epochs"])
+    slips = {("ViT-B/32", 7): 56.1, ("R50+ViT-L/16", 7): 1668 / 2}
+    assert found == pytest.approx(slips.get((name, row["epochs"]), row["exaFLOPs"]), rel=0.01)
+
+
+def test_core_days_of_table_2():
+    for name, speed, days in (("ViT-L/16", 26.7, 680), ("ViT-H/14", 19.7, 2500)):
+        exaflops = evaluation.pretraining_exaflops(models.variant(name).config, 14)
+        assert evaluation.core_days(exaflops, speed) == pytest.approx(days, rel=0.01)
+
+
+def test_bad_input_is_a_sentence():
+    with pytest.raises(ConfigError, match="Received: str"):
+        evaluation.cost("ViT-B/16")
+    with pytest.raises(ConfigError, match="cost needs image_size, such as 224"):
+        evaluation.cost(models.ResNetConfig(image_size=None))
+    assert evaluation.cost(models.ResNetConfig(image_size=None), 224).parameters == 25_549_352
