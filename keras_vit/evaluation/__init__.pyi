@@ -1,4 +1,4 @@
-from .mistakes import mistakes
+from . import mistakes
 
 __all__ = [
     "mistakes",
