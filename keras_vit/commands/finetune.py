@@ -1,0 +1,50 @@
+"""`keras-vit finetune`, and the part of it that `pretrain` shares: the folder of the run, and how to continue it."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.commands import import_keras
+from keras_vit.commands.settings import Settings, with_options_of
+from keras_vit.text import without_secrets
+from keras_vit.training.errors import Interrupted, Preempted
+
+
+def train(
+    *,
+    out: Annotated[Path, typer.Option(help="The folder of the run, which is made.")],
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, bit for bit.")] = False,
+    **fields,
+) -> None:
+    """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
+    settings = Settings(**fields)
+    import_keras()
+    from keras_vit.commands.train import run
+
+    try:
+        run(settings, out, resume=resume, every=every)
+    except (Interrupted, Preempted):
+        command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
+        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
+        raise
+
+
+@with_options_of(train, model="ViT-B/16")
+def finetune(**arguments) -> None:
+    """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
+
+    The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files, and at the end
+    model.keras, model.npz and mistakes.png (a confusion matrix, and the mistakes the model was surest of). A file of
+    such a name that is already there is never overwritten: the run is refused. Ctrl-C saves the run, and --resume
+    continues it.
+
+    A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of
+    `--split train+validation --test`, after `--grid-search` has chosen the learning rate on the development set.
+
+    Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
+    """
+    train(**arguments, pretrain=False)
