@@ -26,7 +26,7 @@ app.command("info")(info.show_info)
 app.command("predict")(predict.predict)
 app.command("finetune")(finetune.finetune)
 app.command("pretrain")(pretrain.pretrain)
-app.command("export", cls=export.SpreadOptions)(export.export_model)
+app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
 app.command("demo")(demo.demonstrate)
 

@@ -32,35 +32,32 @@ class Endpoint(StrEnum):
     attention = "attention"
 
 
-class SpreadOptions(typer.core.TyperCommand):
-    """A command that takes `--to a b` as well as `--to a --to b`, for every option of several values."""
-
-    def parse_args(self, context, arguments):
-        several = {
-            name: list(map(str, option.type.choices))
-            for option in self.params
-            if getattr(option, "multiple", False)
-            for name in option.opts
-        }
-        return super().parse_args(context, repeat_options(arguments, several))
+SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
-def repeat_options(arguments, several):
-    """`--to a b` as `--to a --to b`; `several`: {option: its values}.
+def repeat_options(arguments):
+    """Repeats the name of an option that has several values before each of them, as the command line library wants it.
 
-    >>> repeat_options(["--to", "onnx", "tflite", "--out", "onnx"], {"--to": ["onnx", "tflite"]})
+    >>> repeat_options(["--to", "onnx", "tflite", "--out", "onnx"])
     ['--to', 'onnx', '--to', 'tflite', '--out', 'onnx']
     """
     result, option = [], None
     for argument in arguments:
-        if argument in several:
+        if argument in SEVERAL:
             option = argument
-        elif argument not in several.get(option, ()):
+        elif argument not in SEVERAL.get(option, ()):
             option = None
         elif result[-1] != option:
             result.append(option)
         result.append(argument)
     return result
+
+
+class ExportCommand(typer.core.TyperCommand):
+    """A command that takes `--to a b` as well as `--to a --to b`."""
+
+    def parse_args(self, context, arguments):
+        return super().parse_args(context, repeat_options(arguments))
 
 
 def describe_source(model: str) -> str:
