@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.commands import finetune
+from keras_vit.commands.resume import Begun, require_same_classes
+from keras_vit.commands.settings import Settings
+from keras_vit.commands.train import run
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
@@ -248,16 +250,16 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
 
 def test_a_run_among_its_own_pictures_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        finetune.run(finetune.Settings("ViT-Test/4", f"folder:{photos}"), photos / "runs" / "1")
+        run(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
 
 
 def test_a_run_is_not_resumed_with_other_classes(photos, tmp_path):
-    (tmp_path / "config.json").write_text('{"classes": ["china", "flower"]}')
-    finetune.require_same_classes(load(photos), tmp_path)
+    begun = Begun(folder=tmp_path, settings={}, batch_size=1, learning_rate=0.1, classes=["china", "flower"])
+    require_same_classes(load(photos), begun)
     (photos / "flower").rename(photos / "blossom")
     with pytest.raises(ConfigError, match="2 classes, now folder:.* has 2: 'flower' gone, 'blossom' new"):
-        finetune.require_same_classes(load(photos), tmp_path)
+        require_same_classes(load(photos), begun)
 
 
 def test_unknown_names():
@@ -322,10 +324,15 @@ def test_other_errors_pass_through():
         tf.io.decode_jpeg(b"no picture")
 
 
-def test_digits_are_the_demos():
-    from keras_vit.commands import demo
+def test_digits_are_split_by_class():
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
-    train, held_out = demo.digits()
+    digits = load_digits()
+    pixels = np.repeat((digits.images[..., None] * (255 / 16)).astype("uint8"), 3, axis=-1)
+    _, images_held_out, _, labels_held_out = train_test_split(
+        pixels, digits.target, test_size=0.2, random_state=0, stratify=digits.target
+    )
     parts = {split: data.load("digits", split) for split in ("train", "validation", "train+validation", "test")}
     assert {split: part.num_examples for split, part in parts.items()} == {
         "train": 1293,
@@ -334,8 +341,8 @@ def test_digits_are_the_demos():
         "test": 360,
     }
     images, labels, _ = next(iter(parts["test"].evaluation(360, Preprocessing((8, 8)), dtype="uint8")))
-    np.testing.assert_array_equal(images, held_out[0])
-    np.testing.assert_array_equal(labels, held_out[1])
+    np.testing.assert_array_equal(images, images_held_out)
+    np.testing.assert_array_equal(labels, labels_held_out)
 
 
 def write_idx(path, array):
