@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import demo, export, finetune, info, list, predict, pretrain, verify
+from keras_vit.commands import demo, evaluate, export, fewshot, finetune, info, inspect, list, predict, pretrain, verify
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
@@ -28,6 +28,9 @@ app.command("finetune")(finetune.finetune)
 app.command("pretrain")(pretrain.pretrain)
 app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
+app.command("evaluate")(evaluate.evaluate_model)
+app.command("fewshot")(fewshot.evaluate_few_shot)
+app.command("inspect")(inspect.inspect_model)
 app.command("demo")(demo.demonstrate)
 
 

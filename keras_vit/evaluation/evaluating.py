@@ -76,10 +76,7 @@ def collect(model, batches, tell):
 
 def score_batch(probabilities, labels):
     """Ranks, confidences, likeliest classes, labels. Labels: numbers (n,), or 1 for each right class (n, classes)."""
-    rows = np.arange(len(labels))
-    own = probabilities[rows, labels] if labels.ndim == 1 else np.where(labels > 0, probabilities, -1).max(-1)
-    ranks = (probabilities > own[:, None]).sum(-1)
-    predicted = probabilities.argmax(-1)
-    # Of equal probabilities the first class counts as predicted, as argmax has it.
-    tied = (ranks == 0) & ((predicted != labels) if labels.ndim == 1 else labels[rows, predicted] == 0)
-    return ranks + tied, probabilities.max(-1), predicted, labels if labels.ndim == 1 else np.zeros(len(labels), int)
+    order = np.argsort(-probabilities, axis=-1, kind="stable")  # of equal ones the first class is first, as in argmax
+    single = labels.ndim == 1
+    right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
+    return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)

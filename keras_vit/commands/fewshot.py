@@ -1,0 +1,49 @@
+"""`keras-vit fewshot`: linear few-shot accuracy on frozen features, the paper's quick evaluation."""
+
+import json
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from keras_vit import data, evaluation, zoo
+from keras_vit.commands import import_keras
+from keras_vit.commands.settings import DATA
+from keras_vit.console import Console
+from keras_vit.training.runs.folder import model_of
+
+
+def tabulate_accuracies(accuracies):
+    table = Table(box=None, header_style="bold")
+    for heading in ("shots", "accuracy", "deviation"):
+        table.add_column(heading, justify="right")
+    for shots, values in accuracies.items():
+        deviation = f"{np.std(values, ddof=1):.1%}" if len(values) > 1 else ""
+        table.add_row(str(shots), f"{np.mean(values):.1%}", deviation)
+    return table
+
+
+def evaluate_few_shot(
+    model: Annotated[
+        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
+    ],
+    dataset: Annotated[str, typer.Option("--data", help=DATA)],
+    shots: Annotated[
+        list[int], typer.Option(min=1, help="Training images of each class; give it several times for several rows.")
+    ] = [1, 5, 10, 25],  # noqa: B006, typer reads it
+    seeds: Annotated[int, typer.Option(min=1, help="How many choices of these images are averaged.")] = 3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
+) -> None:
+    """Few-shot accuracy: least squares from frozen features to classes, on a few training images of each (section 4.1).
+
+    Example: keras-vit fewshot ViT-B/16:augreg-i21k --data cifar100 --shots 5 --shots 10
+    """
+    import_keras()
+    train, test = data.load(dataset), data.load(dataset, "test")
+    found = evaluation.evaluate_few_shot(zoo.load(model_of(model)), train, test, shots, range(seeds), batch_size)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        Console().print(tabulate_accuracies(found))

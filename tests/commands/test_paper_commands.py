@@ -1,0 +1,64 @@
+"""`evaluate`, `fewshot` and `inspect` as a user meets them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit import cli, zoo
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "digits.npz"
+    zoo.save(zoo.load("ViT-Test/4", weights=None, num_classes=10), path)
+    return str(path)
+
+
+@pytest.fixture
+def keras_vit(monkeypatch, capfd):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return left.value.code, *capfd.readouterr()
+
+    return run
+
+
+def test_evaluate(keras_vit, model, tmp_path):
+    status, out, _ = keras_vit("evaluate", model, "--data", "digits", "--out", tmp_path / "report")
+    assert not status and "of 360; 95% interval" in out and "calibration error  0.000" in out
+    read = json.loads((tmp_path / "report" / "evaluation.json").read_text())
+    assert read["top1"]["count"] == 360 and f"({read['top1']['right']} of 360" in out
+    assert np.asarray(Image.open(tmp_path / "report" / "mistakes.png").convert("L")).std() > 5
+    status, out, _ = keras_vit("evaluate", model, "--data", "digits", "--json")
+    assert json.loads(out)["top1"]["right"] == read["top1"]["right"]
+    status, _, err = keras_vit("evaluate", "ViT-Test/4", "--data", "digits")
+    assert status == 1 and len(err.splitlines()) >= 1
+
+
+def test_fewshot(keras_vit, model):
+    status, out, _ = keras_vit("fewshot", model, "--data", "digits", "--shots", 5, "--seeds", 2, "--json")
+    assert not status and len(json.loads(out)["5"]) == 2
+    status, out, _ = keras_vit("fewshot", model, "--data", "digits", "--shots", 1, "--shots", 25)
+    assert [line.split()[0] for line in out.splitlines()] == ["shots", "1", "25"]
+    status, _, err = keras_vit("fewshot", model, "--data", "digits", "--shots", 999)
+    assert status == 1 and "999 shots need 999 of every class" in err
+
+
+def test_inspect(keras_vit, model, tmp_path):
+    names = [str(tmp_path / f"{name}.png") for name in "ab"]
+    for seed, name in enumerate(names):
+        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 30, 3), "uint8")).save(name)
+    status, out, _ = keras_vit("inspect", model, "--images", *names, "--out", tmp_path / "report")
+    assert not status and out.strip() == str(tmp_path / "report" / "index.html")
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "a.png" in page and "b.png" in page and "averaged over 2 images" in page
+    status, _, err = keras_vit("inspect", model, names[0], tmp_path / "absent.png", "--out", tmp_path / "other")
+    assert status == 1 and "absent.png" in err and (tmp_path / "other" / "index.html").exists()
+    status, _, err = keras_vit("inspect", model, "--out", tmp_path / "none")
+    assert status == 1 and "There is no image to look at" in err and not (tmp_path / "none").exists()
