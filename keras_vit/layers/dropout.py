@@ -2,15 +2,7 @@
 
 import keras
 
-
-def replica_id():
-    """Which replica of the strategy in scope is running: 0 outside of one, and on other backends."""
-    if keras.backend.backend() != "tensorflow":
-        return 0
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return context.replica_id_in_sync_group if context and context.num_replicas_in_sync > 1 else 0
+from keras_vit.distribution.replicas import replica_id
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):

@@ -5,7 +5,7 @@ import dataclasses
 import keras
 
 from keras_vit import _registration
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, PreprocessingError
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
