@@ -9,7 +9,7 @@ replicas' steps under a condition in a loop for steps_per_execution, which fails
 loss of float16 by whether replica 0's gradient is finite; (8) gives the batch of `train_on_batch` and its like whole
 to every replica.
 
-tests/test_private_names.py lists the private names of Keras that this takes, and fails when one is gone.
+docs/private_names.md lists the private names that this takes; its test fails when one is gone.
 """
 
 from typing import TYPE_CHECKING
