@@ -32,7 +32,7 @@ def set_counts(config, *names, least=1):
     """Makes the fields of those names ints, of at least `least`."""
     for name in names:
         value = getattr(config, name)
-        rule = "positive, a whole number" if least else "0 (features) or more, a whole number"
+        rule = "a positive whole number" if least else "a whole number, 0 (for features) or more"
         require(is_whole(value, least), f"{name} must be {rule}. Received: {name}={value!r}.")
         object.__setattr__(config, name, int(value))
 

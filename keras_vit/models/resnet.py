@@ -33,6 +33,8 @@ class ResNet(Classifier):
     (2, 10)
     """
 
+    config: ResNetConfig
+
     def __init__(
         self,
         image_size: int | tuple[int, int] | None = (224, 224),

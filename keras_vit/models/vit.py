@@ -56,6 +56,8 @@ class VisionTransformer(Classifier):
     (2, 1000)
     """
 
+    config: ViTConfig
+
     def __init__(
         self,
         image_size: int | tuple[int, int] = (224, 224),
