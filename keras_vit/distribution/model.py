@@ -110,10 +110,13 @@ class DistributedModel(keras.Model):
             return Counts(*(count * replica_count() for count in counts))
         return Counts(*all_reduce(counts))
 
+    def loss_reductions(self):
+        losses = [loss for loss in tf.nest.flatten(self.loss) if isinstance(loss, keras.losses.Loss)]
+        return {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
+
     def loss_reduction(self):
         """The reduction that all losses of `compile` share."""
-        losses = [loss for loss in tf.nest.flatten(self.loss) if isinstance(loss, keras.losses.Loss)]
-        kinds = {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
+        kinds = self.loss_reductions()
         if len(kinds) > 1:
             raise ConfigError(f"On several replicas all losses must share one reduction. Received: {sorted(kinds)}.")
         return kinds.pop() if kinds else "sum_over_batch_size"
@@ -194,10 +197,17 @@ class DistributedModel(keras.Model):
         self._loss_tracker.update_state(value, sample_weight=n)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds from the dataset's element_spec, where Keras reads a batch and averages it over the replicas."""
-        if iterator is None or self._distribute_strategy is None:
-            return super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-        build_for(self, iterator._distributed_dataset.element_spec)
+        """Builds from the dataset's element_spec, where Keras reads a batch and averages it over the replicas.
+
+        Without a strategy Keras builds while it traces the first step. `weigh_output_losses` needs the means before.
+        """
+        in_parts = self.microbatches > 1 or "mean_with_sample_weight" in self.loss_reductions()
+        if iterator is not None and (in_parts or self._distribute_strategy is not None):
+            build_for(self, iterator._distributed_dataset.element_spec)
+        elif data_batch is not None and in_parts and self._distribute_strategy is None:
+            self._symbolic_build(data_batch=data_batch)
+        else:
+            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def _make_function(self, step_function):
         """Keras' function; on several replicas one that can run several steps, and that spreads a host's batch."""
