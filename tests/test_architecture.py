@@ -114,14 +114,9 @@ def test_who_imports_whom(room):
                 assert other in MAY_IMPORT[room], f"{path} imports {module}"
 
 
-# What only TensorFlow has: which replica runs, and the step of a model on many of them.
-KNOW_TENSORFLOW = {"dropout.py"}
-
-
 @pytest.mark.parametrize("room", ["layers", "models", "inspection"])
 def test_layers_and_models_know_only_keras(room):
-    paths = [path for path in folder(f"keras_vit.{room}").glob("**/*.py") if path.name not in KNOW_TENSORFLOW]
-    for path in paths:
+    for path in folder(f"keras_vit.{room}").glob("**/*.py"):
         assert not [m for m in imports(path) if m.split(".")[0] in ("tensorflow", "jax", "torch")], path
 
 
@@ -160,7 +155,7 @@ FIRST = (
     "keras_vit",
     "keras_vit.layers",
     "keras_vit.models.classifier",
-    "keras_vit.distribution.model",
+    "keras_vit.distribution.replicas",
     "keras_vit.models.resnet",
     "keras_vit.zoo.saving",
     "keras_vit.training.optimizers",

@@ -191,5 +191,5 @@ def promised(source, checkpoint):
 def fed(preprocessing, config):
     """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
     if isinstance(preprocessing, Preprocessing):
-        return preprocessing.fitted(config.image_size, config.num_channels)
+        return preprocessing.adapt_to(config.image_size, config.num_channels)
     return preprocessing

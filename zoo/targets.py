@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, applicable
+from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.zoo.adapt import representation
 
 CHOICES = ("new", "keep")
@@ -70,7 +70,7 @@ def target(config, labels, asked):
     Raises:
         ConfigError: for what no model can have, and for a head that cannot be kept or made.
     """
-    changes = applicable(config, asked.changes)
+    changes = drop_inapplicable(config, asked.changes)
     require_fields(changes, (type(config),))
     wanted = dataclasses.replace(config, **changes)
     new = takes_new_head(config, wanted, labels, asked)

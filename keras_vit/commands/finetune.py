@@ -11,7 +11,7 @@ from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import collect_predictions, draw_mistakes
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.runs.callbacks import is_chief
@@ -344,13 +344,13 @@ def plan(recipe, microbatches, examples):
 def finish(model, held_out, test, batch_size, kept, console):
     """Writes the model in the official layout and the picture of its mistakes; gives the accuracy, if any."""
     judged = test or held_out
-    found = judged and mistakes.predictions(model, judged.evaluation(batch_size, model.preprocessing))
+    found = judged and collect_predictions(model, judged.evaluation(batch_size, model.preprocessing))
     if is_chief(model):
         with kept.writing("model.npz") as path:
             zoo.save(model, path)
         if found:
             with kept.writing("mistakes.png") as path:
-                mistakes.draw(found, judged.class_names, path)
+                draw_mistakes(found, judged.class_names, path)
     if found:
         console.print(
             f"{'Test' if test else 'Held-out'} accuracy: {found.accuracy:.1%} of {len(found.labels):,} images."

@@ -1,5 +1,7 @@
-from .mistakes import mistakes
+from .mistakes import Predictions, collect_predictions, draw_mistakes
 
 __all__ = [
-    "mistakes",
+    "Predictions",
+    "collect_predictions",
+    "draw_mistakes",
 ]

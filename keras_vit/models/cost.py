@@ -1,9 +1,9 @@
 """What a configuration costs: parameters and floating-point operations, counted from the numbers alone."""
 
-from keras_vit.models.config import ResNetConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 
 
-def parameters(config):
+def parameters(config: ViTConfig | ResNetConfig) -> int:
     """Number of weights of the model that `config` describes.
 
     >>> parameters(keras_vit.models.variant("ViT-B/16").config)
@@ -18,17 +18,20 @@ def parameters(config):
     return int(vit_parameters(config))
 
 
-def layers(config):
+def layers(config: ViTConfig | ResNetConfig) -> int:
     """Number of encoder blocks, and of bottleneck units of the ResNet or the hybrid's backbone."""
     depths = getattr(config, "depths", ()) or getattr(getattr(config, "backbone", None), "depths", ())
     return getattr(config, "num_layers", 0) + sum(depths)
 
 
-def gflops(config, image_size=None):
-    """Billions of floating-point operations of one picture's forward pass; a multiply-add is two, as in the paper.
+def gflops(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> float:
+    """Billions of floating-point operations of one image's forward pass; a multiply-add is two, as in the paper.
 
     Counted are convolutions and matrix products; not normalization, softmax, activations.
     `image_size` is (height, width); None takes the configuration's.
+
+    >>> round(gflops(keras_vit.models.variant("ViT-B/16").config), 1)
+    35.1
     """
     size = image_size or config.image_size
     count = resnet_multiply_adds if isinstance(config, ResNetConfig) else vit_multiply_adds
@@ -69,17 +72,17 @@ def units(depths, width_factor):
         yield Unit(inputs, width, stride=1, projects=False), depth - 1
 
 
-def halved(size):
+def halve(size):
     return tuple(-(-length // 2) for length in size)
 
 
 def trunk_multiply_adds(config, depths, width_factor, size):
     """Multiply-adds of stem and stages, and the size (height, width) of the last feature map."""
-    size = halved(size)
+    size = halve(size)
     total = size[0] * size[1] * 49 * config.num_channels * 64 * width_factor
-    size = halved(size)  # the pool
+    size = halve(size)  # the pool
     for unit, count in units(depths, width_factor):
-        cells, size = size[0] * size[1], halved(size) if unit.stride == 2 else size
+        cells, size = size[0] * size[1], halve(size) if unit.stride == 2 else size
         total += count * unit.multiply_adds(cells, size[0] * size[1])
     return total, size
 
@@ -105,12 +108,23 @@ def head_weights(config):
     return before + (features + 1) * config.num_classes
 
 
-def vit_parameters(config):
+def block_parameters(config):
+    """Weights of one encoder block: four projections, the MLP's two layers, two norms."""
     d, m = config.hidden_size, config.mlp_dim
+    return 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
+
+
+def block_multiply_adds(config, tokens):
+    """Of one encoder block: projections and MLP, then q k^T and A v."""
+    d, m = config.hidden_size, config.mlp_dim
+    return tokens * (4 * d * d + 2 * d * m) + 2 * tokens * tokens * d
+
+
+def vit_parameters(config):
+    d = config.hidden_size
     tokens = config.grid[0] * config.grid[1] + (config.classifier == "token")
-    block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
     total = patch_weights(config) + d + tokens * d + (config.classifier == "token") * d
-    total += config.num_layers * block + 2 * d + head_weights(config)
+    total += config.num_layers * block_parameters(config) + 2 * d + head_weights(config)
     if config.backbone is None:
         return total
     depths, width = config.backbone.depths, config.backbone.width_factor
@@ -119,12 +133,11 @@ def vit_parameters(config):
 
 
 def vit_multiply_adds(config, size):
-    d, m = config.hidden_size, config.mlp_dim
     step = config.pixels_per_token
     patches = (size[0] // step[0]) * (size[1] // step[1])
     tokens = patches + (config.classifier == "token")
-    block = tokens * (4 * d * d + 2 * d * m) + 2 * tokens * tokens * d
-    total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
+    blocks = config.num_layers * block_multiply_adds(config, tokens)
+    total = patches * patch_weights(config) + blocks + head_weights(config)
     if config.backbone is not None:
         total += trunk_multiply_adds(config, config.backbone.depths, config.backbone.width_factor, size)[0]
     return total

@@ -22,7 +22,7 @@ import re
 import keras
 from keras import ops
 
-from keras_vit.distribution.model import GlobalUpdate, beside, several_workers
+from keras_vit.distribution import GlobalUpdate
 from keras_vit.errors import ConfigError
 
 
@@ -55,16 +55,7 @@ class Extras(GlobalUpdate):
 
     def slots(self, variables, name, dtype=None):
         """A zero variable for each of `variables`, next to it."""
-        strategy = getattr(self, "_distribution_strategy", None)
-        if several_workers(strategy):
-            # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
-            dtype = None
-        slots = []
-        for variable in variables:
-            with beside(variable, strategy):
-                path = f"{variable.path.replace('/', '_')}_{name}"
-                slots.append(self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path))
-        return slots
+        return [self.add_slot(variable, name, dtype) for variable in variables]
 
     def store(self, slot, moment):
         """Keeps a first moment, rounded to `momentum_dtype`."""
@@ -108,7 +99,7 @@ class SGD(Extras, keras.optimizers.SGD):
         g, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         step = g
         if self.momentum:
-            slot = self.momentums[self._get_variable_index(variable)]
+            slot = self.momentums[self.index(variable)]
             velocity = self.momentum * ops.cast(slot, variable.dtype) + g
             self.store(slot, velocity)
             step = g + self.momentum * velocity if self.nesterov else velocity
@@ -122,23 +113,23 @@ class AdamStep:
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
-        self._momentums = self.slots(variables, "momentum", self.momentum_dtype)
-        self._velocities = self.slots(variables, "velocity")
+        self.momentums = self.slots(variables, "momentum", self.momentum_dtype)
+        self.velocities = self.slots(variables, "velocity")
         if self.amsgrad:
-            self._velocity_hats = self.slots(variables, "velocity_hat")
+            self.velocity_hats = self.slots(variables, "velocity_hat")
 
     def update_step(self, gradient, variable, learning_rate):
-        dtype, i = variable.dtype, self._get_variable_index(variable)
+        dtype, i = variable.dtype, self.index(variable)
         g, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
         t = ops.cast(self.iterations + 1, dtype)
-        slot, v = self._momentums[i], self._velocities[i]
+        slot, v = self.momentums[i], self.velocities[i]
         m = ops.cast(slot, dtype)
         m = m + (g - m) * (1 - self.beta_1)
         self.store(slot, m)
         v.assign_add((ops.square(g) - v) * (1 - self.beta_2))
         if self.amsgrad:
-            self._velocity_hats[i].assign(ops.maximum(self._velocity_hats[i], v))
-            v = self._velocity_hats[i]
+            self.velocity_hats[i].assign(ops.maximum(self.velocity_hats[i], v))
+            v = self.velocity_hats[i]
         rate = rate * ops.sqrt(1 - ops.power(ops.cast(self.beta_2, dtype), t))
         rate = rate / (1 - ops.power(ops.cast(self.beta_1, dtype), t))
         variable.assign_sub(rate * m / (ops.sqrt(v) + self.epsilon))

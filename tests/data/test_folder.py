@@ -16,7 +16,7 @@ from keras_vit.commands import finetune
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
 
 SIZE = Preprocessing((16, 16))
@@ -164,10 +164,10 @@ def test_names_as_people_write_them(photographs, tmp_path):
     assert np.abs(images.numpy() - expected).mean((1, 2, 3)).max() < 1.6
     wrong = np.arange(6)
     worst = tuple((images[0].numpy() / 255, i, (i + 1) % 6, 0.9) for i in wrong)
-    found = mistakes.Predictions(wrong, (wrong + 1) % 6, np.full(6, 0.9), worst)
+    found = Predictions(wrong, (wrong + 1) % 6, np.full(6, 0.9), worst)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks
-        mistakes.draw(found, examples.class_names, tmp_path / "mistakes.png")
+        draw_mistakes(found, examples.class_names, tmp_path / "mistakes.png")
 
 
 def test_links(photographs, tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models, training
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.distribution.model import several_workers, unwrapped
+from keras_vit.distribution.optimizer import unwrap
+from keras_vit.distribution.replicas import several_workers
 from keras_vit.text import printable
 from keras_vit.training.errors import Interrupted, NotFiniteError, Preempted, RunError
 from keras_vit.training.runs.files import spared
@@ -190,10 +191,9 @@ class BestWeights(keras.callbacks.Callback):
 def weights(model):
     """{path: array} of the weights that a finished run would have."""
     arrays = {v.path: v.numpy() for v in model.weights}
-    optimizer = unwrapped(model.optimizer)
+    optimizer = unwrap(model.optimizer)
     if optimizer.use_ema:
-        pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
-        arrays |= {v.path: a.numpy() for v, a in pairs}
+        arrays |= {v.path: a.numpy() for v, a in optimizer.averages()}
     return arrays
 
 

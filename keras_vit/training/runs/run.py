@@ -7,7 +7,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.distribution.model import GlobalUpdate, build_for, unwrapped
+from keras_vit.distribution import GlobalUpdate
+from keras_vit.distribution.execution import build_for
+from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts
@@ -25,7 +27,7 @@ def check(model, steps_per_epoch):
             "steps_per_epoch must be a multiple of steps_per_execution. "
             f"Received: {steps_per_epoch} and {model.steps_per_execution}."
         )
-    optimizer = unwrapped(model.optimizer)
+    optimizer = unwrap(model.optimizer)
     if optimizer.use_ema and not isinstance(optimizer, GlobalUpdate):
         name = type(optimizer).__name__
         raise ConfigError(
@@ -117,7 +119,7 @@ class Run:
                 around.enter_context(self.files.held(resume))
             start = self.resumed(model) if resume else 0
             self.write_config(model, config, total_steps, steps_per_epoch)
-            optimizer = unwrapped(model.optimizer)
+            optimizer = unwrap(model.optimizer)
             kept = self.keeping(start, total_steps, monitor, swap=optimizer.use_ema and validation is not None)
             around.enter_context(kept[-1].signals)
             first = [RestoreMetrics(state(model))] if start % steps_per_epoch else []
