@@ -14,7 +14,7 @@ from training_run import points, tiny
 from keras_vit import data, training
 from keras_vit.commands import finetune
 from keras_vit.errors import KerasVitError
-from keras_vit.training.runs import files
+from keras_vit.files import sha256
 from keras_vit.training.runs.callbacks import read_rows
 from keras_vit.training.runs.folder import RunFolder, model_of
 from keras_vit.training.runs.state import restore, state
@@ -42,7 +42,7 @@ def vouched(store, content):
     path = store.path(2, ".npz")
     path.write_bytes(content)
     about = json.loads(store.path(2, ".json").read_text())
-    about |= {"bytes": len(content), "sha256": files.digest(path)}
+    about |= {"bytes": len(content), "sha256": sha256(path)}
     store.path(2, ".json").write_text(json.dumps(about))
 
 
