@@ -3,13 +3,13 @@ from .freezing import freeze, layer_decay
 from .losses import SigmoidLoss, SoftmaxLoss
 from .metrics import Accuracy
 from .optimizers import SGD, Adam, AdamW
+from .recipe_rows import RECIPES
 from .recipes import Recipe, recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run, load_weights
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import development_split, search_learning_rate
 from .strategies import strategy
-from .table import RECIPES
 
 __all__ = [
     "RECIPES",

@@ -12,7 +12,7 @@ from keras_vit.training.freezing import layer_decay as layer_decay_factors
 from keras_vit.training.losses import LOSSES
 from keras_vit.training.metrics import Accuracy
 from keras_vit.training.numbers import require_counts, require_positive
-from keras_vit.training.table import HYPER_RULE, RECIPES, Row, hyper_rule_row, pretraining_row
+from keras_vit.training.recipe_rows import HYPER_RULE, RECIPES, Row, hyper_rule_row, pretraining_row
 
 SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
 FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
