@@ -54,6 +54,3 @@ class SigmoidLoss(ClassLoss):
     def call(self, y_true, y_pred):
         labels = self.rows(y_true, y_pred)
         return -ops.sum(labels * ops.log_sigmoid(y_pred) + (1.0 - labels) * ops.log_sigmoid(-y_pred), axis=-1)
-
-
-LOSSES = {"softmax": SoftmaxLoss, "sigmoid": SigmoidLoss}
