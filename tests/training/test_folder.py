@@ -45,7 +45,7 @@ compiled = functools.cache(tiny)  # refused before anything is done with it
 
 def refused(folder, name, resume=False):
     before = contents(folder)
-    with pytest.raises(training.RunError, match="is not what this run has written there") as caught:
+    with pytest.raises(training.RunError, match="was not written by this run") as caught:
         training.Run(folder).fit(compiled(), points, 4, resume=resume)
     assert str(caught.value).startswith(str(folder / name))
     assert contents(folder) == before
@@ -91,7 +91,7 @@ def test_checkpoints_that_are_gone_are_no_reason_to_begin_again(copy):
     for path in (copy / "checkpoints").glob("step-*"):
         path.unlink()
     before = contents(copy)
-    with pytest.raises(training.RunError, match="checkpoints in .* are gone"):
+    with pytest.raises(training.RunError, match="checkpoints are missing from"):
         run(copy, resume=True)
     assert contents(copy) == before
 
@@ -112,7 +112,7 @@ def test_others_files_beside_a_runs_stay(copy):
     ):
         (copy / name).write_text("precious")
     (copy / "checkpoints/step-00000006.json").write_text("precious")
-    with pytest.warns(UserWarning, match="No checkpoint of step 6 .* is not the run's"):
+    with pytest.warns(UserWarning, match="checkpoint of step 6 .* was not written by this run"):
         run(copy, resume=True, steps=8)
     texts = [path for path, data in contents(copy).items() if data == b"precious"]
     assert len(texts) == 5
@@ -204,11 +204,11 @@ def test_callbacks_of_a_recipe_keep_one_run_to_a_folder(tmp_path):
     assert training.Checkpoints(tmp_path / "run/checkpoints").steps() == [4, 2]
     assert (tmp_path / "run/metrics.csv").read_text().count("\n") == 3
     before = contents(tmp_path)
-    with pytest.raises(training.RunError, match="holds a run already"):
+    with pytest.raises(training.RunError, match="already contains a run"):
         model.fit(points(0), callbacks=recipe.callbacks(tmp_path / "run"), **arguments)
     assert contents(tmp_path) == before
     (tmp_path / "run/curves.png").write_text("precious")
-    with pytest.raises(training.RunError, match=r"curves.png is not what this run has written"):
+    with pytest.raises(training.RunError, match=r"curves.png was not written by this run"):
         model.fit(points(0), callbacks=callbacks, **arguments)
 
 

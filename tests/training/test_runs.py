@@ -21,7 +21,7 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints, files
-from keras_vit.training.runs.callbacks import read_rows
+from keras_vit.training.runs.metrics_log import read_rows
 from keras_vit.training.runs.run import segments
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
@@ -224,7 +224,7 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
         assert store.newest()[0] == 1
     store.path(1, ".npz").unlink()
     (tmp_path / "step-notes.json").write_text("{}")
-    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other is left"):
+    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other checkpoint is left"):
         store.newest()
     assert store.save(4, {"a": np.ones(3)})
     about = json.loads(store.path(4, ".json").read_text())
@@ -328,12 +328,12 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
-    with files.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
+    with files.lock_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(training.RunError, match="metrics.csv is not what this run has written"):
+    with pytest.raises(training.RunError, match="metrics.csv was not written by this run"):
         run.fit(again, batches, 12, 5, resume=True)
-    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+    with pytest.raises(training.RunError, match="metrics.csv could not be read"):
         read_rows(tmp_path / "metrics.csv")
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)

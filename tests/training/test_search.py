@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit import models, training
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.training.runs.callbacks import read_rows
+from keras_vit.training.runs.metrics_log import read_rows
 
 
 def digits():
