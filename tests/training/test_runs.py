@@ -16,7 +16,7 @@ import cluster
 import keras
 import numpy as np
 import pytest
-from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
+from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
@@ -268,7 +268,7 @@ class Poison(keras.callbacks.Callback):
 
 
 def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
-    run, model = training.Run(tmp_path, every=3), compiled()
+    run, model = training.Run(tmp_path, every=3), compiled(make=linear)
     with pytest.raises(training.NotFiniteError, match="loss of step 8 is nan") as caught:
         run.fit(model, batches, 20, 10, callbacks=[Poison(8)])
     assert (caught.value.step, caught.value.kept) == (8, 6)
@@ -302,7 +302,7 @@ class Obstacles(keras.callbacks.Callback):
 
 
 def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
-    run, model = training.Run(tmp_path, every=5), compiled()
+    run, model = training.Run(tmp_path, every=5), compiled(make=linear)
     with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
         run.fit(model, batches, 10, 5, callbacks=[Obstacles(tmp_path)])
     assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
@@ -354,8 +354,8 @@ class Weights(keras.callbacks.Callback):
 
 def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
     """mixed_float16 wraps the optimizer that averages."""
-    model, seen, held_out = compiled(dtype="mixed_float16", gradient_accumulation_steps=None), Weights(), batches(900)
-    run = training.Run(tmp_path)
+    model = compiled(dtype="mixed_float16", make=linear, gradient_accumulation_steps=None)
+    run, seen, held_out = training.Run(tmp_path), Weights(), batches(900)
     run.fit(model, batches, 12, 5, validation=held_out.take(2), monitor="val_loss", callbacks=[seen])
     average = seen.seen[0]
     for weights in seen.seen[1:]:
@@ -371,7 +371,7 @@ def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
 def test_several_steps_per_execution_give_the_same_run(tmp_path):
     finals = []
     for count in (1, 4):
-        run, model = training.Run(tmp_path / str(count), every=6), compiled()
+        run, model = training.Run(tmp_path / str(count), every=6), compiled(make=linear)
         model.steps_per_execution = count
         run.fit(model, batches, 14, 8)
         assert run.store.steps()[0] == 14
