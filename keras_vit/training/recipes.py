@@ -46,7 +46,7 @@ class ClassRow:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerRow(ClassRow):
-    """Args: rate_power: the learning rate follows (batch size) ** rate_power."""
+    """An optimizer; at another batch size the learning rate follows (batch size) ** rate_power."""
 
     fields: tuple[str, ...] = ("weight_decay", "global_clipnorm", "momentum_dtype")
     rate_power: float = 1.0
