@@ -4,7 +4,7 @@ from keras_vit.errors import KerasVitError
 
 
 class RunError(KerasVitError, RuntimeError):
-    """A run folder that cannot be used, or a run that cannot go on."""
+    """A run folder that cannot be used, or a run that cannot continue."""
 
 
 class NotFiniteError(RunError):

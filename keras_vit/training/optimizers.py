@@ -163,23 +163,23 @@ class AdamStep:
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
-        self._momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
-        self._velocities = self.add_slots(variables, "velocity")
+        self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
+        self.velocities = self.add_slots(variables, "velocity")
         if self.amsgrad:
-            self._velocity_hats = self.add_slots(variables, "velocity_hat")
+            self.velocity_hats = self.add_slots(variables, "velocity_hat")
 
     def update_step(self, gradient, variable, learning_rate):
         dtype, i = variable.dtype, self._get_variable_index(variable)
         g, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
         t = ops.cast(self.iterations + 1, dtype)
-        slot, v = self._momentums[i], self._velocities[i]
+        slot, v = self.momentums[i], self.velocities[i]
         m = ops.cast(slot, dtype)
         m = m + (g - m) * (1 - self.beta_1)
         self.store_moment(slot, m)
         v.assign_add((ops.square(g) - v) * (1 - self.beta_2))
         if self.amsgrad:
-            self._velocity_hats[i].assign(ops.maximum(self._velocity_hats[i], v))
-            v = self._velocity_hats[i]
+            self.velocity_hats[i].assign(ops.maximum(self.velocity_hats[i], v))
+            v = self.velocity_hats[i]
         rate = rate * ops.sqrt(1 - ops.power(ops.cast(self.beta_2, dtype), t))
         rate = rate / (1 - ops.power(ops.cast(self.beta_1, dtype), t))
         variable.assign_sub(rate * m / (ops.sqrt(v) + self.epsilon))

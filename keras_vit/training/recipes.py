@@ -1,19 +1,18 @@
 """`Recipe`: the settings of a training, one row; it makes the optimizer, compiles a model and keeps the run.
 
-recipe_rows.py holds the papers' rows, scaling.py `recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is
-used, so that rows can be listed without them.
+recipe_rows.py holds the papers' rows, recipe_classes.py the optimizers, decays and losses that they name, scaling.py
+`recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is used, so that rows can be listed without them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.recipe_classes import DECAYS, LOSSES, OPTIMIZERS
 
 if TYPE_CHECKING:
     import os
@@ -22,51 +21,6 @@ if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("keras_vit")
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassRow:
-    """A class that a word in a recipe stands for, and the arguments that it is made with.
-
-    Args:
-        path: "module.Class" of keras_vit.training, imported when it is used.
-        fields: of the recipe, which the class takes by the same names.
-        arguments: fixed ones.
-    """
-
-    path: str
-    fields: tuple[str, ...] = ()
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def make(self, recipe, **extra):
-        module, _, name = self.path.partition(".")
-        found = getattr(importlib.import_module(f"keras_vit.training.{module}"), name)
-        return found(**{name: getattr(recipe, name) for name in self.fields}, **{**self.arguments, **extra})
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerRow(ClassRow):
-    """An optimizer; at another batch size the learning rate follows (batch size) ** rate_power."""
-
-    fields: tuple[str, ...] = ("weight_decay", "global_clipnorm", "momentum_dtype")
-    rate_power: float = 1.0
-
-
-OPTIMIZERS = {
-    "SGD": OptimizerRow("optimizers.SGD", arguments={"momentum": 0.9}),
-    # The default epsilon of flax.optim.Adam and optax, which the authors' code keeps; Keras' is 1e-7.
-    "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
-}
-DECAYS = {
-    "cosine": ClassRow("schedules.WarmupCosine"),
-    "linear": ClassRow("schedules.WarmupLinear"),
-    "constant": ClassRow("schedules.WarmupConstant"),
-    "staircase": ClassRow("schedules.WarmupStaircase", fields=("boundaries",)),
-}
-LOSSES = {
-    "softmax": ClassRow("losses.SoftmaxLoss", fields=("label_smoothing",)),
-    "sigmoid": ClassRow("losses.SigmoidLoss", fields=("label_smoothing",)),
-}
 
 
 class ModelArguments(TypedDict, total=False):
@@ -282,8 +236,8 @@ class Recipe:
     ) -> list[keras.callbacks.Callback]:
         """Callbacks for `model.fit` that keep the run in `folder` (see `Run`); averaged weights are what it evaluates.
 
-        They keep one run: `fit` with the same callbacks again goes on with it. Other callbacks for the same folder are
-        refused with a RunError, and so is a folder that holds anything which the run would overwrite. To go on after a
+        They keep one run: `fit` with the same callbacks again continues it. Other callbacks for the same folder are
+        refused with a RunError, and so is a folder that holds anything which the run would overwrite. To resume after a
         kill use `Run.fit`, which also finds the data's place again.
         """
         from keras_vit.training.runs.run import Run

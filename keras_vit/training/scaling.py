@@ -9,8 +9,9 @@ from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.config import variant
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.recipe_classes import OPTIMIZERS
 from keras_vit.training.recipe_rows import HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
-from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
+from keras_vit.training.recipes import Recipe, RecipeChanges
 
 if TYPE_CHECKING:
     from typing import Unpack

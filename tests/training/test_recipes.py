@@ -198,6 +198,13 @@ def test_every_row_has_a_source_and_makes_its_optimizer():
         assert optimizer.global_clipnorm == row.global_clipnorm
 
 
+def test_arguments_of_the_optimizer_take_precedence():
+    for name, momentum in (("bit-i21k", "momentum"), ("pretrain-imagenet", "beta_1")):
+        extra = {"weight_decay": 0.5, "global_clipnorm": 2.0, momentum: 0.8, "use_ema": True, "ema_momentum": 0.7}
+        config = training.recipe(name, ema_momentum=0.9).make_optimizer(**extra).get_config()
+        assert {key: config[key] for key in extra} == extra
+
+
 def test_scaling_rule():
     recipe = training.recipe("finetune-cifar10", batch_size=128, steps=1000)
     assert recipe.learning_rate == pytest.approx(0.01 / 4)

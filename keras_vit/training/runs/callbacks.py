@@ -37,7 +37,7 @@ class BeginRun(keras.callbacks.Callback):
 
 
 class StepCounter(keras.callbacks.Callback):
-    """Counts batches over the whole run, across calls of `fit`, in `step`."""
+    """Counts batches over all of the run, across calls of `fit`, in `step`."""
 
     def __init__(self, step=0):
         super().__init__()

@@ -1,9 +1,9 @@
 """SIGTERM and Ctrl-C during a training: noted, so that the run can be saved and end after its step."""
 
 import contextlib
+import inspect
 import os
 import signal
-import sys
 import threading
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -12,7 +12,7 @@ PASSED_OVER = ("keras.src.callbacks", "keras_vit.training")
 
 def find_training_frame():
     """The frame of the `fit` that has called a callback's method, seen from inside that method."""
-    frame = sys._getframe()
+    frame = inspect.currentframe()
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(PASSED_OVER):
         frame = frame.f_back
     return frame

@@ -52,7 +52,7 @@ def assign_per_replica(variable, array, strategy):
     if len(array) == strategy.num_replicas_in_sync:
         map_replicas(variable, strategy, lambda replica, own: own.assign(array[replica]).read_value())
     else:
-        # The run goes on with another number of replicas, so that only the total means anything.
+        # The run continues on another number of replicas, so that only the total means anything.
         variable.assign(array.sum(0))
 
 
