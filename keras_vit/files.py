@@ -37,6 +37,20 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
         raise
 
 
+@contextlib.contextmanager
+def make_folder(folder: Path) -> Iterator[None]:
+    """Makes a folder and those above it; an error inside removes those of them again that are still empty."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
 def sha256(path: str | os.PathLike) -> str:
     """The SHA-256 of a file, in hexadecimal; a link is followed."""
     with open(path, "rb") as file:

@@ -136,7 +136,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         place = tmp_path / "other" / path.relative_to(tmp_path / "cut")
         place.parent.mkdir(parents=True)
         place.write_text("precious")
-        with pytest.raises(training.RunError, match=f"{place} is not what"):
+        with pytest.raises(training.RunError, match=f"{place} was not written"):
             training.Run(tmp_path / "other").files.check(resume=False)
         shutil.rmtree(tmp_path / "other")
 

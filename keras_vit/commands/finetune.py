@@ -88,7 +88,7 @@ def recipe_for(settings, examples, replicas=1):
     name = settings.recipe or chosen
     given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
     if name.startswith("bit-hyperrule"):
-        given["picture_size"] = examples.picture_size()
+        given["original_size"] = examples.picture_size()
     row = training.recipe(name, **given)
     told = settings.recipe is not None or paper
     epochs, size = settings.epochs, settings.image_size
@@ -303,7 +303,7 @@ def run(settings, out, *, resume=False, every=200, console=None):
             callbacks=[progress],
             config={
                 "settings": recorded(settings),
-                "recipe": dataclasses.asdict(recipe.row),
+                "recipe": dataclasses.asdict(recipe),
                 "classes": examples.class_names,
             },
         )
@@ -334,7 +334,7 @@ def plan(recipe, microbatches, examples):
     """How long a training is, in a sentence."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
     return (
-        f"{recipe.name}: {recipe.optimizer_name}, {recipe.total_steps:,} steps of {recipe.batch_size} images{cut} at a "
+        f"{recipe.name}: {recipe.optimizer}, {recipe.total_steps:,} steps of {recipe.batch_size} images{cut} at a "
         f"learning rate of {recipe.learning_rate:.2g} see {recipe.images_seen:,} images, "
         f"{recipe.images_seen / examples.num_examples:.3g} epochs "
         f"({recipe.source.partition(';')[0]})."

@@ -59,7 +59,7 @@ PRETRAINING = {
 @pytest.mark.parametrize("line", PRETRAINING)
 def test_pretraining_takes_the_row_of_data_and_model(planned, line):
     r, _ = planned(f"pretrain --data {line}")
-    found = (r.name, r.epochs, r.learning_rate, r.decay, r.weight_decay, r.dropout_rate, r.loss_name)
+    found = (r.name, r.epochs, r.learning_rate, r.decay, r.weight_decay, r.dropout_rate, r.loss)
     assert (*found, r.representation_size) == PRETRAINING[line]
     assert r.batch_size == 4096
     if line.startswith("imagenet") and "--recipe" not in line:

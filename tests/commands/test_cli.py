@@ -146,7 +146,7 @@ def test_the_folder_of_a_run_is_a_model(model, picture, tmp_path, monkeypatch, c
     )
     for command in commands:
         status, err = in_process(monkeypatch, capsys, *command)
-        assert status == 1 and "begun is a run that has not finished (3 of all steps are saved)" in err
+        assert status == 1 and "begun has not finished (3 of all steps are saved)" in err
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 

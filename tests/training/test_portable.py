@@ -11,7 +11,7 @@ from keras_vit.models import ResNet, VisionTransformer
 ELSEWHERE = keras.backend.backend() != "tensorflow"
 MODELS = {
     "vit": lambda: VisionTransformer(
-        image_size=16, patch_size=4, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64, num_classes=10
+        image_size=16, patch_size=4, hidden_size=32, num_layers=1, num_heads=4, mlp_dim=64, num_classes=10
     ),
     "resnet": lambda: ResNet(image_size=16, depths=(1, 1), width_factor=0.5, num_classes=10),
 }
