@@ -68,7 +68,7 @@ def test_a_split_by_hash_is_the_files_own(photographs, photos):
 
 def test_about_a_tenth_is_held_out(tmp_path):
     root = tmp_path / "photos"
-    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT for i in range(4000)]
+    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT_PERCENT for i in range(4000)]
     assert 0.08 < np.mean(held_out) < 0.12
 
 
@@ -87,7 +87,7 @@ def test_split_folders(photographs, tmp_path, training, name):
     shutil.rmtree(tmp_path / name)
     assert load(tmp_path).num_examples + load(tmp_path, "validation").num_examples == 24
     (tmp_path / "test" / "dog").mkdir()
-    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder has not"):
+    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder does not have"):
         load(tmp_path, "test")
 
 
@@ -123,7 +123,7 @@ def test_a_class_that_validation_lacks_is_said(photographs, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "keras_vit"):
         examples = load(tmp_path, "validation")
     assert examples.num_examples == 20 and examples.class_names == ("china", "flower")
-    assert "val has no pictures for 'china'." in caplog.text
+    assert "val has no images for 'china'." in caplog.text
 
 
 def test_a_folder_named_train_may_be_a_class(photographs, tmp_path):
@@ -211,8 +211,8 @@ def test_a_data_folder_is_left_as_it_is(photos):
         ),
         (lambda p: [shutil.copytree(p, p / kind) for kind in ("Train", "training")], "may be the split 'train'"),
         (lambda p: os.mkdir(os.fsencode(p) + b"/ma\xf1ana"), "is not in UTF-8"),
-        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No pictures for 'china'"),
-        (lambda p: (p / "empty").mkdir(), "No pictures for 'empty'"),
+        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No images for 'china'"),
+        (lambda p: (p / "empty").mkdir(), "No images for 'empty'"),
     ],
 )
 def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):
@@ -226,12 +226,12 @@ def test_one_picture_in_each_class_leaves_none_to_validate(photographs, tmp_path
         (tmp_path / kind).mkdir()
         shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
     assert load(tmp_path).num_examples == 2
-    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add pictures"):
+    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add images"):
         load(tmp_path, "validation")
 
 
 def test_a_folder_without_a_name():
-    with pytest.raises(data.DataError, match="names no folder"):
+    with pytest.raises(data.DataError, match="'folder:' lacks its PATH. Expected folder:PATH, a folder that has one"):
         data.load("folder:")
 
 
@@ -322,10 +322,13 @@ def test_other_errors_pass_through():
         tf.io.decode_jpeg(b"no picture")
 
 
-def test_digits_are_the_demos():
-    from keras_vit.commands import demo
+def test_digits():
+    """A fifth of each class is for the test, the last tenth of the others held out."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
 
-    train, held_out = demo.digits()
+    stored = load_digits()
+    split = train_test_split(stored.images, stored.target, test_size=0.2, random_state=0, stratify=stored.target)
     parts = {split: data.load("digits", split) for split in ("train", "validation", "train+validation", "test")}
     assert {split: part.num_examples for split, part in parts.items()} == {
         "train": 1293,
@@ -334,8 +337,8 @@ def test_digits_are_the_demos():
         "test": 360,
     }
     images, labels, _ = next(iter(parts["test"].evaluation(360, Preprocessing((8, 8)), dtype="uint8")))
-    np.testing.assert_array_equal(images, held_out[0])
-    np.testing.assert_array_equal(labels, held_out[1])
+    np.testing.assert_array_equal(images, np.repeat((split[1] * 255 / 16).astype("uint8")[..., None], 3, -1))
+    np.testing.assert_array_equal(labels, split[3])
 
 
 def write_idx(path, array):
