@@ -89,7 +89,7 @@ def recipe_for(settings, examples, replicas=1):
     name = settings.recipe or chosen
     given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
     if name.startswith("bit-hyperrule"):
-        given["picture_size"] = examples.picture_size()
+        given["picture_size"] = examples.typical_size()
     row = training.recipe(name, **given)
     told = settings.recipe is not None or paper
     epochs, size = settings.epochs, settings.image_size

@@ -11,8 +11,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from keras_vit import data
-from keras_vit.data.augment import crops
-from keras_vit.data.reading import photos, sources
+from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
 from keras_vit.images.read import read_image
 from keras_vit.models import Preprocessing
@@ -201,7 +200,9 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
 def test_a_part_is_of_the_upright_picture(photo):
     box = tf.constant([10, 7, 50, 33])
     for name, (content, _) in kinds(photo).items():
-        whole, part = (photos.read_photo(tf.constant(content), f, 3).numpy() for f in (crops.whole, lambda shape: box))
+        whole, part = (
+            photos.read_photo(tf.constant(content), f, 3).numpy() for f in (decode.whole_image, lambda shape: box)
+        )
         assert np.abs(part - whole[10:60, 7:40].astype(int)).mean() <= 0.15, name
 
 
@@ -214,7 +215,7 @@ def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
     content = saved(Image.fromarray(photo[:16, :24]), "JPEG")
     segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
     (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
-    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), crops.whole, 3).shape == (16, 24, 3)
+    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
     assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
 
 
@@ -230,5 +231,5 @@ def test_damaged_pictures_are_refused_in_training_and_in_prediction(photo, tmp_p
         with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
             read_image(tmp_path / name)
         path = str(tmp_path / name)
-        reason = sources.readable(sources.Files([path], [0]), path, 3)
+        reason = sources.why_unreadable(sources.Files([path], [0]), path, 3)
         assert reason and "Error" not in reason and "0x" not in reason, name

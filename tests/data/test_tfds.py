@@ -241,7 +241,7 @@ def test_what_is_prepared_loads_offline(prepared, monkeypatch):
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    """240 numbered pictures in 7 files, read from disk: a few at a time, in small windows."""
+    """240 numbered images in 7 files, read from disk: a few at a time, in small windows."""
     folder = tmp_path_factory.mktemp("sharded")
     config = tfds.download.DownloadConfig(num_shards=7)
     prepare("eurosat/rgb", folder, config, train=240)
@@ -253,12 +253,12 @@ def sharded(tmp_path_factory):
 
 
 def numbers(batches):
-    """The first pixels of batches of uint8 pictures: (batches, n)."""
+    """The first pixels of batches of uint8 images: (batches, n)."""
     return np.stack([batch[0][:, 0, 0, 0] for batch in batches])
 
 
 def visited(sharded, share, start=0, stop=30):
-    chunks = sharded.source.visits(share, start, stop, 5).as_numpy_iterator()
+    chunks = sharded.source.training_chunks(share, start, stop, 5).as_numpy_iterator()
     return np.concatenate([chunk["index"] for chunk in chunks])
 
 
@@ -279,14 +279,14 @@ def test_a_stream_is_shared_by_hosts(hosts, sharded):
     assert sorted(number for part in parts for number in part) == list(range(240))
     counted, lengths = [], set()
     for host in range(hosts):
-        chunks = list(sharded.source.sequence(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
+        chunks = list(sharded.source.evaluation_chunks(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
         lengths.add(len(chunks))
         counted += [index for chunk in chunks for index in chunk["index"][chunk["weight"] > 0]]
     assert sorted(counted) == list(range(240)) and len(lengths) == 1
 
 
 def test_batches_of_a_stream(sharded):
-    for pictures, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
-        np.testing.assert_array_equal(pictures[:, 0, 0, 0] % 10, labels)
+    for images, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
+        np.testing.assert_array_equal(images[:, 0, 0, 0] % 10, labels)
     batches = list(sharded.evaluation(100, SIZE, dtype="uint8"))
     assert [float(tf.reduce_sum(weights)) for _, _, weights in batches] == [100, 100, 40]
