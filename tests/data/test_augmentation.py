@@ -27,7 +27,7 @@ def applied(name, photo, strength, seed=SEED):
 
 
 def enhanced(kind):
-    return lambda picture, strength: getattr(ImageEnhance, kind)(picture).enhance(1.8 * strength + 0.1)
+    return lambda image, strength: getattr(ImageEnhance, kind)(image).enhance(1.8 * strength + 0.1)
 
 
 PILLOWS = {
@@ -47,7 +47,7 @@ PILLOWS = {
 def test_operations_are_pillows(name, strength, photo):
     expected = np.asarray(PILLOWS[name](Image.fromarray(photo), strength)).astype(int)
     difference = np.abs(applied(name, photo, strength) - expected)
-    # Grey and smoothed pictures are rounded to whole numbers, here down; the blend multiplies that.
+    # Grey and smoothed images are rounded to whole numbers, here down; the blend multiplies that.
     extrapolation = np.ceil(abs(1.8 * strength - 0.9)) if name in ("color", "sharpness") else 0
     assert difference.max() <= 1 + extrapolation
 
@@ -64,8 +64,8 @@ def test_solarize_add(photo):
 
 
 def affine(photo, matrix):
-    picture = Image.fromarray(photo).transform((80, 64), Image.Transform.AFFINE, matrix, fillcolor=(128, 128, 128))
-    return np.asarray(picture).astype(int)
+    image = Image.fromarray(photo).transform((80, 64), Image.Transform.AFFINE, matrix, fillcolor=(128, 128, 128))
+    return np.asarray(image).astype(int)
 
 
 @pytest.mark.parametrize(

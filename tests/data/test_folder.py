@@ -91,7 +91,7 @@ def test_split_folders(photographs, tmp_path, training, name):
         load(tmp_path, "test")
 
 
-def test_what_is_no_picture_is_left_out(photos, caplog):
+def test_files_that_are_not_images_are_left_out(photos, caplog):
     (photos / "china" / "notes.txt").write_text("taken in China")
     (photos / "china" / "._01.jpg").write_bytes(b"resource fork")
     (photos / ".git").mkdir()
@@ -133,7 +133,7 @@ def test_a_folder_named_train_may_be_a_class(photographs, tmp_path):
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (2, 2), (5, 3)])
-def test_few_pictures_leave_each_class_one_to_train_on_and_validation_one(photographs, tmp_path, counts):
+def test_few_images_leave_each_class_one_to_train_on_and_validation_one(photographs, tmp_path, counts):
     """Whatever their names, that is their hashes."""
     for first in range(12):
         root = tmp_path / str(first)
@@ -171,7 +171,7 @@ def test_names_as_people_write_them(photographs, tmp_path):
 
 
 def test_links(photographs, tmp_path):
-    """To a class, to a folder in one, to a picture; in a circle, and to nothing."""
+    """To a class, to a folder in one, to an image; in a circle, and to nothing."""
     root = tmp_path / "photos"
     (root / "cat" / "sub").mkdir(parents=True)
     (root / "china").symlink_to(photographs / "china")
@@ -221,7 +221,7 @@ def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):
         load(photos)
 
 
-def test_one_picture_in_each_class_leaves_none_to_validate(photographs, tmp_path):
+def test_one_image_in_each_class_leaves_none_to_validate(photographs, tmp_path):
     for kind in ("china", "flower"):
         (tmp_path / kind).mkdir()
         shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
@@ -246,7 +246,7 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
     assert folder.would_read(tmp_path / "split", tmp_path / "link" / "run")
 
 
-def test_a_run_among_its_own_pictures_is_refused(photos):
+def test_a_run_among_its_own_images_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
         finetune.run(finetune.Settings("ViT-Test/4", f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
@@ -277,7 +277,7 @@ def spoil(photos):
     return files
 
 
-def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
+def test_unreadable_images_are_named_and_skipped(photos, caplog):
     files = spoil(photos)
     examples = load(photos, "train+validation")
     with caplog.at_level(logging.WARNING, "keras_vit"):
@@ -294,7 +294,7 @@ def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
         np.testing.assert_array_equal(labels, other_labels)
 
 
-def test_unreadable_pictures_do_not_count_in_evaluation(photos):
+def test_unreadable_images_do_not_count_in_evaluation(photos):
     spoil(photos)
     batches = list(load(photos, "train+validation").evaluation(16, SIZE))
     weights = np.concatenate([weight for _, _, weight in batches])
@@ -303,7 +303,7 @@ def test_unreadable_pictures_do_not_count_in_evaluation(photos):
     assert (labels[weights > 0] == 0).sum() == 16
 
 
-def test_too_many_unreadable_pictures_are_an_error(photos):
+def test_too_many_unreadable_images_are_an_error(photos):
     spoil(photos)
     with pytest.raises(data.DataError, match="cannot be read, 3 may be skipped; the last: .*jpg"):
         train(load(photos, "train+validation", max_unreadable=3))
@@ -319,7 +319,7 @@ def test_other_errors_pass_through():
     import tensorflow as tf
 
     with pytest.raises(tf.errors.InvalidArgumentError), data.data_errors():
-        tf.io.decode_jpeg(b"no picture")
+        tf.io.decode_jpeg(b"not an image")
 
 
 def test_digits():

@@ -65,7 +65,7 @@ def test_grey_and_colour(photo, channels, kind):
         assert read.shape == (20, 30, channels)
 
 
-def test_training_pictures_are_the_part_resized(photo):
+def test_training_images_are_the_part_resized(photo):
     """The official code's: a bilinear resize of the part, without antialiasing; numpy's gives the same."""
     inception = rows.find_augmentation("inception")
     for draw in draws(4):
@@ -98,7 +98,7 @@ def test_statistics_of_inception_crops():
     assert abs(np.mean(left + width / 2) / 500 - 0.5) < 0.02
 
 
-def test_half_of_the_pictures_are_mirrored():
+def test_half_of_the_images_are_mirrored():
     image = tf.constant(np.tile(np.arange(8, dtype="uint8")[None, :, None], (8, 1, 3)))
     for row in (data.Augmentation("resize_crop", resize=8), data.Augmentation("resize")):
         mirrored = [crops.resize_for_training(image, row, (8, 8), draw)[0, 0, 0] > 3 for draw in draws(200)]
@@ -162,7 +162,7 @@ def test_uint8_is_float_rounded(tmp_path):
     assert np.abs(again - floats).max() <= 0.5 / 255 / 0.2 + 1e-6
 
 
-def test_a_folders_picture_reads_as_in_prediction(photo, tmp_path):
+def test_a_folders_image_reads_as_in_prediction(photo, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for i in range(2):

@@ -122,7 +122,7 @@ def test_seeds_differ_and_repeat():
 
 AUGMENTED = {
     "plain": {},
-    "mixed": {"augmentation": data.Augmentation(randaugment=(2, 15), mixup=0.5, cutmix=1.0), "dtype": "uint8"},
+    "mixed": {"augmentation": data.Augmentation(randaugment=(1, 15), mixup=0.5, cutmix=1.0), "dtype": "uint8"},
 }
 
 

@@ -26,9 +26,9 @@ def photo():
     return np.ascontiguousarray(load_sample_images().images[1][100 : 100 + SIDE, 200 : 200 + SIDE])
 
 
-def saved(picture, kind, **options):
+def saved(image, kind, **options):
     file = io.BytesIO()
-    picture.save(file, kind, **options)
+    image.save(file, kind, **options)
     return file.getvalue()
 
 
@@ -102,52 +102,54 @@ def pngs(photo):
 
 def after_a_profile(jpeg):
     """JFIF's segment, a profile's, and then EXIF's, which Pillow writes the other way round."""
-    return jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+    content = jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+    assert content.index(b"JFIF") < content.index(b"ICC_PROFILE") < content.index(b"Exif")
+    return content
 
 
 def kinds(photo):
     """(contents, the mean difference that decoders of JPEG may have) by name."""
-    picture = Image.fromarray(photo)
-    grey, indexed, clear = picture.convert("L"), picture.quantize(200), picture.copy()
+    image = Image.fromarray(photo)
+    grey, indexed, clear = image.convert("L"), image.quantize(200), image.copy()
     clear.putalpha(Image.fromarray((np.arange(SIDE * SIDE).reshape(SIDE, SIDE) % 256).astype("uint8")))
     exact = {
-        "png": saved(picture, "PNG"),
+        "png": saved(image, "PNG"),
         "png grey": saved(grey, "PNG"),
-        "png 1 bit": saved(picture.convert("1"), "PNG"),
+        "png 1 bit": saved(image.convert("1"), "PNG"),
         "png 16 bits of grey": saved(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
         "png palette": saved(indexed, "PNG"),
-        "png palette of 14": saved(picture.quantize(14), "PNG", bits=4),
+        "png palette of 14": saved(image.quantize(14), "PNG", bits=4),
         "png palette, transparent": saved(indexed, "PNG", transparency=bytes(range(200))),
         "png transparent": saved(clear, "PNG"),
         "png grey, transparent": saved(clear.convert("LA"), "PNG"),
         "gif": saved(indexed, "GIF"),
         "gif transparent": saved(indexed, "GIF", transparency=3),
         "gif animated": saved(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
-        "webp": saved(picture, "WEBP"),
+        "webp": saved(image, "WEBP"),
         "webp transparent": saved(clear, "WEBP", lossless=True),
-        "webp animated": saved(picture, "WEBP", save_all=True, append_images=[picture.rotate(180)]),
-        "bmp": saved(picture, "BMP"),
+        "webp animated": saved(image, "WEBP", save_all=True, append_images=[image.rotate(180)]),
+        "bmp": saved(image, "BMP"),
         "bmp palette": saved(indexed, "BMP"),
         "bmp grey": saved(grey, "BMP"),
-        "bmp 1 bit": saved(picture.convert("1"), "BMP"),
+        "bmp 1 bit": saved(image.convert("1"), "BMP"),
         "bmp transparent": saved(clear, "BMP"),
-        "tiff": saved(picture, "TIFF"),
-        "jpeg cmyk": saved(picture.convert("CMYK"), "JPEG"),
+        "tiff": saved(image, "TIFF"),
+        "jpeg cmyk": saved(image.convert("CMYK"), "JPEG"),
         **bmps(photo),
         **pngs(photo),
-        **{f"png turned {turn}": saved(picture, "PNG", exif=turned(turn)) for turn in range(1, 9)},
-        **{f"webp turned {turn}": saved(picture, "WEBP", exif=turned(turn)) for turn in (3, 6)},
-        "tiff turned": saved(picture, "TIFF", exif=turned(8)),
+        **{f"png turned {turn}": saved(image, "PNG", exif=turned(turn)) for turn in range(1, 9)},
+        **{f"webp turned {turn}": saved(image, "WEBP", exif=turned(turn)) for turn in (3, 6)},
+        "tiff turned": saved(image, "TIFF", exif=turned(8)),
     }
     lossy = {
-        "jpeg": saved(picture, "JPEG", quality=95),
-        "jpeg progressive": saved(picture, "JPEG", quality=95, progressive=True),
+        "jpeg": saved(image, "JPEG", quality=95),
+        "jpeg progressive": saved(image, "JPEG", quality=95, progressive=True),
         "jpeg grey": saved(grey, "JPEG", quality=95),
-        "jpeg of red, green and blue": saved(picture, "JPEG", quality=95, keep_rgb=True),
-        "jpeg turned, after a profile": after_a_profile(saved(picture, "JPEG", quality=95, exif=turned(6))),
-        "jpeg turned, told in XMP": saved(picture, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
+        "jpeg of red, green and blue": saved(image, "JPEG", quality=95, keep_rgb=True),
+        "jpeg turned, after a profile": after_a_profile(saved(image, "JPEG", quality=95, exif=turned(6))),
+        "jpeg turned, told in XMP": saved(image, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
         **{
-            f"jpeg turned {turn} {endian}": saved(picture, "JPEG", quality=95, exif=turned(turn, endian))
+            f"jpeg turned {turn} {endian}": saved(image, "JPEG", quality=95, exif=turned(turn, endian))
             for turn in range(1, 9)
             for endian in "<>"
         },
@@ -160,12 +162,12 @@ def kinds(photo):
 
 
 def pillows(content, channels):
-    picture = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
-    if picture.mode == "I;16":
-        return np.repeat(np.asarray(picture)[..., None] >> 8, channels, -1)
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    if image.mode == "I;16":
+        return np.repeat(np.asarray(image)[..., None] >> 8, channels, -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pixels = np.asarray(picture.convert({1: "L", 3: "RGB"}[channels]))
+        pixels = np.asarray(image.convert({1: "L", 3: "RGB"}[channels]))
     return pixels.reshape(SIDE, SIDE, channels)
 
 
@@ -197,7 +199,7 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
         ), name
 
 
-def test_a_part_is_of_the_upright_picture(photo):
+def test_a_part_is_of_the_upright_image(photo):
     box = tf.constant([10, 7, 50, 33])
     for name, (content, _) in kinds(photo).items():
         whole, part = (
@@ -219,7 +221,7 @@ def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
     assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
 
 
-def test_damaged_pictures_are_refused_in_training_and_in_prediction(photo, tmp_path):
+def test_damaged_images_are_refused_in_training_and_in_prediction(photo, tmp_path):
     """Every kind cut off, and files that are none: named in both, with a reason, and never another exception."""
     whole = {name: content for name, (content, _) in kinds(photo).items() if "turned" not in name}
     del whole["gif animated"], whole["webp animated"]  # a half has the first frame

@@ -257,32 +257,35 @@ def numbers(batches):
     return np.stack([batch[0][:, 0, 0, 0] for batch in batches])
 
 
-def visited(sharded, share, start=0, stop=30):
-    chunks = sharded.source.training_chunks(share, start, stop, 5).as_numpy_iterator()
+def visited(source, share, start=0, stop=30):
+    chunks = source.training_chunks(share, start, stop, 5).as_numpy_iterator()
     return np.concatenate([chunk["index"] for chunk in chunks])
 
 
 def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
-    seen = visited(sharded, order.Share(24))
+    seen = visited(sharded.source, order.Share(24))
     epochs = seen.reshape(3, 240)
     for epoch in epochs:
         assert sorted(epoch) == list(range(240))
     assert np.mean(epochs[0] == epochs[1]) < 0.1
     assert np.abs(np.diff(epochs[0])).mean() > 40
     for start in (1, 7, 10, 13, 29):
-        np.testing.assert_array_equal(visited(sharded, order.Share(24), start), seen[24 * start :])
+        np.testing.assert_array_equal(visited(sharded.source, order.Share(24), start), seen[24 * start :])
 
 
-@pytest.mark.parametrize("hosts", [2, 9])
-def test_a_stream_is_shared_by_hosts(hosts, sharded):
-    parts = [set(visited(sharded, order.Share(2 * hosts, host, hosts), 3, 150)) for host in range(hosts)]
-    assert sorted(number for part in parts for number in part) == list(range(240))
+@pytest.mark.parametrize("hosts, files", [(2, 7), (4, 3)])
+def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
+    """By files, which are cut where there are more hosts."""
+    source = stream.Stream(sharded.source.instructions[:files], sharded.source.parse, window=16)
+    stop = 3 + source.num_examples  # the rest of an epoch and all of the next, also for the host with most files
+    parts = [set(visited(source, order.Share(4 * hosts, host, hosts), 3, stop // hosts)) for host in range(hosts)]
+    assert sorted(number for part in parts for number in part) == list(range(source.num_examples))
     counted, lengths = [], set()
     for host in range(hosts):
-        chunks = list(sharded.source.evaluation_chunks(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
+        chunks = list(source.evaluation_chunks(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
         lengths.add(len(chunks))
         counted += [index for chunk in chunks for index in chunk["index"][chunk["weight"] > 0]]
-    assert sorted(counted) == list(range(240)) and len(lengths) == 1
+    assert sorted(counted) == list(range(source.num_examples)) and len(lengths) == 1
 
 
 def test_batches_of_a_stream(sharded):

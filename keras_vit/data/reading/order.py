@@ -86,7 +86,7 @@ def shuffle(index, epoch, num_examples, key, salt=ShuffleSalt.EPOCH):
     `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, gives another shuffle of an epoch.
 
     >>> shuffle(tf.range(5, dtype=tf.int64), 0, 5, run_key(0)).numpy().tolist()
-    [3, 1, 4, 0, 2]
+    [4, 3, 2, 1, 0]
     """
     # The op takes 32 bits of each number.
     low = (key % 2**30) + tf.cast(salt, tf.int64)
