@@ -168,7 +168,7 @@ class Examples:
             return image, example["label"]
 
         def mix(step, batch):
-            images, labels = mixing.mix(*batch, augmentation, self.num_classes, key, step)
+            images, labels = mixing.mix(*batch, augmentation, num_classes=self.num_classes, key=key, step=step)
             return normalize_or_round(images, preprocessing, dtype), labels
 
         chunks = self.source.training_chunks(share, start, steps, key)

@@ -135,13 +135,15 @@ def test_there_are_the_19_tasks():
 def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
-    parts = [examples_of(f"vtab/{task}", split, folder) for split in ("train", "validation", "test")]
-    assert tuple(part.num_examples for part in parts) == counts
-    assert {part.num_classes for part in parts} == {classes} and parts[0].augmentation == "none"
+    builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
+    instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
+    assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
+    train = examples_of(f"vtab/{task}", "train", folder)
+    assert train.num_examples == counts[0] and train.num_classes == classes and train.augmentation == "none"
     whole = stored(name, "train", folder)[: counts[0]]
     expected = [LABELS.get(task, lambda e: e["label"])(example) for example in whole]
-    np.testing.assert_array_equal(parts[0].source.labels, expected)
-    for encoded, example in zip(parts[0].source.data.numpy()[::9], whole[::9], strict=True):
+    np.testing.assert_array_equal(train.source.labels, expected)
+    for encoded, example in zip(train.source.data.numpy()[::9], whole[::9], strict=True):
         np.testing.assert_array_equal(tf.io.decode_image(encoded), example["image"])
 
 

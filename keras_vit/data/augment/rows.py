@@ -1,11 +1,12 @@
 """How training images are varied, as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.salts import MOST_LAYERS
 
-CROPS = ("inception", "resize", "resize_crop", "resize_small_crop")
+Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Augmentation:
     True
     """
 
-    crop: str = "inception"
+    crop: Crop = "inception"
     resize: int | None = None
     area: tuple[float, float] = (0.05, 1.0)
     ratio: tuple[float, float] = (0.75, 1.33)
@@ -44,7 +45,8 @@ class Augmentation:
     cutmix: float = 0.0
 
     def __post_init__(self):
-        require(self.crop in CROPS, f"crop must be one of {', '.join(CROPS)}. Received: {self.crop!r}.")
+        crops = get_args(Crop)
+        require(self.crop in crops, f"crop must be one of {', '.join(crops)}. Received: {self.crop!r}.")
         require(0 < self.area[0] <= self.area[1] <= 1, f"area must be (least, most) in (0, 1]. Received: {self.area}.")
         require(0 < self.ratio[0] <= self.ratio[1], f"ratio must be (least, most), above 0. Received: {self.ratio}.")
         require(

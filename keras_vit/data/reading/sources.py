@@ -11,10 +11,7 @@ from keras_vit.errors import ImageError
 
 
 class Indexed:
-    """Examples that are found by number.
-
-    Subclasses have `lookup`, of numbers int64 (n,) to what is stored for them (n, ...), and `read_part`, of one stored
-    image to the pixels uint8 (h, w, channels) in the part that `box` chooses (`reading.decode`).
+    """Examples that are found by number; subclasses have `lookup` and `read_part`.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (what `read_part`
     takes), "label", "epoch", "index" and "weight", each (chunk, ...).
@@ -23,6 +20,14 @@ class Indexed:
     def __init__(self, labels):
         self.labels = tf.constant(labels)
         self.num_examples = len(labels)
+
+    def lookup(self, index):
+        """What is stored for the examples of numbers int64 (n,): (n, ...)."""
+        raise NotImplementedError
+
+    def read_part(self, data, box, channels):
+        """The part of one stored image that `box` chooses (`reading.decode`): uint8 (h, w, channels)."""
+        raise NotImplementedError
 
     def training_chunks(self, share, start, stop, key):
         """Dataset of this host's examples from step `start` to before `stop` (None: without end), shuffled."""
