@@ -99,7 +99,7 @@ class Examples:
         (8, 8)
         """
         shapes = []
-        for stored in next(iter(self.source.training_chunks(order.share(32), 0, 1, order.run_key(0))))["data"]:
+        for stored in next(iter(self.source.training_chunks(order.share_of(None, 32), 0, 1, order.run_key(0))))["data"]:
             try:
                 shapes.append(tuple(self.source.read_part(stored, whole_image, 3).shape[:2]))
             except (tf.errors.OpError, ImageError):
@@ -152,7 +152,7 @@ class Examples:
         preprocessing = preprocessing or Preprocessing()
         augmentation = find_augmentation(augmentation or self.augmentation)
         channels, size = len(preprocessing.mean), preprocessing.image_size
-        share, key = order.share(batch_size, context), order.run_key(seed)
+        share, key = order.share_of(context, batch_size), order.run_key(seed)
         start = first_step(start, steps, self.steps_per_epoch(batch_size))
 
         def read(example):
@@ -208,7 +208,7 @@ class Examples:
         """
         require_dtype(dtype)
         preprocessing = preprocessing or Preprocessing()
-        channels, share = len(preprocessing.mean), order.share(batch_size, context)
+        channels, share = len(preprocessing.mean), order.share_of(context, batch_size)
 
         def read(example):
             image = self.source.read_part(example["data"], whole_image, channels)

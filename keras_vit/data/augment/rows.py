@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.salts import MOST_LAYERS
+from keras_vit.errors import describe_unknown
 
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop"]
 
@@ -118,8 +119,5 @@ def find_augmentation(named: str | Augmentation) -> Augmentation:
     """
     if isinstance(named, Augmentation):
         return named
-    require(
-        named in AUGMENTATIONS,
-        f"There is no augmentation {named!r}. Choose one of {', '.join(AUGMENTATIONS)}, or give an Augmentation.",
-    )
+    require(named in AUGMENTATIONS, describe_unknown("augmentation", named, AUGMENTATIONS))
     return AUGMENTATIONS[named]

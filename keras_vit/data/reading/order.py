@@ -55,24 +55,30 @@ class Share:
         return sizes[-1] if sizes else self.per_host
 
 
-def share(batch_size, context=None):
-    """The `Share` of a `tf.distribute.InputContext`; of the only host when there is none."""
+def share_of(context, batch_size):
+    """The `Share` of a `tf.distribute.InputContext`; without one, of the only host."""
     if context is None:
         return Share(batch_size)
-    return Share(batch_size, context.input_pipeline_id, context.num_input_pipelines, context.num_replicas_in_sync)
+    return Share(
+        batch_size,
+        host=context.input_pipeline_id,
+        hosts=context.num_input_pipelines,
+        replicas=context.num_replicas_in_sync,
+    )
 
 
-def positions(part, start, stop):
+def positions(share, start, stop):
     """Dataset of this host's positions from step `start` to before `stop` (None: endless), int64 (chunk,) each."""
-    chunks = part.per_host // part.chunk
+    chunks = share.per_host // share.chunk
 
-    def chunk(number):
-        local = number * part.chunk + tf.range(part.chunk, dtype=tf.int64)
-        return local // part.per_host * part.batch_size + part.host * part.per_host + local % part.per_host
+    def positions_of(chunk):
+        # Counted among the host's own examples, then among those of all hosts: of each batch the host's part.
+        own = chunk * share.chunk + tf.range(share.chunk, dtype=tf.int64)
+        return own // share.per_host * share.batch_size + share.host * share.per_host + own % share.per_host
 
     if stop is None:
-        return tf.data.Dataset.counter(start * chunks).map(chunk)
-    return tf.data.Dataset.range(start * chunks, stop * chunks).map(chunk)
+        return tf.data.Dataset.counter(start * chunks).map(positions_of)
+    return tf.data.Dataset.range(start * chunks, stop * chunks).map(positions_of)
 
 
 def run_key(seed):
@@ -83,12 +89,12 @@ def run_key(seed):
 def shuffle(index, epoch, num_examples, key, salt=ShuffleSalt.EPOCH):
     """Where `index`, int64 (n,), goes in its epoch's shuffle of range(num_examples): int64 (n,).
 
-    `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, gives another shuffle of an epoch.
+    `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, is for another shuffle of the epoch.
 
     >>> shuffle(tf.range(5, dtype=tf.int64), 0, 5, run_key(0)).numpy().tolist()
     [4, 3, 2, 1, 0]
     """
-    # The op takes 32 bits of each number.
+    # The op takes 32 bits of each number; key and salt together stay below 2**31.
     low = (key % 2**30) + tf.cast(salt, tf.int64)
     epoch = tf.broadcast_to(tf.cast(epoch, tf.int64), tf.shape(index))
     seed = tf.stack(
