@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import flower
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_vit import data
@@ -14,9 +15,7 @@ SEED = tf.constant([5, 64], tf.int64)
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return load_sample_images().images[1][100:164, 200:280]
+    return flower()[100:164, 200:280]
 
 
 def applied(name, photo, strength, seed=SEED):

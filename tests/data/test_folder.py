@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
@@ -26,10 +27,8 @@ PLAIN = Augmentation("resize", flip=False)
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     """40 parts of two photographs as JPEGs, in the folders china and flower."""
-    from sklearn.datasets import load_sample_images
-
     root = tmp_path_factory.mktemp("photos")
-    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+    for name, pixels in {"china": china(), "flower": flower()}.items():
         (root / name).mkdir()
         for i in range(20):
             Image.fromarray(pixels[5 * i : 5 * i + 60, 9 * i : 9 * i + 80]).save(root / name / f"{i:02}.jpg")

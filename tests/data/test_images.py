@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import china, encode
 from PIL import Image
 
 from keras_vit import data
@@ -16,15 +17,7 @@ from keras_vit.models import Preprocessing
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return load_sample_images().images[0]
-
-
-def encoded(pixels, kind="JPEG", **options):
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
+    return china()
 
 
 def draws(count):
@@ -49,7 +42,7 @@ def test_pixels_are_pillows(photo, kind, tolerance):
     pixels = photo[:101, :67]
     if kind == "GIF":
         pixels = pixels // 64 * 64 * (np.arange(3) == 0)  # so few colours that the palette holds them all
-    content = encoded(pixels.astype("uint8"), kind)
+    content = encode(pixels.astype("uint8"), kind)
     expected = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
     read = decode.decode_part(tf.constant(content), decode.whole_image, 3).numpy().astype(int)
     assert np.abs(read - expected).mean() <= tolerance  # TensorFlow's default inverse transform is the fast one
@@ -61,7 +54,7 @@ def test_pixels_are_pillows(photo, kind, tolerance):
 @pytest.mark.parametrize("channels, kind", [(1, "JPEG"), (1, "PNG"), (3, "JPEG"), (3, "PNG")])
 def test_grey_and_colour(photo, channels, kind):
     for pixels in (photo[:20, :30], photo[:20, :30, 0]):
-        read = decode.decode_part(tf.constant(encoded(pixels, kind)), decode.whole_image, channels)
+        read = decode.decode_part(tf.constant(encode(pixels, kind)), decode.whole_image, channels)
         assert read.shape == (20, 30, channels)
 
 

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import encode, flower
 from PIL import Image, ImageOps
 
 from keras_vit import data
@@ -21,15 +22,7 @@ SIDE = 64
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return np.ascontiguousarray(load_sample_images().images[1][100 : 100 + SIDE, 200 : 200 + SIDE])
-
-
-def saved(image, kind, **options):
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
+    return np.ascontiguousarray(flower()[100 : 100 + SIDE, 200 : 200 + SIDE])
 
 
 def turned(orientation, endian="<"):
@@ -113,43 +106,43 @@ def kinds(photo):
     grey, indexed, clear = image.convert("L"), image.quantize(200), image.copy()
     clear.putalpha(Image.fromarray((np.arange(SIDE * SIDE).reshape(SIDE, SIDE) % 256).astype("uint8")))
     exact = {
-        "png": saved(image, "PNG"),
-        "png grey": saved(grey, "PNG"),
-        "png 1 bit": saved(image.convert("1"), "PNG"),
-        "png 16 bits of grey": saved(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
-        "png palette": saved(indexed, "PNG"),
-        "png palette of 14": saved(image.quantize(14), "PNG", bits=4),
-        "png palette, transparent": saved(indexed, "PNG", transparency=bytes(range(200))),
-        "png transparent": saved(clear, "PNG"),
-        "png grey, transparent": saved(clear.convert("LA"), "PNG"),
-        "gif": saved(indexed, "GIF"),
-        "gif transparent": saved(indexed, "GIF", transparency=3),
-        "gif animated": saved(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
-        "webp": saved(image, "WEBP"),
-        "webp transparent": saved(clear, "WEBP", lossless=True),
-        "webp animated": saved(image, "WEBP", save_all=True, append_images=[image.rotate(180)]),
-        "bmp": saved(image, "BMP"),
-        "bmp palette": saved(indexed, "BMP"),
-        "bmp grey": saved(grey, "BMP"),
-        "bmp 1 bit": saved(image.convert("1"), "BMP"),
-        "bmp transparent": saved(clear, "BMP"),
-        "tiff": saved(image, "TIFF"),
-        "jpeg cmyk": saved(image.convert("CMYK"), "JPEG"),
+        "png": encode(image, "PNG"),
+        "png grey": encode(grey, "PNG"),
+        "png 1 bit": encode(image.convert("1"), "PNG"),
+        "png 16 bits of grey": encode(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
+        "png palette": encode(indexed, "PNG"),
+        "png palette of 14": encode(image.quantize(14), "PNG", bits=4),
+        "png palette, transparent": encode(indexed, "PNG", transparency=bytes(range(200))),
+        "png transparent": encode(clear, "PNG"),
+        "png grey, transparent": encode(clear.convert("LA"), "PNG"),
+        "gif": encode(indexed, "GIF"),
+        "gif transparent": encode(indexed, "GIF", transparency=3),
+        "gif animated": encode(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
+        "webp": encode(image, "WEBP"),
+        "webp transparent": encode(clear, "WEBP", lossless=True),
+        "webp animated": encode(image, "WEBP", save_all=True, append_images=[image.rotate(180)]),
+        "bmp": encode(image, "BMP"),
+        "bmp palette": encode(indexed, "BMP"),
+        "bmp grey": encode(grey, "BMP"),
+        "bmp 1 bit": encode(image.convert("1"), "BMP"),
+        "bmp transparent": encode(clear, "BMP"),
+        "tiff": encode(image, "TIFF"),
+        "jpeg cmyk": encode(image.convert("CMYK"), "JPEG"),
         **bmps(photo),
         **pngs(photo),
-        **{f"png turned {turn}": saved(image, "PNG", exif=turned(turn)) for turn in range(1, 9)},
-        **{f"webp turned {turn}": saved(image, "WEBP", exif=turned(turn)) for turn in (3, 6)},
-        "tiff turned": saved(image, "TIFF", exif=turned(8)),
+        **{f"png turned {turn}": encode(image, "PNG", exif=turned(turn)) for turn in range(1, 9)},
+        **{f"webp turned {turn}": encode(image, "WEBP", exif=turned(turn)) for turn in (3, 6)},
+        "tiff turned": encode(image, "TIFF", exif=turned(8)),
     }
     lossy = {
-        "jpeg": saved(image, "JPEG", quality=95),
-        "jpeg progressive": saved(image, "JPEG", quality=95, progressive=True),
-        "jpeg grey": saved(grey, "JPEG", quality=95),
-        "jpeg of red, green and blue": saved(image, "JPEG", quality=95, keep_rgb=True),
-        "jpeg turned, after a profile": after_a_profile(saved(image, "JPEG", quality=95, exif=turned(6))),
-        "jpeg turned, told in XMP": saved(image, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
+        "jpeg": encode(image, "JPEG", quality=95),
+        "jpeg progressive": encode(image, "JPEG", quality=95, progressive=True),
+        "jpeg grey": encode(grey, "JPEG", quality=95),
+        "jpeg of red, green and blue": encode(image, "JPEG", quality=95, keep_rgb=True),
+        "jpeg turned, after a profile": after_a_profile(encode(image, "JPEG", quality=95, exif=turned(6))),
+        "jpeg turned, told in XMP": encode(image, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
         **{
-            f"jpeg turned {turn} {endian}": saved(image, "JPEG", quality=95, exif=turned(turn, endian))
+            f"jpeg turned {turn} {endian}": encode(image, "JPEG", quality=95, exif=turned(turn, endian))
             for turn in range(1, 9)
             for endian in "<>"
         },
@@ -214,7 +207,7 @@ def test_a_part_is_of_the_upright_image(photo):
 )
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
-    content = saved(Image.fromarray(photo[:16, :24]), "JPEG")
+    content = encode(Image.fromarray(photo[:16, :24]), "JPEG")
     segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
     (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
     assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
@@ -227,7 +220,7 @@ def test_damaged_images_are_refused_in_training_and_in_prediction(photo, tmp_pat
     del whole["gif animated"], whole["webp animated"]  # a half has the first frame
     broken = {name: content[: len(content) // 2] for name, content in whole.items()}
     broken |= {"nothing": b"", "text": b"hello", "signature": b"\x89PNG\r\n\x1a\n", "markers": b"\xff\xd8" * 20}
-    broken["fractions"] = saved(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
+    broken["fractions"] = encode(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
