@@ -36,7 +36,7 @@ def planned(monkeypatch):
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
-        stub = SimpleNamespace(num_examples=count, picture_size=lambda: size)
+        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size)
         return finetune.recipe_for(settings, stub), settings
 
     return plan
