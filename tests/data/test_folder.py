@@ -304,7 +304,7 @@ def test_unreadable_images_do_not_count_in_evaluation(photos):
 
 def test_too_many_unreadable_images_are_an_error(photos):
     spoil(photos)
-    with pytest.raises(data.DataError, match="cannot be read, 3 may be skipped; the last: .*jpg"):
+    with pytest.raises(data.DataError, match="cannot be read, and at most 3 are skipped; the last: .*jpg"):
         train(load(photos, "train+validation", max_unreadable=3))
 
 

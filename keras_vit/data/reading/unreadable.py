@@ -51,6 +51,6 @@ class Unreadable:
     def describe(self):
         names = ", ".join(self.names[-3:])
         return (
-            f"{len(self.names)} images of {self.where} cannot be read, {self.limit} may be skipped; "
-            f"the last: {names}. Remove or replace them, or give `data.load` a larger max_unreadable."
+            f"{len(self.names)} images of {self.where} cannot be read, and at most {self.limit} are skipped; the last: "
+            f"{names}. Remove or replace them, or give `data.load` a larger max_unreadable."
         )
