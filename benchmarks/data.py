@@ -1,4 +1,4 @@
-"""Pictures per second of the data pipelines, next to bare tf.io.decode_and_crop_jpeg and a resize of the same files.
+"""Images per second of the data pipelines, next to bare tf.io.decode_and_crop_jpeg and a resize of the same files.
 
     python benchmarks/data.py [--folder photos] [--rounds 9]
 
@@ -38,7 +38,7 @@ def photographs(folder, count=256):
 def bare(paths, steps):
     """The least that training has to do: read, a random box, decode and crop, resize, batch."""
 
-    def picture(i, path):
+    def image(i, path):
         content = tf.io.read_file(path)
         begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
             tf.io.extract_jpeg_shape(content),
@@ -53,12 +53,12 @@ def bare(paths, steps):
         return tf.image.resize(tf.io.decode_and_crop_jpeg(content, box, 3), SIZE.image_size)
 
     files = tf.data.Dataset.from_tensor_slices(paths).repeat().enumerate()
-    batches = files.map(picture, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
+    batches = files.map(image, tf.data.AUTOTUNE).batch(BATCH, drop_remainder=True)
     return batches.take(steps).prefetch(tf.data.AUTOTUNE)
 
 
 def rate(batches):
-    """Pictures per second, the first batch (and what starts with it) left out."""
+    """Images per second, the first batch (and what starts with it) left out."""
     iterator = iter(batches)
     next(iterator)
     start, count = time.perf_counter(), 0
@@ -99,7 +99,7 @@ def report(folder, rounds, steps):
     first = rates["bare decode, crop, resize"]
     for name, values in rates.items():
         ratio = statistics.median(value / base for value, base in zip(values, first, strict=True))
-        print(f"{name:28} {statistics.median(values):7.0f} pictures/s   {ratio:.2f} of bare (median of rounds)")
+        print(f"{name:28} {statistics.median(values):7.0f} images/s   {ratio:.2f} of bare (median of rounds)")
 
 
 if __name__ == "__main__":

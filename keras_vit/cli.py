@@ -16,6 +16,7 @@ from rich.table import Table
 
 from keras_vit._version import __version__
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import KerasVitError
 from keras_vit.text import without_secrets
 
@@ -144,12 +145,8 @@ def predict(
     raise typer.Exit(1 if failed else 0)
 
 
-DATA = (
-    "folder:PATH (a folder of class folders of pictures), cifar10 and the like, vtab/NAME, tfds:NAME, digits, "
-    "fashion_mnist:FOLDER."
-)
 Out = Annotated[Path, typer.Option(help="Folder of the run.")]
-Dataset = Annotated[str, typer.Option("--data", help=DATA)]
+Dataset = Annotated[str, typer.Option("--data", help=describe_schemes())]
 Recipe = Annotated[
     str | None,
     typer.Option(help="A row of the recipes: finetune-pets, bit-hyperrule and the like; by default the data's own."),

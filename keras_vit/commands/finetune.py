@@ -9,7 +9,8 @@ from keras_vit import data, training, zoo
 from keras_vit.commands import choices
 from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console
-from keras_vit.data.datasets import folder
+from keras_vit.data.datasets.image_files import quote_some
+from keras_vit.data.datasets.schemes import would_read
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import collect_predictions, draw_mistakes
 from keras_vit.text import without_secrets
@@ -88,7 +89,7 @@ def recipe_for(settings, examples, replicas=1):
     name = settings.recipe or chosen
     given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
     if name.startswith("bit-hyperrule"):
-        given["original_size"] = examples.picture_size()
+        given["original_size"] = examples.typical_size()
     row = training.recipe(name, **given)
     told = settings.recipe is not None or paper
     epochs, size = settings.epochs, settings.image_size
@@ -214,10 +215,9 @@ def begun_with(settings, out):
 
 def require_apart(dataset, out):
     """Refuses a run's folder that would be a class, with the run's own pictures, when the data are read again."""
-    scheme, _, where = dataset.partition(":")
-    if scheme == "folder" and folder.would_read(where, out):
+    if would_read(dataset, out):
         raise ConfigError(
-            f"The run's folder {out} lies among the class folders of {where}, and would be read as one. "
+            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
             "Choose a folder outside of it."
         )
 
@@ -231,7 +231,7 @@ def require_same_classes(examples, out):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((begun, now), (now, begun)))
         raise ConfigError(
             f"The run in {out} was begun with {len(begun)} classes, now {examples.name} has {len(now)}: "
-            f"{folder.listed(gone) or 'none'} gone, {folder.listed(new) or 'none'} new. Resume it with the classes it "
+            f"{quote_some(gone) or 'none'} gone, {quote_some(new) or 'none'} new. Resume it with the classes it "
             "was begun with, or choose another folder."
         )
 

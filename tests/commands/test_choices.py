@@ -36,7 +36,7 @@ def planned(monkeypatch):
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
-        stub = SimpleNamespace(num_examples=count, picture_size=lambda: size)
+        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size)
         return finetune.recipe_for(settings, stub), settings
 
     return plan
@@ -144,7 +144,7 @@ def test_batches_are_cut_to_what_memory_has():
     assert choices.batch_size(512, 100, paper=False, replicas=24) == 24
 
 
-def test_picture_size(tmp_path):
+def test_typical_size(tmp_path):
     from PIL import Image
 
     for name, sizes in {"a": [(30, 20)] * 3, "b": [(50, 40)] * 4}.items():
@@ -153,8 +153,8 @@ def test_picture_size(tmp_path):
             Image.new("RGB", size).save(tmp_path / name / f"{i}.png")
     (tmp_path / "b" / "torn.png").write_bytes(b"nothing")
     photos = data.load(f"folder:{tmp_path}", "train+validation")
-    assert photos.picture_size() == (40, 50)
-    assert data.load("digits").picture_size() == (8, 8)
+    assert photos.typical_size() == (40, 50)
+    assert data.load("digits").typical_size() == (8, 8)
 
 
 @pytest.fixture(scope="module")

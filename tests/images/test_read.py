@@ -14,9 +14,8 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.commands import predict
-from keras_vit.data.augment import crops
 from keras_vit.data.datasets import folder
-from keras_vit.data.reading import photos, sources
+from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
 from keras_vit.images import jpeg, read
 from keras_vit.images.read import read_image
@@ -90,7 +89,7 @@ def test_harmful_images_are_a_sentence(name, tmp_path, started):
     path.write_bytes(content)
     with pytest.raises(ImageError, match=rf"cat\.jpg cannot be read as a picture: .*{sentence}"):
         read_image(path)
-    reason = sources.readable(sources.Files([str(path)], [0]), str(path), 3)
+    reason = sources.why_unreadable(sources.Files([str(path)], [0]), str(path), 3)
     assert reason and "Error" not in reason
     assert not started()
 
@@ -100,7 +99,7 @@ def test_many_scans_of_a_small_image_are_read():
     for content in (scanned(300, (200, 100)), scanned(20, after=b"\xff\xda" * 3000)):
         with read.opened(content) as picture:
             assert np.ptp(read.pixels(picture, 3)) == 0
-        assert np.ptp(photos.read_photo(tf.constant(content), crops.whole, 3).numpy()) == 0
+        assert np.ptp(photos.read_photo(tf.constant(content), decode.whole_image, 3).numpy()) == 0
 
 
 def test_the_glance_at_a_jpeg_is_right():

@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import china, encode
 from PIL import Image
 
 from keras_vit import data
@@ -16,20 +17,12 @@ from keras_vit.models import Preprocessing
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return load_sample_images().images[0]
-
-
-def encoded(pixels, kind="JPEG", **options):
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
+    return china()
 
 
 def draws(count):
     key = order.run_key(7)
-    return [order.draw_key(key, epoch, 3) for epoch in range(count)]
+    return [order.example_seed(key, epoch, 3) for epoch in range(count)]
 
 
 def bilinear(image, height, width):
@@ -49,29 +42,30 @@ def test_pixels_are_pillows(photo, kind, tolerance):
     pixels = photo[:101, :67]
     if kind == "GIF":
         pixels = pixels // 64 * 64 * (np.arange(3) == 0)  # so few colours that the palette holds them all
-    content = encoded(pixels.astype("uint8"), kind)
+    content = encode(pixels.astype("uint8"), kind)
     expected = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).astype(int)
-    read = decode.read_part(tf.constant(content), crops.whole, 3).numpy().astype(int)
+    read = decode.decode_part(tf.constant(content), decode.whole_image, 3).numpy().astype(int)
     assert np.abs(read - expected).mean() <= tolerance  # TensorFlow's default inverse transform is the fast one
     box = tf.constant([10, 7, 50, 33])
-    part = decode.read_part(tf.constant(content), lambda shape: box, 3).numpy()
+    part = decode.decode_part(tf.constant(content), lambda shape: box, 3).numpy()
     assert np.abs(part - read[10:60, 7:40]).mean() <= tolerance / 10
 
 
 @pytest.mark.parametrize("channels, kind", [(1, "JPEG"), (1, "PNG"), (3, "JPEG"), (3, "PNG")])
 def test_grey_and_colour(photo, channels, kind):
     for pixels in (photo[:20, :30], photo[:20, :30, 0]):
-        assert decode.read_part(tf.constant(encoded(pixels, kind)), crops.whole, channels).shape == (20, 30, channels)
+        read = decode.decode_part(tf.constant(encode(pixels, kind)), decode.whole_image, channels)
+        assert read.shape == (20, 30, channels)
 
 
-def test_training_pictures_are_the_part_resized(photo):
+def test_training_images_are_the_part_resized(photo):
     """The official code's: a bilinear resize of the part, without antialiasing; numpy's gives the same."""
-    inception = data.AUGMENTATIONS["inception"]
+    inception = rows.find_augmentation("inception")
     for draw in draws(4):
         box = crops.inception_box(tf.constant(photo.shape[:2]), draw, inception.area, inception.ratio).numpy()
         part = photo[box[0] : box[0] + box[2], box[1] : box[1] + box[3]]
         expected = bilinear(part.astype(float), 48, 64)
-        image = crops.training_size(tf.constant(part), rows.augmentation("inception"), (48, 64), draw).numpy()
+        image = crops.resize_for_training(tf.constant(part), inception, (48, 64), draw).numpy()
         flipped = image[:, ::-1]
         assert min(np.abs(image - expected).max(), np.abs(flipped - expected).max()) < 0.01
 
@@ -97,12 +91,13 @@ def test_statistics_of_inception_crops():
     assert abs(np.mean(left + width / 2) / 500 - 0.5) < 0.02
 
 
-def test_half_of_the_pictures_are_mirrored():
+def test_half_of_the_images_are_mirrored():
     image = tf.constant(np.tile(np.arange(8, dtype="uint8")[None, :, None], (8, 1, 3)))
     for row in (data.Augmentation("resize_crop", resize=8), data.Augmentation("resize")):
-        mirrored = [crops.training_size(image, row, (8, 8), draw)[0, 0, 0] > 3 for draw in draws(200)]
+        mirrored = [crops.resize_for_training(image, row, (8, 8), draw)[0, 0, 0] > 3 for draw in draws(200)]
         assert 0.38 < np.mean(mirrored) < 0.62
-    assert not any(crops.training_size(image, data.AUGMENTATIONS["none"], (8, 8), d)[0, 0, 0] > 3 for d in draws(20))
+    never = data.AUGMENTATIONS["none"]
+    assert not any(crops.resize_for_training(image, never, (8, 8), draw)[0, 0, 0] > 3 for draw in draws(20))
 
 
 @pytest.mark.parametrize("crop, shape", [("resize_crop", (32, 32)), ("resize_small_crop", (32, 43))])
@@ -111,7 +106,7 @@ def test_random_parts_of_a_larger_resize(photo, crop, shape):
     larger = tf.image.resize(photo[:300, :400], shape, antialias=crop == "resize_small_crop").numpy()
     offsets = set()
     for draw in draws(30):
-        part = crops.training_size(tf.constant(photo[:300, :400]), row, (28, 28), draw).numpy()
+        part = crops.resize_for_training(tf.constant(photo[:300, :400]), row, (28, 28), draw).numpy()
         matches = [
             (y, x)
             for y in range(shape[0] - 27)
@@ -122,7 +117,7 @@ def test_random_parts_of_a_larger_resize(photo, crop, shape):
         assert matches
     assert len(offsets) > 15
     with pytest.raises(data.DataError, match="larger resize"):
-        crops.training_size(tf.constant(photo), row, (48, 48), draws(1)[0])
+        crops.resize_for_training(tf.constant(photo), row, (48, 48), draws(1)[0])
 
 
 @pytest.mark.parametrize(
@@ -143,12 +138,12 @@ def test_random_parts_of_a_larger_resize(photo, crop, shape):
 def test_evaluation_is_the_models_preprocessing(photo, crop, interpolation, mode):
     size = Preprocessing((48, 64), crop, interpolation, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), mode)
     for pixels in (photo[:300], photo[:50, :30]):
-        image = crops.finished(crops.evaluation_size(tf.constant(pixels), size), size, "float32")
+        image = crops.normalize_or_round(crops.resize_for_evaluation(tf.constant(pixels), size), size, "float32")
         np.testing.assert_allclose(image, size(pixels[None])[0], atol=2e-5)
 
 
 def test_evaluation_resize_is_bilinear_without_antialiasing(photo):
-    image = crops.evaluation_size(tf.constant(photo), Preprocessing((48, 64))).numpy()
+    image = crops.resize_for_evaluation(tf.constant(photo), Preprocessing((48, 64))).numpy()
     np.testing.assert_allclose(image, bilinear(photo.astype(float), 48, 64), atol=0.01)
 
 
@@ -160,7 +155,7 @@ def test_uint8_is_float_rounded(tmp_path):
     assert np.abs(again - floats).max() <= 0.5 / 255 / 0.2 + 1e-6
 
 
-def test_a_folders_picture_reads_as_in_prediction(photo, tmp_path):
+def test_a_folders_image_reads_as_in_prediction(photo, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for i in range(2):
@@ -183,5 +178,6 @@ def test_hyper_rule():
 @pytest.mark.parametrize("size, side", [(384, 448), (224, 261), (512, 597), (518, 604)])
 def test_the_papers_crop_is_of_a_larger_square(size, side):
     """448 pixels for 384 (Kolesnikov et al.), in proportion for other sizes."""
-    (height, width), _ = crops.enlarged(tf.zeros((300, 400, 3), tf.uint8), data.AUGMENTATIONS["bit"], (size, size))
+    image, row = tf.zeros((300, 400, 3), tf.uint8), data.AUGMENTATIONS["bit"]
+    (height, width), _ = crops.size_before_random_crop(image, row, (size, size))
     assert (height, width) == (side, side)
