@@ -19,7 +19,7 @@ def ends(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacks")
     for name, make in ATTACKS.items():
         (folder / name).write_bytes(make())
-    done = subprocess.run([sys.executable, SUPPORT / "attacks.py", folder], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, SUPPORT / "attacks.py", folder], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

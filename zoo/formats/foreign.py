@@ -5,6 +5,7 @@ and `SLACK`; of tensors, layers and descriptions, whose cost is Python's own, th
 """
 
 import contextlib
+import io
 import json
 import zipfile
 
@@ -14,6 +15,7 @@ SLACK = 2**24  # bytes that any file may unpack to, however small: a head of zer
 MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
 MOST_LAYERS = 500  # blocks and units; R200x3 has 66
 MOST_JSON = 2**22  # bytes; the names of 21,843 classes take 0.7 million
+MOST_DIRECTORY = 2**22  # bytes of a zip archive's list of members, of which zipfile makes an object of 330 bytes each
 
 
 @contextlib.contextmanager
@@ -32,6 +34,15 @@ def foreign(path, complaint):
         raise CheckpointError(f"{path} {complaint}: {cause}. Fetch the file again from its source.") from error
 
 
+class ShortReads(io.FileIO):
+    """A file that refuses to be read in one go as far as zipfile reads the list of an archive with too many members."""
+
+    def read(self, size=-1):
+        if size > MOST_DIRECTORY:
+            raise ValueError(f"its list of members takes {size:,} bytes, and at most {MOST_DIRECTORY:,} are read")
+        return super().read(size)
+
+
 def open_archive(path, complaint):
     """The zip archive at `path`, if it promises no more than its bytes can hold.
 
@@ -39,6 +50,8 @@ def open_archive(path, complaint):
         CheckpointError: for a file that is not a zip archive, or whose directory is a trap.
     """
     with foreign(path, complaint):
+        with ShortReads(path) as file:
+            zipfile.ZipFile(file)
         archive = zipfile.ZipFile(path)
     require_honest(path, archive.infolist())
     return archive

@@ -11,9 +11,10 @@ from numpy.lib import format as npy
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.foreign import foreign, open_archive, require_few
 
-# Bytes of headers: numpy reads no longer ones of arrays; a .safetensors file takes some 100 for a tensor.
+# Bytes of headers: numpy reads no longer ones of arrays; a .safetensors file takes some 100 for a tensor, and its
+# library some 12 times the header's bytes of memory.
 MOST_NPY_HEADER = 10_000
-MOST_SAFETENSORS_HEADER = 2**23
+MOST_SAFETENSORS_HEADER = 2**22
 
 
 @dataclass(frozen=True)
