@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
-from keras_vit.zoo.formats.big_vision import SineCosine
+from keras_vit.zoo.formats.official.big_vision import SineCosine
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")

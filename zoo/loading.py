@@ -10,7 +10,7 @@ from keras_vit.models import build, variant
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.fetch.companions import fetch_with_companions
-from keras_vit.zoo.formats.readers import Hints, open_source
+from keras_vit.zoo.formats.safetensors import Hints, open_source
 from keras_vit.zoo.formats.variables import filling
 from keras_vit.zoo.labels import labels as names
 from keras_vit.zoo.names import registry

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.errors import CheckpointError
 from keras_vit.files import write_whole
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo.formats import torch_layouts
+from keras_vit.zoo.formats.torch import layouts as torch_layouts
 from keras_vit.zoo.formats.variables import variables
 
 # A zip archive's comment holds no more.

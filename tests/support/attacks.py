@@ -22,7 +22,7 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.zoo.formats.readers import Hints, open_source
+from keras_vit.zoo.formats.safetensors import Hints, open_source
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 VIT = dataclasses.asdict(ViTConfig(8, 4, 8, 1, 2, 8, num_classes=2))

@@ -15,7 +15,7 @@ from mutations import MUTATIONS, mutated_json
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
-from keras_vit.zoo.formats.readers import Hints, open_source
+from keras_vit.zoo.formats.safetensors import Hints, open_source
 from keras_vit.zoo.formats.variables import cast, finite
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.

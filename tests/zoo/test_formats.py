@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.zoo.formats import tensors
-from keras_vit.zoo.formats.readers import open_source
+from keras_vit.zoo.formats.safetensors import open_source
 from keras_vit.zoo.formats.variables import variables
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 

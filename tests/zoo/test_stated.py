@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.models import Preprocessing
-from keras_vit.zoo.formats.readers import open_source
+from keras_vit.zoo.formats.safetensors import open_source
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 SIZES = {"embed_dim": 16, "depth": 2, "patch_size": 4, "mlp_ratio": 2.0, "img_size": [8, 12], "num_classes": 3}
@@ -372,7 +372,7 @@ def test_nonsense_in_a_config_is_refused_or_passed_over(name, value, tmp_path):
 
 def test_every_architecture_of_the_table_is_read():
     """Each row, as if config.json named it, is followed or refused in a sentence; no row has an unknown argument."""
-    from keras_vit.zoo.formats import timm_config
+    from keras_vit.zoo.formats.torch import timm_config
 
     followed = 0
     for name, row in timm_config.architectures().items():

@@ -16,7 +16,7 @@ import pytest
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
 from keras_vit.zoo.fetch import companions, settings
-from keras_vit.zoo.formats.big_vision import sines_and_cosines
+from keras_vit.zoo.formats.official.big_vision import sines_and_cosines
 from keras_vit.zoo.labels import labels
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import resize_positions

@@ -5,7 +5,7 @@ import math
 import zlib
 
 from keras_vit.errors import CheckpointError
-from keras_vit.zoo.formats.foreign import foreign, most_bytes, parsed, require_few
+from keras_vit.zoo.formats.bounds import foreign, most_bytes, parsed, require_few
 
 DEFLATE, SHUFFLE, CHECKSUM = 1, 2, 3  # numbers that HDF5 gives its filters
 DEEPEST = 32  # groups in groups; an encoder block's kernels lie six deep

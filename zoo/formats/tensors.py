@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from keras_vit.errors import CheckpointError
-from keras_vit.zoo.formats.foreign import foreign, open_archive, require_few
+from keras_vit.zoo.formats.bounds import foreign, open_archive, require_few
 
 # Bytes of headers: numpy reads no longer ones of arrays; a .safetensors file takes some 100 for a tensor, and its
 # library some 12 times the header's bytes of memory.

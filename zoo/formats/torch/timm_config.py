@@ -5,7 +5,7 @@ import importlib.resources
 import json
 import logging
 
-from keras_vit.zoo.formats.stated import Stated, require_stated, sides
+from keras_vit.zoo.formats.torch.stated import Stated, require_stated, sides
 
 log = logging.getLogger("keras_vit")
 
@@ -55,7 +55,7 @@ EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 @functools.cache
 def architectures():
     """{architecture: the arguments its name stands for, or another name of the same}."""
-    file = importlib.resources.files("keras_vit.zoo.formats").joinpath("timm_architectures.json")
+    file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
     return json.loads(file.read_text("utf-8"))["architectures"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.official_layouts import prepend_zero
+from keras_vit.zoo.formats.official.layouts import prepend_zero
 from keras_vit.zoo.formats.tensors import gathered
 
 BLOCK = "Transformer/encoderblock_{i}"

@@ -1,6 +1,6 @@
 """transformers' config.json: what it states of a ViT, hybrid or BiT, defaults of its classes included."""
 
-from keras_vit.zoo.formats.stated import Stated, require_stated, sides
+from keras_vit.zoo.formats.torch.stated import Stated, require_stated, sides
 
 GELU_BY_TANH = {
     "gelu": False,

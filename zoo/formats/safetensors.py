@@ -19,12 +19,15 @@ from keras_vit.models import cost
 from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig, pair
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 from keras_vit.zoo.fetch.companions import companions, stated_labels
-from keras_vit.zoo.formats import hdf5, official_layouts, timm_config, torch_layouts, transformers_config
+from keras_vit.zoo.formats import hdf5
 from keras_vit.zoo.formats.architecture import read_config
-from keras_vit.zoo.formats.foreign import MOST_JSON, MOST_LAYERS, foreign, open_archive, parsed
-from keras_vit.zoo.formats.stated import require_own_config
-from keras_vit.zoo.formats.stated_input import stated_preprocessing
+from keras_vit.zoo.formats.bounds import MOST_JSON, MOST_LAYERS, foreign, open_archive, parsed
+from keras_vit.zoo.formats.official import layouts as official_layouts
 from keras_vit.zoo.formats.tensors import Tensor, open_npz, open_safetensors, safetensors_metadata, shapes
+from keras_vit.zoo.formats.torch import layouts as torch_layouts
+from keras_vit.zoo.formats.torch import timm_config, transformers_config
+from keras_vit.zoo.formats.torch.stated import require_own_config
+from keras_vit.zoo.formats.torch.stated_input import stated_preprocessing
 from keras_vit.zoo.formats.variables import variables
 
 CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}

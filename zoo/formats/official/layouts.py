@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.zoo.formats import big_vision
-from keras_vit.zoo.formats.foreign import MOST_TENSORS
+from keras_vit.zoo.formats.bounds import MOST_TENSORS
+from keras_vit.zoo.formats.official import big_vision
 from keras_vit.zoo.formats.tensors import gathered
 
 # Where a file keeps the model, and what else it may hold: optimizer slots, the text tower of a two-tower model.

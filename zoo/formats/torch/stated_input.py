@@ -2,8 +2,8 @@
 
 from keras_vit.errors import ConfigError
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
-from keras_vit.zoo.formats.stated import sides
-from keras_vit.zoo.formats.timm_config import pretrained_cfg
+from keras_vit.zoo.formats.torch.stated import sides
+from keras_vit.zoo.formats.torch.timm_config import pretrained_cfg
 
 # transformers names interpolations by Pillow's numbers.
 INTERPOLATIONS = {
