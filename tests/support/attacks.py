@@ -22,7 +22,8 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.zoo.formats.safetensors import Hints, open_source
+from keras_vit.zoo.formats.checkpoint import Hints
+from keras_vit.zoo.formats.opening import open_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 VIT = dataclasses.asdict(ViTConfig(8, 4, 8, 1, 2, 8, num_classes=2))
@@ -378,7 +379,7 @@ def acts(text):
 def outcome(path):
     """How opening the file ended, and the sentence that came."""
     try:
-        open_source(path, Hints(num_heads=2))
+        open_checkpoint(path, Hints(num_heads=2))
     except CheckpointError as error:
         return ["refused", str(error)]
     except BaseException as error:

@@ -17,7 +17,7 @@ from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
 from keras_vit.zoo.fetch import companions, settings
 from keras_vit.zoo.formats.official.big_vision import sines_and_cosines
-from keras_vit.zoo.labels import labels
+from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import resize_positions
 
@@ -66,7 +66,7 @@ def test_a_vit_by_name(mirror):
     published = offered(mirror, "ViT-Ti/16")
     model = zoo.load("ViT-Ti/16")
     np.testing.assert_array_equal(logits(model, (224, 224)), logits(published, (224, 224)))
-    assert model.labels == labels("imagenet1k")
+    assert model.labels == class_names("imagenet1k")
     assert model.preprocessing.image_size == (224, 224)
     for path in mirror.glob("**/*.npz"):
         path.unlink()
@@ -75,7 +75,7 @@ def test_a_vit_by_name(mirror):
     assert not logits(larger, (256, 320)).any()
     others = [f"kind {i}" for i in range(1000)]
     assert not logits(zoo.load("ViT-Ti/16", labels=others), (224, 224)).any(), "other classes, as many"
-    assert logits(zoo.load("ViT-Ti/16", labels=labels("imagenet1k")), (224, 224)).any()
+    assert logits(zoo.load("ViT-Ti/16", labels=class_names("imagenet1k")), (224, 224)).any()
 
 
 def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
@@ -96,7 +96,7 @@ def test_files_of_big_vision_by_name(mirror, name):
     path.unlink()
     np.savez(path, **(layouts.without_positions if plain else layouts.big_vision)(tensors))
     model = zoo.load(name, patch_size=16, image_size=240)
-    assert (model.config.grid, model.labels) == ((15, 15), labels("imagenet1k"))
+    assert (model.config.grid, model.labels) == ((15, 15), class_names("imagenet1k"))
     assert model.config.representation_size == published.config.representation_size == (384 if plain else None)
     found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
     stored = layouts.big_vision(tensors)["params/pos_embedding"]

@@ -1,6 +1,6 @@
 """transformers' config.json: what it states of a ViT, hybrid or BiT, defaults of its classes included."""
 
-from keras_vit.zoo.formats.torch.stated import Stated, require_stated, sides
+from keras_vit.zoo.formats.torch.stated import Stated, as_size, require_stated
 
 GELU_BY_TANH = {
     "gelu": False,
@@ -31,42 +31,47 @@ HYBRID_VALUES = {
 }
 
 
-def stated_vit(path, said, tensors):
+def stated_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid; every other field of its configuration leaves the function alone.
 
     Raises:
-        CheckpointError: for fields that make another function of the same tensors.
+        Fault: for fields that make another function of the same tensors.
     """
-    require_type(path, said, VIT_TYPES)
+    require_type(config_json, VIT_TYPES)
     fields = {}
-    activation = said.get("hidden_act", "gelu")
+    activation = config_json.get("hidden_act", "gelu")
     known = isinstance(activation, str) and activation in GELU_BY_TANH
-    require_stated(path, known, f"the activation {activation!r}", ", ".join(GELU_BY_TANH))
+    require_stated(known, f"the activation {activation!r}", ", ".join(GELU_BY_TANH))
     fields["gelu_approximate"] = GELU_BY_TANH[activation]
-    if isinstance(said.get("layer_norm_eps"), float):
-        fields["layer_norm_epsilon"] = said["layer_norm_eps"]
+    if isinstance(config_json.get("layer_norm_eps"), float):
+        fields["layer_norm_epsilon"] = config_json["layer_norm_eps"]
     if "pooler.dense.weight" in tensors:
-        require_values(path, said, {"pooler_act": ("tanh",)})
-    if isinstance(said.get("backbone_config"), dict):
-        require_values(path, said["backbone_config"], HYBRID_VALUES)
-    heads = said.get("num_attention_heads", 12 if said.get("model_type") in VIT_TYPES else None)
-    shapes = {ours: said[theirs] for theirs, ours in SHAPES.items() if type(said.get(theirs)) is int}
-    return Stated(heads if type(heads) is int and heads > 0 else None, sides(said.get("image_size")), fields, shapes)
+        require_values(config_json, {"pooler_act": ("tanh",)})
+    if isinstance(config_json.get("backbone_config"), dict):
+        require_values(config_json["backbone_config"], HYBRID_VALUES)
+    heads = config_json.get("num_attention_heads", 12 if config_json.get("model_type") in VIT_TYPES else None)
+    shapes = {ours: config_json[theirs] for theirs, ours in SHAPES.items() if type(config_json.get(theirs)) is int}
+    return Stated(
+        num_heads=heads if type(heads) is int and heads > 0 else None,
+        image_size=as_size(config_json.get("image_size")),
+        fields=fields,
+        shapes=shapes,
+    )
 
 
-def stated_bit(path, said, tensors):
+def stated_bit(config_json, tensors):
     """The `Stated` of a ResNet; raises as `stated_vit` does."""
-    require_type(path, said, BIT_TYPES)
-    require_values(path, said, BIT_VALUES)
+    require_type(config_json, BIT_TYPES)
+    require_values(config_json, BIT_VALUES)
     return Stated()
 
 
-def require_type(path, said, types):
-    kind = said.get("model_type", types[0])
-    require_stated(path, kind in types, f"the model_type {kind!r}", ", ".join(types))
+def require_type(config_json, types):
+    kind = config_json.get("model_type", types[0])
+    require_stated(kind in types, f"the model_type {kind!r}", ", ".join(types))
 
 
-def require_values(path, said, values):
+def require_values(config_json, values):
     for name, known in values.items():
-        value = said.get(name, known[0])
-        require_stated(path, value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
+        value = config_json.get(name, known[0])
+        require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
