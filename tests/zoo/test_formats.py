@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import resource
 import shutil
 import zipfile
 
@@ -186,6 +187,32 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         zoo.save(model, tmp_path / "x.npz")
     assert (tmp_path / "x.npz").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_a_full_disk(ending, tmp_path):
+    model = zoo.load("ViT-Test/4", weights=None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="could not be written: .*File too large"):
+            zoo.save(model, tmp_path / f"x{ending}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_mistakes_in_writing_are_not_the_places(ending, tmp_path, monkeypatch):
+    def mistaken(model):
+        raise ValueError("a mistake of this package")
+
+    model = zoo.load("ViT-Test/4", weights=None)
+    monkeypatch.setattr(type(model), "get_config", mistaken)
+    with pytest.raises(ValueError, match="a mistake of this package") as caught:
+        zoo.save(model, tmp_path / f"x{ending}")
+    assert not isinstance(caught.value, CheckpointError)
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_that_do_not_say_their_model(tmp_path):

@@ -15,7 +15,8 @@ class Ending:
     Args:
         suffix: how the names of its files end.
         title: what it is called in sentences.
-        module: has `read(path, hints)`, which opens such a file as an `OpenCheckpoint`, and `write(model, path)`.
+        module: has `read(path, hints)`, which opens such a file as an `OpenCheckpoint`, and `write(model, path)`,
+            which raises OSError where there is no room.
     """
 
     suffix: str

@@ -76,10 +76,15 @@ def warn_of_unknown(path, stated):
 
 def write(model, path):
     """Writes timm's state dict, with the model's description in the header."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     metadata = {"format": "pt", "keras_vit": json.dumps(describe_model(model))}
-    save_file(timm_state(model.config, official_arrays(model)), path, metadata)
+    state = timm_state(model.config, official_arrays(model))
+    try:
+        save_file(state, path, metadata)
+    except SafetensorError as error:  # of a full disk, too
+        raise OSError(str(error)) from error
 
 
 def open_safetensors(path):

@@ -36,4 +36,5 @@ def require_our_model(description):
 
 
 def write(model, path):
+    """Writes the whole model as Keras does."""
     model.save(path)

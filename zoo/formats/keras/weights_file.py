@@ -1,6 +1,8 @@
 """*.weights.h5: Keras' weights, with the description of their model that `write` adds as an attribute."""
 
 import json
+import math
+import os
 
 import numpy as np
 
@@ -47,8 +49,17 @@ def as_tensor(name, variable, shape):
 
 
 def write(model, path):
+    """Writes Keras' weights, with the model's description in an attribute."""
     import h5py
 
+    require_room(path, sum(4096 + 4 * math.prod(variable.shape) for variable in model.variables))
     model.save_weights(path, overwrite=True)
     with h5py.File(path, "a") as file:
         file.attrs[hdf5.ATTRIBUTE] = json.dumps(describe_model(model))
+
+
+def require_room(path, size):
+    """Raises OSError unless so many bytes can be written: a full disk makes HDF5 crash the process, not raise."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
