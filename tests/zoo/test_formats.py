@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import pathlib
 import re
 import resource
 import shutil
@@ -16,6 +15,7 @@ import layouts
 import numpy as np
 import pytest
 from attacks import acts
+from golden import GOLDEN, logits, reference
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
@@ -27,18 +27,8 @@ from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 TORCH = {"timm_vit": 4, "hf_vit": 4, "timm_hybrid": 2, "timm_bit": None, "hf_bit": None}
 OFFICIAL = ("vit_token", "vit_prelogits", "vit_gap_linen", "hybrid_1_1_2", "bit_1_2_1_1")
-
-
-def reference(name):
-    with np.load(GOLDEN / f"{name}.io.npz") as io:
-        return io["images"], io["logits"]
-
-
-def logits(model, images):
-    return keras.ops.convert_to_numpy(model(images))
 
 
 def weights(model):

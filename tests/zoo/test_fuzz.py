@@ -28,7 +28,7 @@ def ends(tmp_path_factory):
 def test_attacks(name, ends):
     end = ends["results"][name]
     assert end["how"] == "refused"
-    assert name in end["sentence"]
+    assert end["sentence"].count(name) == 1
     assert not acts(end["sentence"])
     assert end["grown"] < MOST_MIB
 

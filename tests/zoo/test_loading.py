@@ -7,22 +7,12 @@ import keras
 import layouts
 import numpy as np
 import pytest
+from golden import GOLDEN, logits, reference
 from scipy import ndimage
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.zoo.resizing import resize_positions
-
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
-
-
-def reference(name):
-    with np.load(GOLDEN / f"{name}.io.npz") as io:
-        return io["images"], io["logits"]
-
-
-def logits(model, images):
-    return keras.ops.convert_to_numpy(model(images))
 
 
 def written(path, tensors):

@@ -1,11 +1,10 @@
 """What the files beside a torch checkpoint state is followed, or refused for its true reason."""
 
 import json
-import pathlib
 
-import keras
 import numpy as np
 import pytest
+from golden import GOLDEN, logits
 from safetensors.numpy import load_file, save_file
 
 from keras_vit import models, zoo
@@ -13,7 +12,6 @@ from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.models import Preprocessing
 from keras_vit.zoo.formats.opening import open_checkpoint
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 SIZES = {"embed_dim": 16, "depth": 2, "patch_size": 4, "mlp_ratio": 2.0, "img_size": [8, 12], "num_classes": 3}
 PLAIN = {"architecture": "vit_small_patch16_224", "model_args": {**SIZES, "num_heads": 4}}
 # As timm's save_for_hf wrote them for the models of the golden file: architecture, arguments.
@@ -38,10 +36,6 @@ def beside(folder, state, config=None, processor=None):
         if said is not None:
             (folder / name).write_text(json.dumps(said))
     return folder / "model.safetensors"
-
-
-def logits(model, images):
-    return keras.ops.convert_to_numpy(model(images))
 
 
 @pytest.mark.parametrize("case", STATED)

@@ -3,7 +3,6 @@
 import functools
 import http.server
 import json
-import pathlib
 import shutil
 import threading
 import urllib.parse
@@ -12,6 +11,7 @@ import keras
 import layouts
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
@@ -21,7 +21,6 @@ from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import resize_positions
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
 
 
