@@ -4,9 +4,10 @@ import re
 
 # Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# scheme://user:password@host/path?query#fragment; of two slashes paths keep one.
+# From the end of the scheme: scheme://user:password@host/path?query#fragment; of two slashes paths keep one. A pattern
+# for the scheme itself would be tried from every letter of a text without one: quadratic time, in strangers' names.
 ADDRESS = re.compile(
-    r"""(?P<scheme>\b(?:[A-Za-z][\w+.-]*://|https?:/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
+    r"""(?P<slashes>(?<=[\w+.-])://|\bhttps?:/(?!/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
 )
 NO_PORT = re.compile(r"[^/\[]*:\d*[^\d/.,;:)\]]")
 
@@ -27,5 +28,5 @@ def without_secrets(text) -> str:
     'from https://host/m.keras and https://...'
     """
     return ADDRESS.sub(
-        lambda found: found["scheme"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
+        lambda found: found["slashes"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
     )

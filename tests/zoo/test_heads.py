@@ -1,16 +1,18 @@
 """Transfer starts from a new head (section 3.2): when `zoo.load` keeps a checkpoint's head, and when it does not."""
 
-import pathlib
+import dataclasses
+import inspect
 
 import keras
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.zoo import loading
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.zoo import loading, targets
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
 NAMES = ("a", "b", "c")
 
@@ -39,6 +41,14 @@ def load(path, **asked):
 
 def weight(model):
     return keras.ops.convert_to_numpy(model.get_layer("head").kernel)
+
+
+def test_type_checkers_know_every_argument():
+    parameters = inspect.signature(zoo.load).parameters.values()
+    arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    fields = {field.name for kind in (ViTConfig, ResNetConfig) for field in dataclasses.fields(kind)}
+    assert targets.ARGUMENTS == arguments
+    assert set(targets.ModelFields.__annotations__) == fields - set(arguments)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

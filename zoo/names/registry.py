@@ -17,14 +17,13 @@ import json
 import os
 from pathlib import Path
 
-from keras_vit.errors import CheckpointError, UnknownNameError, describe_unknown
+from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS, variant
+from keras_vit.zoo.formats.endings import has_extension, require_file
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.addresses import web_address
 from keras_vit.zoo.names.rows import Checkpoint, checkpoints, default_tag
-
-SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")
 
 
 def resolve(name):
@@ -49,10 +48,8 @@ def resolve(name):
     collection, _, stem = text.removesuffix(".npz").partition("/")
     if collection in stems.COLLECTIONS and stem:
         return stems.COLLECTIONS[collection](stem)
-    if isinstance(name, Path) or text.endswith(SUFFIXES) or text.startswith(("/", "./", "../", "~")):
-        raise CheckpointError(
-            f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
-        )
+    if isinstance(name, Path) or has_extension(text) or text.startswith(("/", "./", "../", "~")):
+        require_file(path)
     raise UnknownNameError(describe_unknown("model", name, VARIANTS))
 
 

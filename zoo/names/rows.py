@@ -7,8 +7,7 @@ import json
 
 from keras_vit.models.config import VARIANTS, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
-
-LABEL_SETS = ("imagenet1k", "imagenet21k")
+from keras_vit.zoo.labels import LABEL_SETS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_vit.errors import CheckpointError
+from keras_vit.zoo.formats.faults import Fault
 from keras_vit.zoo.formats.tensors import Tensor
 
 # models/bit_paper.py to the names of big_transfer: the inverse of its maybe_convert_big_transfer_format. A kernel of
@@ -35,28 +35,28 @@ def is_bit(tensors):
     return any(name.startswith("root_block/") for name in tensors)
 
 
-def bit(tensors):
+def rename_bit(tensors):
     """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
 
     The model is big_transfer's too, which pads its root's max-pool with zeros; bit_paper.py pads with -inf.
     """
     for name, tensor in tensors.items():
-        found = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
-        pattern, replacement = next(found, (None, None))
-        yield (re.sub(pattern, replacement, name), reshaped(name, tensor)) if pattern else (name, tensor)
+        rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
+        pattern, replacement = next(rows, (None, None))
+        yield (re.sub(pattern, replacement, name), reshape_bit(name, tensor)) if pattern else (name, tensor)
 
 
-def reshaped(name, tensor):
+def reshape_bit(name, tensor):
     if name == "head/kernel":
         return tensor.reshape((1, 1, *tensor.shape))
     return tensor.reshape(tensor.shape[3:]) if tensor.shape[:3] == (1, 1, 1) and len(tensor.shape) == 4 else tensor
 
 
-def require_second_version(path, tensors):
+def require_second_version(tensors):
     """Refuses a ResNet whose norms follow its convolutions: the package has one under a Transformer alone."""
     if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
-        raise CheckpointError(
-            f"{path} is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
+        raise Fault(
+            "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
             "BiT's, models/bit_paper.py, with the norm before it."
         )
 
@@ -65,13 +65,10 @@ def require_second_version(path, tensors):
 class SineCosine(Tensor):
     """Position embeddings (1, rows * columns, width) that big_vision computes: posemb="sincos2d"."""
 
-    def on(self, grid):
-        """The same for another grid (rows, columns), as a plain Tensor."""
-        return computed(Tensor, grid, self.shape[2])
-
-
-def computed(kind, grid, width):
-    return kind("pos_embedding", (1, grid[0] * grid[1], width), lambda: sines_and_cosines(*grid, width))
+    @classmethod
+    def of_grid(cls, grid, width):
+        """Those of a grid (rows, columns)."""
+        return cls("pos_embedding", (1, grid[0] * grid[1], width), lambda: sines_and_cosines(*grid, width))
 
 
 def sines_and_cosines(rows, columns, width):
@@ -82,7 +79,7 @@ def sines_and_cosines(rows, columns, width):
     return np.concatenate([f(angle) for angle in angles for f in (np.sin, np.cos)], axis=1).astype("float32")[None]
 
 
-def computed_positions(tensors):
+def compute_positions(tensors):
     """The positions of a Linen file that has neither positions nor a class token, on the grid it was trained with.
 
     None for any other file: where those lack positions, they are missing.
@@ -93,4 +90,4 @@ def computed_positions(tensors):
         return None
     height, width, _, hidden_size = kernel.shape
     grid = PIXELS // max(height, 1), PIXELS // max(width, 1)
-    return computed(SineCosine, grid, hidden_size) if min(grid) and hidden_size >= 8 and hidden_size % 4 == 0 else None
+    return SineCosine.of_grid(grid, hidden_size) if min(grid) and hidden_size >= 8 and hidden_size % 4 == 0 else None

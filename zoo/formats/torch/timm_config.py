@@ -3,11 +3,8 @@
 import functools
 import importlib.resources
 import json
-import logging
 
-from keras_vit.zoo.formats.stated import Stated, require_stated, sides
-
-log = logging.getLogger("keras_vit")
+from keras_vit.zoo.formats.torch.stated import Stated, as_size, require_stated
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
 HARMLESS = {
@@ -55,106 +52,98 @@ EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 @functools.cache
 def architectures():
     """{architecture: the arguments its name stands for, or another name of the same}."""
-    file = importlib.resources.files("keras_vit.zoo.formats").joinpath("timm_architectures.json")
+    file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
     return json.loads(file.read_text("utf-8"))["architectures"]
 
 
-def implied(architecture):
+def arguments_of(architecture):
     """The arguments that a name of timm stands for, a tag left out; None for a name that is not known."""
     known = architectures()
-    found = known.get(str(architecture).partition(".")[0])
-    return known[found] if isinstance(found, str) else found
+    row = known.get(str(architecture).partition(".")[0])
+    return known[row] if isinstance(row, str) else row
 
 
-def pretrained_cfg(said):
-    """The part on the weights; the oldest files have it at the top."""
-    inner = said.get("pretrained_cfg")
-    return inner if isinstance(inner, dict) else said
+def pretrained_cfg(config_json):
+    """What config.json says of the weights; the oldest files say it at the top."""
+    inner = config_json.get("pretrained_cfg")
+    return inner if isinstance(inner, dict) else config_json
 
 
-def arguments(said):
+def stated_arguments(config_json):
     """Every argument that config.json states of its model, by the architecture's name or itself."""
-    given = said.get("model_args")
-    top = {name: said[name] for name in ("global_pool", "num_classes") if said.get(name) is not None}
-    return {**(implied(said.get("architecture")) or {}), **top, **(given if isinstance(given, dict) else {})}
+    given = config_json.get("model_args")
+    top = {name: config_json[name] for name in ("global_pool", "num_classes") if config_json.get(name) is not None}
+    by_name = arguments_of(config_json.get("architecture")) or {}
+    return {**by_name, **top, **(given if isinstance(given, dict) else {})}
 
 
-def warn_of_unknown(path, architecture):
-    if architecture is not None and implied(architecture) is None:
-        log.warning(
-            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
-            "file leaves out is taken to be timm's default, such as exact GELU.",
-            *(path, architecture),
-        )
-
-
-def stated_vit(path, said, tensors):
+def stated_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid.
 
     Raises:
-        CheckpointError: for arguments that make another function of the same tensors, and unknown ones.
+        Fault: for arguments that make another function of the same tensors, and unknown ones.
     """
-    args = arguments(said)
-    warn_of_unknown(path, said.get("architecture"))
-    require_values(path, args, VIT_VALUES)
-    require_pooling(path, args, said)
+    args, architecture = stated_arguments(config_json), config_json.get("architecture")
+    is_known = architecture is None or arguments_of(architecture) is not None
+    require_values(args, VIT_VALUES)
+    require_pooling(args, architecture)
     heads = args.get("num_heads")
     return Stated(
         num_heads=heads if type(heads) is int and heads > 0 else None,
-        image_size=stated_size(args, said),
-        fields=numerics(path, args),
+        image_size=stated_size(args, config_json),
+        fields=numerics(args),
         shapes=shapes(args),
         patch_positions=args.get("no_embed_class") is True,
-        assume_heads=said.get("architecture") is None or implied(said["architecture"]) is not None,
+        assume_heads=is_known,
+        unknown_architecture=None if is_known else str(architecture),
     )
 
 
-def stated_bit(path, said, tensors):
+def stated_bit(config_json, tensors):
     """The `Stated` of a ResNet; raises as `stated_vit` does."""
-    args = arguments(said)
-    require_values(path, args, BIT_VALUES)
+    args = stated_arguments(config_json)
+    require_values(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})
 
 
-def require_values(path, args, values):
+def require_values(args, values):
     for name, value in args.items():
         if name in values:
             default = values[name][0]
-            require_stated(path, value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
+            require_stated(value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
         else:
-            require_stated(path, name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
+            require_stated(name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
 
 
-def require_pooling(path, args, said):
+def require_pooling(args, architecture):
     """Ours pools by the class token, or averages where there is none; both after the last norm."""
     token, pool = args.get("class_token", True), args.get("global_pool", "token")
-    if "global_pool" in args or implied(said.get("architecture")) is not None:
+    if "global_pool" in args or arguments_of(architecture) is not None:
         require_stated(
-            path,
             (bool(token), pool) in ((True, "token"), (False, "avg")),
             f"{'a' if token else 'no'} class token and global_pool={pool!r}",
             "'token' with a class token, and 'avg' without one",
         )
 
 
-def numerics(path, args):
+def numerics(args):
     """Fields of the configuration: activation and epsilon."""
     activation = args.get("act_layer") or "gelu"
     known = isinstance(activation, str) and activation in GELU_BY_TANH
-    require_stated(path, known, f"act_layer={activation!r}", " and ".join(GELU_BY_TANH))
+    require_stated(known, f"act_layer={activation!r}", " and ".join(GELU_BY_TANH))
     norm = args.get("norm_layer") or "layernorm"
     norm = norm.replace("_", "").lower() if isinstance(norm, str) else repr(norm)
-    require_stated(path, norm in EPSILONS, f"norm_layer={norm!r}", "layer norm")
+    require_stated(norm in EPSILONS, f"norm_layer={norm!r}", "layer norm")
     return {"gelu_approximate": GELU_BY_TANH[activation], "layer_norm_epsilon": EPSILONS[norm]}
 
 
 def shapes(args):
     names = {"embed_dim": "hidden_size", "depth": "num_layers", "num_classes": "num_classes"}
     found = {ours: args[theirs] for theirs, ours in names.items() if type(args.get(theirs)) is int}
-    patch = sides(args.get("patch_size"))
+    patch = as_size(args.get("patch_size"))
     return found if patch is None else {**found, "patch_size": patch}
 
 
-def stated_size(args, said):
-    given = pretrained_cfg(said).get("input_size")
-    return sides(args.get("img_size")) or sides(given[1:] if isinstance(given, list) else None)
+def stated_size(args, config_json):
+    given = pretrained_cfg(config_json).get("input_size")
+    return as_size(args.get("img_size")) or as_size(given[1:] if isinstance(given, list) else None)
