@@ -7,7 +7,7 @@ from rich.table import Table
 
 from keras_vit import export, zoo
 from keras_vit.training.runs.folder import model_of
-from keras_vit.zoo.names.addresses import public
+from keras_vit.zoo.fetch.urls import public
 
 
 def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):

@@ -10,9 +10,8 @@ import requests
 import urllib3
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.names import addresses
-from keras_vit.zoo.names.urls import public
+from keras_vit.zoo.fetch import addresses, settings
+from keras_vit.zoo.fetch.urls import public
 
 NAMES = ".. . h. -h h- a..b h:abc h: h:99999 h:0 h< h| @ me@ a@b@c h%2eevil h,g h;g"
 WIDE = "\u24d6oogle.com h\u3002g \u017ftorage h\uff03g h\u200bg \u212a"

@@ -23,8 +23,7 @@ import traceback
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import download, integrity, partial, session, transfer
-from keras_vit.zoo.names import addresses
+from keras_vit.zoo.fetch import addresses, download, integrity, partial, session, transfer
 from keras_vit.zoo.names.rows import Checkpoint
 
 SIZE = 400_000

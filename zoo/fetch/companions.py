@@ -6,9 +6,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from keras_vit.offline import is_offline
 from keras_vit.zoo.fetch import settings
+from keras_vit.zoo.fetch.addresses import cached_path, web_address
 from keras_vit.zoo.fetch.download import fetch
 from keras_vit.zoo.fetch.transfer import Absent
-from keras_vit.zoo.names.addresses import cached_path, web_address
 
 FILES = ("config.json", "preprocessor_config.json")
 MOST_BYTES = 2**22

@@ -11,11 +11,11 @@ from keras_vit.errors import DownloadError
 from keras_vit.offline import is_offline
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
+from keras_vit.zoo.fetch.addresses import address, cached_path
 from keras_vit.zoo.fetch.integrity import checksums, hexadecimal
 from keras_vit.zoo.fetch.partial import Partial, is_regular, is_single, make_folders, read_json, write_json
 from keras_vit.zoo.fetch.session import credentials
 from keras_vit.zoo.fetch.transfer import progress_bar, receive
-from keras_vit.zoo.names.addresses import address, cached_path
 from keras_vit.zoo.names.rows import Checkpoint
 
 logger = logging.getLogger(__name__)

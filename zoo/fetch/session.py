@@ -14,7 +14,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.names.urls import read
+from keras_vit.zoo.fetch.urls import read
 
 REDIRECTS = 10
 INTERNET, LOOPBACK = "the internet", "this machine"

@@ -17,7 +17,7 @@ import platformdirs
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
-from keras_vit.zoo.names.urls import public, read
+from keras_vit.zoo.fetch.urls import public, read
 
 DAY = 24 * 60 * 60
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from keras_vit.errors import CheckpointError, UnknownNameError, describe_unknown
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS, variant
+from keras_vit.zoo.fetch.addresses import web_address
 from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.addresses import web_address
 from keras_vit.zoo.names.rows import Checkpoint, checkpoints, default_tag
 
 SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")

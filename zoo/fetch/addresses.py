@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from keras_vit.errors import DownloadError, UnknownNameError
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.names.urls import public, read
+from keras_vit.zoo.fetch.urls import public, read
 
 GOOGLE = "https://storage.googleapis.com"
 HUB = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w.-]+))?(/(?P<file>[^?#]+))?")
