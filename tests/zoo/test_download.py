@@ -23,8 +23,8 @@ import traceback
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, integrity, partial, session, transfer
-from keras_vit.zoo.names.rows import Checkpoint
+from keras_vit.zoo.fetch import addresses, download, integrity, networks, partial, progress, session, transfer
+from keras_vit.zoo.names.rows import PublicCheckpoint
 
 SIZE = 400_000
 DATA = random.Random(0).randbytes(SIZE)
@@ -135,7 +135,7 @@ def deliver(handler, body, send, stall, pause):
 
 
 def sum_of(name, data):
-    digest = integrity.digest_of(name)
+    digest = integrity.start_digest(name)
     digest.update(data)
     return base64.b64encode(digest.digest()).decode()
 
@@ -169,6 +169,12 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(transfer, "BACKOFF", 0.01)
     return tmp_path / "cache"
+
+
+def forget(url):
+    """Empties the folder of a file in the cache."""
+    for path in addresses.cached_path(url).parent.iterdir():
+        path.unlink()
 
 
 def nothing_under(url):
@@ -245,7 +251,7 @@ def test_cut_for_good_then_resumed_by_a_later_call(server, tenth):
 @pytest.mark.parametrize("place", [0, 1, SIZE // 2, SIZE - 1])
 def test_flipped_byte(server, sums, place):
     server.faults = [whole(data=flipped(place), sums=sums)]
-    assert refuses(server.url, rf"have the ({'|'.join(sums)}) \S+; the server promised")
+    assert refuses(server.url, rf"have the ({'|'.join(sums)}) \S+; the server announced")
     assert len(server.requests) == 2
     server.faults = [whole(sums=sums)]
     assert fetches(server.url)
@@ -292,16 +298,18 @@ def test_expected_bytes(server, monkeypatch):
         ("listed", 0.9 * SIZE, "at most"),
         ("computed", 1.1 * SIZE, "at least"),
     ):
-        assert refuses(Checkpoint(url=GOOGLE, bytes=int(expected), bytes_source=source), says)
+        assert refuses(PublicCheckpoint(url=GOOGLE, bytes=int(expected), bytes_source=source), says)
     for source, expected in (("exact", SIZE), ("listed", 1.01 * SIZE), ("computed", 0.5 * SIZE)):
-        download.forget(GOOGLE)
-        assert download.fetch(Checkpoint(url=GOOGLE, bytes=int(expected), bytes_source=source)).read_bytes() == DATA
+        forget(GOOGLE)
+        assert (
+            download.fetch(PublicCheckpoint(url=GOOGLE, bytes=int(expected), bytes_source=source)).read_bytes() == DATA
+        )
 
 
 def test_published_sha256(server):
     right, wrong = (hashlib.sha256(data).hexdigest() for data in (DATA, OTHER))
-    assert refuses(Checkpoint(url=server.url, sha256=wrong), "the published one is")
-    assert download.fetch(Checkpoint(url=server.url, sha256=right)).read_bytes() == DATA
+    assert refuses(PublicCheckpoint(url=server.url, sha256=wrong), "the published one is")
+    assert download.fetch(PublicCheckpoint(url=server.url, sha256=right)).read_bytes() == DATA
 
 
 @pytest.mark.parametrize("length", [None, "many", "1000, 1000"])
@@ -442,7 +450,7 @@ def test_any_faults_in_any_order(server, seed):
 
 def test_web_page_instead_of_the_file(server):
     server.faults = [refuse(200, b"<html>sign in</html>", headers=[("Content-Type", "text/html; charset=utf-8")])]
-    assert refuses(server.url, "gave a web page")
+    assert refuses(server.url, "returned a web page")
 
 
 def test_encoded_body(server):
@@ -506,7 +514,7 @@ def test_certificates(server, certificate, monkeypatch, host, trusted, says):
 
 def test_a_bundle_of_certificates_that_is_not_there(monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/absent/bundle.pem")
-    with pytest.raises(DownloadError, match="cannot be asked: .*TLS CA certificate bundle.* /absent/bundle.pem"):
+    with pytest.raises(DownloadError, match="cannot be requested: .*TLS CA certificate bundle.* /absent/bundle.pem"):
         download.fetch("https://files.invalid/file.npz")
 
 
@@ -539,10 +547,10 @@ ETAG, LENGTH = ("ETag", '"v1"'), ("Content-Length", str(SIZE))
         ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")], "came encoded as chunked, chunked"),
         ([LENGTH, ("Content-Encoding", "chunked")], "came encoded as chunked"),
         ([LENGTH, ("Transfer-Encoding", "deflate")], "came encoded as deflate"),
-        ([LENGTH, ("Content-Type", "Text/HTML; charset=utf-8")], "gave a web page"),
-        ([LENGTH, ("Content-Type", "application/xhtml+xml")], "gave a web page"),
-        ([LENGTH, ("x-goog-hash", "md5=\x1b[31m")], r"promised \\x1b\[31m"),
-        ([LENGTH, ("x-goog-hash", "crc32c")], "promised"),
+        ([LENGTH, ("Content-Type", "Text/HTML; charset=utf-8")], "returned a web page"),
+        ([LENGTH, ("Content-Type", "application/xhtml+xml")], "returned a web page"),
+        ([LENGTH, ("x-goog-hash", "md5=\x1b[31m")], r"announced \\x1b\[31m"),
+        ([LENGTH, ("x-goog-hash", "crc32c")], "announced"),
     ],
 )
 def test_headers_that_cannot_be_used(server, headers, says):
@@ -557,12 +565,18 @@ def test_spans_that_cannot_be_used(server, span):
 
 
 ELSEWHERE = {
-    "leads to an address that cannot be read": ("http://[::1", "http://h:x/", "//\xff/", "ftp://h/x", r"https://h\@g/"),
+    "redirects to an address that cannot be read": (
+        "http://[::1",
+        "http://h:x/",
+        "//\xff/",
+        "ftp://h/x",
+        r"https://h\@g/",
+    ),
     "cannot be read": ("https://2130706433/", "http://0/x", "file:///x", "https://0x7f.1/"),
     "is not fetched: expected https": ("http://192.0.2.1/x", "http://127.0.0.1.nip.io/x", "http://10.0.0.1/"),
     "on a private network": ("https://10.0.0.1/", "https://192.168.1.1/", "https://100.64.0.1/", "https://[fd00::1]/"),
     "on the local link": ("https://169.254.169.254/", "https://[fe80::1]/", "https://[::ffff:169.254.1.1]/"),
-    "leads on and on": ("/again",),
+    "redirects without end": ("/again",),
 }
 
 
@@ -579,8 +593,8 @@ HERE = ("127.0.0.1", "localhost", "sub.localhost", "[::1]", "0.0.0.0", "[::]", "
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_no_redirect_from_elsewhere_to_this_machine(server, host, scheme, monkeypatch):
     """The server stands for one on the internet, at a loopback address of its own."""
-    network = session.network
-    monkeypatch.setattr(session, "network", lambda ip: session.INTERNET if ip == "127.0.0.5" else network(ip))
+    network = networks.network_of_ip
+    monkeypatch.setattr(networks, "network_of_ip", lambda ip: networks.INTERNET if ip == "127.0.0.5" else network(ip))
     monkeypatch.setenv("KERAS_VIT_MIRROR", server.origin.replace("127.0.0.1", "127.0.0.5"))
     target = f"{scheme}://{host}:{server.server_port}/admin"
     server.faults = [refuse(302, headers=[("Location", target)]), whole()]
@@ -591,11 +605,11 @@ def test_no_redirect_from_elsewhere_to_this_machine(server, host, scheme, monkey
 @pytest.mark.parametrize(("found", "public"), [("127.0.0.6", ()), ("127.0.0.1", ("127.0.0.1",))])
 def test_no_redirect_to_a_name_of_this_machine(server, found, public, monkeypatch):
     """Where a name leads is seen when the connection stands, this machine's public address included."""
-    look_up, network = socket.getaddrinfo, session.network
+    look_up, network = socket.getaddrinfo, networks.network_of_ip
     names = {"cdn.example": found, "mirror.example": "127.0.0.5"}
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest: look_up(names.get(host, host), *rest))
     monkeypatch.setattr(
-        session, "network", lambda ip: session.INTERNET if ip in ("127.0.0.5", *public) else network(ip)
+        networks, "network_of_ip", lambda ip: networks.INTERNET if ip in ("127.0.0.5", *public) else network(ip)
     )
     monkeypatch.setattr(session, "require_safe", lambda url: None)
     monkeypatch.setenv("KERAS_VIT_MIRROR", f"http://mirror.example:{server.server_port}")
@@ -654,7 +668,7 @@ def test_redirects(server):
 
 @pytest.mark.parametrize("path", ["/a/../b.npz", "/%2e%2e/b.npz", "/a%2f..%2fb.npz", "/a%00b", "/", "/a//b", "/b./c.."])
 def test_addresses_that_lead_out_of_the_cache(server, path):
-    with pytest.raises(DownloadError, match="names no file|as one address alone"):
+    with pytest.raises(DownloadError, match="names no file|not an address that all programs read alike"):
         download.fetch(server.origin + path)
     assert not server.requests
 
@@ -686,7 +700,7 @@ TWO_WAYS = [
 
 @pytest.mark.parametrize(("before", "behind"), TWO_WAYS)
 def test_addresses_that_are_read_in_two_ways(server, before, behind):
-    with pytest.raises(DownloadError, match="as one address alone|names no file|expected https"):
+    with pytest.raises(DownloadError, match="not an address that all programs read alike|names no file|expected https"):
         download.fetch(before + server.origin.removeprefix("http://") + behind)
     assert not server.requests
 
@@ -747,7 +761,7 @@ def test_the_token_stays_with_the_hub(server, other, monkeypatch, target):
     target = target.format(other.origin, host=other.origin.removeprefix("http://"), port=other.server_port)
     server.faults = [refuse(302, headers=[("Location", "/again")]), refuse(307, headers=[("Location", target)])]
     other.faults = [refuse(302, headers=[("Location", f"{server.origin}/back")])]
-    with pytest.raises(DownloadError, match="leads on and on"):
+    with pytest.raises(DownloadError, match="redirects without end"):
         download.fetch("hf://owner/repo/file.npz")
     found = [headers.get("Authorization") for _, headers in server.requests]
     assert found == ["Bearer hf_secret"] * 2 + [None] * (len(found) - 2) and other.requests
@@ -757,7 +771,7 @@ def test_the_token_stays_with_the_hub(server, other, monkeypatch, target):
 def test_netrc_is_not_read(server, other, monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("default login me password secret")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setattr(session, "network_of_name", lambda host: None)  # as if it were elsewhere, with its environment
+    monkeypatch.setattr(networks, "network_of_host", lambda host: None)  # as if it were elsewhere, with its environment
     monkeypatch.setattr(session, "require_safe", lambda url: None)
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("HF_ENDPOINT", server.origin)
@@ -793,7 +807,7 @@ def test_the_token_is_not_sent_in_the_clear_or_to_a_mirror(server, monkeypatch, 
 def test_tokens_that_no_header_can_hold(server, monkeypatch, token):
     monkeypatch.setenv("HF_ENDPOINT", server.origin)
     monkeypatch.setattr(os, "environ", {**os.environ, "HF_TOKEN": token})
-    with pytest.raises(DownloadError, match="HF_TOKEN holds spaces or characters") as caught:
+    with pytest.raises(DownloadError, match="HF_TOKEN contains spaces or characters") as caught:
         download.fetch("hf://owner/repo")
     assert "secret" not in "".join(traceback.format_exception(caught.value)) and not server.requests
 
@@ -847,7 +861,7 @@ def test_other_file_under_a_known_name(server):
     download.fetch(server.url).unlink()
     server.data = OTHER
     assert refuses(server.url, "the recorded one is .* changed on purpose, delete")
-    download.forget(server.url)
+    forget(server.url)
     assert fetches(server.url, OTHER)
 
 
@@ -881,7 +895,7 @@ def test_broken_notes_in_the_cache(server, note):
     path = download.fetch(server.url)
     path.with_name("file.npz.sha256.json").write_text(note)
     assert fetches(server.url)
-    download.forget(server.url)
+    forget(server.url)
     path.with_name("file.npz.part").write_bytes(OTHER * 2)
     path.with_name("file.npz.part.json").write_text(note)
     assert fetches(server.url)
@@ -950,14 +964,14 @@ def test_cache_that_cannot_be_written(server, cache):
 
 
 def test_full_disk(server, monkeypatch):
-    def full(file, chunk, path, write=partial.write):
+    def full(file, chunk, path, write=partial.write_chunk):
         if file.tell() + len(chunk) > SIZE // 2:
             raise partial.no_space(path, os.strerror(errno.ENOSPC))
         write(file, chunk, path)
 
     server.faults = [whole(pause=0.001)]
     with monkeypatch.context() as patch:
-        patch.setattr(transfer, "write", full)
+        patch.setattr(transfer, "write_chunk", full)
         assert refuses(server.url, "No space left on device. Free some space")
     assert fetches(server.url)
     assert server.ranges()[1].startswith("bytes=")
@@ -1035,14 +1049,14 @@ def test_progress_on_a_terminal(server, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert fetches(server.url)
     assert "file.npz" in capsys.readouterr().err
-    download.forget(server.url)
+    forget(server.url)
     download.fetch(server.url, progress=False)
     assert capsys.readouterr().err == ""
 
 
 def test_names_in_the_bar_are_data(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with transfer.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
+    with progress.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
         bar(1, 2)
     assert "[bold]x[brown]\\x1b]0;title\\x07.npz" in capsys.readouterr().err
 
@@ -1066,6 +1080,6 @@ def test_secrets_stay_out_of_sentences_and_files(server, cache, caplog):
 def test_crc32c_of_the_rfc(data, sum_, tmp_path):
     """RFC 3720, B.4, and in the order of bytes in which servers write it."""
     (tmp_path / "file").write_bytes(data)
-    found = integrity.checksums(tmp_path / "file", ("crc32c", "sha256"))
-    assert integrity.hexadecimal(found["crc32c"]) == sum_
-    assert integrity.hexadecimal(found["sha256"]) == hashlib.sha256(data).hexdigest()
+    found = integrity.compute_checksums(tmp_path / "file", ("crc32c", "sha256"))
+    assert integrity.to_hexadecimal(found["crc32c"]) == sum_
+    assert integrity.to_hexadecimal(found["sha256"]) == hashlib.sha256(data).hexdigest()

@@ -1,4 +1,8 @@
-"""Addresses of the web, read in one way: what is asked, kept and shown of one all come from this reading."""
+"""Reads an http or https address in one way: what is requested, cached and shown of it all come from this reading.
+
+`urllib.parse` and `requests` accept more, and differ: an address that two programs understand differently could be
+requested from one server and kept under the name of another.
+"""
 
 import dataclasses
 import ipaddress
@@ -18,7 +22,7 @@ GRAMMAR = re.compile(
 )
 
 
-def origin(scheme, host, port):
+def format_origin(scheme, host, port):
     return f"{scheme}://{host}" + (f":{port}" if port else "")
 
 
@@ -27,9 +31,10 @@ class Url:
     """An http or https address as it is sent.
 
     Args:
-        text: the whole.
-        scheme, host, path: in lower case the first two; IPv6 in brackets; the path percent-encoded.
-        port: None where it is the scheme's own.
+        text: the whole address.
+        scheme, host: in lower case; an IPv6 host in brackets.
+        port: None for the scheme's own.
+        path: percent-encoded.
         user: name and password before the "@", or "".
         query: what follows the "?", or "".
     """
@@ -43,47 +48,55 @@ class Url:
     query: str = dataclasses.field(repr=False)
 
     @property
-    def origin(self):
-        """Scheme, host and port, as text."""
-        return origin(self.scheme, self.host, self.port)
+    def origin(self) -> str:
+        """Scheme, host and port."""
+        return format_origin(self.scheme, self.host, self.port)
 
     @property
-    def public(self):
+    def public(self) -> str:
         """The address without name, password and query, which may be secrets."""
         return self.origin + self.path
 
 
-def read(text):
+def read_url(text: str) -> Url:
     """The `Url` of an address, as `requests` sends it.
 
     Refused is what programs read differently: control characters, spaces, backslashes, hosts outside of ASCII (their
-    xn-- form is read) and numbers that stand for an IP address, paths with "." and "..".
+    xn-- form is read), numbers that stand for an IP address, and paths with "." and "..".
 
     Raises:
-        DownloadError: for anything else than a plain http or https address.
+        DownloadError: for anything but a plain http or https address.
 
-    >>> read("https://me:secret@Example.org:443/a.npz?key=1").public
+    >>> read_url("https://me:secret@Example.org:443/a.npz?key=1").public
     'https://example.org/a.npz'
     """
     import requests
 
-    written = parts(text)
+    written = match_url(text)
     try:
         sent = requests.Request("GET", text).prepare().url if written else None
     except (requests.RequestException, ValueError):
         sent = None
-    found = parts(sent)
-    if found is None or place(found) != place(written) or has_dots(written["path"]) or has_dots(found["path"]):
+    found = match_url(sent)
+    if found is None or server(found) != server(written) or has_dots(written["path"]) or has_dots(found["path"]):
         raise DownloadError(
-            f"{public(text)} cannot be read as one address alone. Expected https://host/folder/file without spaces, "
-            'control characters, backslashes and "..", the host in ASCII.'
+            f"{public_form(text)} is not an address that all programs read alike. Expected https://host/folder/file "
+            'without spaces, control characters, backslashes and "..", with a host in ASCII.'
         )
-    scheme, host, port = place(found)
-    return Url(sent, scheme, host, port, found["path"] or "/", found["user"] or "", found["query"] or "")
+    scheme, host, port = server(found)
+    return Url(
+        text=sent,
+        scheme=scheme,
+        host=host,
+        port=port,
+        path=found["path"] or "/",
+        user=found["user"] or "",
+        query=found["query"] or "",
+    )
 
 
-def parts(text):
-    """The match of an address with the grammar; None for one that is none, or that may be read in two ways."""
+def match_url(text):
+    """The match of an address with the grammar; None for any other text, or for what can be read in two ways."""
     if text is None or len(text) > MOST_CHARACTERS or not text.isprintable() or re.search(r"[\s\\]", text):
         return None
     found = GRAMMAR.fullmatch(text)
@@ -102,8 +115,8 @@ def is_host(host):
     return len(host) <= 253
 
 
-def place(found):
-    """(scheme, host, port) in lower case, port None where it is the scheme's own."""
+def server(found):
+    """(scheme, host, port) of a match, in lower case; port None for the scheme's own."""
     scheme, host, port = found["scheme"].lower(), found["host"].lower(), int(found["port"] or 0)
     return scheme, host, None if port in (0, PORTS[scheme]) else port
 
@@ -112,14 +125,15 @@ def has_dots(path):
     return any(unquote(name) in (".", "..") for name in (path or "").split("/"))
 
 
-def public(text):
+def public_form(text: str) -> str:
     """Any text that may be an address, fit to be shown: without what may be a name, a password or a signature.
 
-    >>> public("https://me:secret@host/a.npz?signature=secret"), public("https://me:sec ret@host")
+    Stricter than `keras_vit.text.without_secrets`, which looks for addresses in a sentence and so ends them at a space.
+
+    >>> public_form("https://me:secret@host/a.npz?signature=secret"), public_form("https://me:sec ret@host")
     ('https://host/a.npz', 'https://...')
     """
-    if found := parts(text):
-        scheme, host, port = place(found)
-        return origin(scheme, host, port) + (found["path"] or "/")
+    if found := match_url(text):
+        return format_origin(*server(found)) + (found["path"] or "/")
     scheme = re.match("[A-Za-z]{1,8}://", text)
     return f"{scheme[0] if scheme else ''}..." if "@" in text else printable(re.split("[?#]", text)[0][:200])

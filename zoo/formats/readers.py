@@ -18,9 +18,9 @@ from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.models import cost
 from keras_vit.models.config import SIZES, ResNetConfig, ViTConfig, pair
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
-from keras_vit.zoo.fetch.companions import companions, stated_labels
 from keras_vit.zoo.formats import hdf5, official_layouts, timm_config, torch_layouts, transformers_config
 from keras_vit.zoo.formats.architecture import read_config
+from keras_vit.zoo.formats.companion_files import read_companions, stated_labels
 from keras_vit.zoo.formats.foreign import MOST_JSON, MOST_LAYERS, foreign, open_archive, parsed
 from keras_vit.zoo.formats.stated import require_own_config
 from keras_vit.zoo.formats.stated_input import stated_preprocessing
@@ -137,7 +137,7 @@ def read_torch(path, hints):
 
 def read_foreign(path, tensors, layout, hints):
     """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
-    said, processor = companions(path)
+    said, processor = read_companions(path)
     statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
     stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(path, said, tensors)
     require_own_config(path, torch_layouts.width(tensors), stated)

@@ -22,13 +22,13 @@ from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS, variant
 from keras_vit.zoo.fetch.addresses import web_address
 from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.rows import Checkpoint, checkpoints, default_tag
+from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 
 SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")
 
 
 def resolve(name):
-    """What a name stands for: a `Checkpoint`, or the path of a file on disk.
+    """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
 
     Raises:
         UnknownNameError: for a name that stands for nothing; the message names the nearest ones.
@@ -64,7 +64,7 @@ def at_address(url):
     for root, parse in ((stems.AUGREG_ROOT, stems.augreg), (stems.VTAB_ROOT, stems.vtab)):
         if url.startswith(root):
             return parse(url.removeprefix(root).removesuffix(".npz"))
-    return Checkpoint(url=url)
+    return PublicCheckpoint(url=url)
 
 
 def tagged(head, tag):

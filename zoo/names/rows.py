@@ -12,7 +12,7 @@ LABEL_SETS = ("imagenet1k", "imagenet21k")
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class PublicCheckpoint:
     """A file of weights and what is known of it; None where nothing is.
 
     Args:
@@ -104,9 +104,9 @@ def registry():
 
 @functools.cache
 def checkpoints():
-    """Every row of the registry as a `Checkpoint`, in the order of the variants."""
+    """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
     collections = registry()["collections"]
-    return tuple(Checkpoint(**{**collections[row["collection"]], **row}) for row in registry()["checkpoints"])
+    return tuple(PublicCheckpoint(**{**collections[row["collection"]], **row}) for row in registry()["checkpoints"])
 
 
 def default_tag(variant):

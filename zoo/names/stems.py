@@ -5,7 +5,7 @@ import re
 
 from keras_vit.errors import UnknownNameError
 from keras_vit.models import cost
-from keras_vit.zoo.names.rows import Checkpoint
+from keras_vit.zoo.names.rows import PublicCheckpoint
 
 AUGREG_ROOT = "https://storage.googleapis.com/vit_models/augreg/"
 VTAB_ROOT = "https://storage.googleapis.com/bit_models/vtab/"
@@ -112,7 +112,7 @@ def augreg(stem):
     require_trained(stem, found)
     dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
     return described(
-        Checkpoint(
+        PublicCheckpoint(
             url=f"{AUGREG_ROOT}{stem}.npz",
             variant=AUGREG_MODELS[found["model"]],
             collection="augreg",
@@ -154,7 +154,7 @@ def vtab(stem):
     """
     found = match(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
     return described(
-        Checkpoint(
+        PublicCheckpoint(
             url=f"{VTAB_ROOT}{stem}.npz",
             variant=found["model"],
             collection="vtab",
