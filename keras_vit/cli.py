@@ -90,7 +90,7 @@ def list_command(
     from keras_vit.zoo.names import registry
 
     rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
-    print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
+    print(registry.as_json(rows)) if as_json else console.print(registry.as_table(rows))
 
 
 def card(row):

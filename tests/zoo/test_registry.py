@@ -17,7 +17,7 @@ from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.names import registry, stems
+from keras_vit.zoo.names import page, registry, stems
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 
 # Parameters with 1,000 classes at 224 pixels: vit_jax/models_test.py. BiT's agree with timm's results-imagenet.csv,
@@ -70,7 +70,7 @@ MULTIPLY_ADDS = {
     ("R152x2", 448): 184.99,
     ("R152x4", 480): 844.84,
 }
-# arXiv 2010.11929, Table 6: epochs of JFT's 303 million pictures, and exaFLOPs of the pre-training.
+# arXiv 2010.11929, Table 6: epochs of JFT's 303 million images, and exaFLOPs of the pre-training.
 EXAFLOPS = {
     "ViT-B/32": (7, 55),
     "ViT-B/16": (7, 224),
@@ -290,7 +290,7 @@ def test_every_vtab_name():
     found = [registry.resolve(f"vtab/BiT-M-{model}-run{run}-{task}") for model, run, task in grid]
     assert len({row.url for row in found}) == 285
     # Section 3.3 of arXiv 1912.11370, and its footnote 1.
-    sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_PICTURES): row.resolution for row in found}
+    sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_IMAGES): row.resolution for row in found}
     assert sizes == {(False, True): 128, (True, True): 128, (False, False): 384, (True, False): 480}
     assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
     assert registry.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
@@ -382,24 +382,24 @@ def test_json_and_table():
     rows = registry.list()
     read = json.loads(registry.as_json(rows))
     assert [row["name"] for row in read] == [row.name for row in rows]
-    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.Row)}
+    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.ListedModel)}
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(registry.table(rows))
+        console.print(registry.as_table(rows))
     assert all(row.name in capture.get() for row in rows)
     assert "…" not in capture.get()
 
 
 def test_page_is_current():
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    assert page.MARK in page
-    assert page.rewritten(page) == page, "run: python -m keras_vit.zoo.names.page docs/models.md"
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    assert page.MARK in text
+    assert page.update_page(text) == text, "run: python -m keras_vit.zoo.names.page docs/models.md"
 
 
 def test_listing_and_fetching_import_no_keras():
     code = (
         "import sys, keras_vit.zoo.names.registry as r, keras_vit.zoo.fetch.download\n"
-        "r.table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
+        "r.as_table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
         "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

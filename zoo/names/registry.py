@@ -1,4 +1,4 @@
-"""Names to checkpoints, and the list of what there is. Imports neither TensorFlow nor Keras.
+"""From names to checkpoints, and the list of models. Imports neither TensorFlow nor Keras.
 
 A name is one of
 
@@ -15,7 +15,9 @@ import dataclasses
 import fnmatch
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from keras_vit.errors import CheckpointError, UnknownNameError, describe_unknown
 from keras_vit.models import cost
@@ -24,25 +26,28 @@ from keras_vit.zoo.fetch.addresses import web_address
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")
 
 
-def resolve(name):
+def resolve(name: str | Path) -> PublicCheckpoint | Path:
     """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
 
     Raises:
-        UnknownNameError: for a name that stands for nothing; the message names the nearest ones.
-        CheckpointError: for a path that leads nowhere.
+        UnknownNameError: for a name that no table has; the message names the nearest ones.
+        CheckpointError: for the path of a file that does not exist.
 
     >>> resolve("ViT-L/16:augreg-i21k").num_classes
     21843
     """
     text = str(name)
     if "://" in text:
-        return at_address(web_address(text))
+        return checkpoint_at(web_address(text))
     head, _, tag = text.partition(":")
     if head in VARIANTS:
-        return tagged(head, tag)
+        return checkpoint_of_tag(head, tag)
     path = Path(os.path.expanduser(name))
     if os.path.isfile(path):
         return path
@@ -56,19 +61,19 @@ def resolve(name):
     raise UnknownNameError(describe_unknown("model", name, VARIANTS))
 
 
-def at_address(url):
-    """The checkpoint of an address, with what is known of it where it is one of the authors' files."""
+def checkpoint_at(url):
+    """The checkpoint at an address, with what is known of it where it is one of the authors' files."""
     for row in checkpoints():
         if row.url == url:
             return row
-    for root, parse in ((stems.AUGREG_ROOT, stems.augreg), (stems.VTAB_ROOT, stems.vtab)):
+    for root, parse in ((stems.AUGREG_ROOT, stems.parse_augreg), (stems.VTAB_ROOT, stems.parse_vtab)):
         if url.startswith(root):
             return parse(url.removeprefix(root).removesuffix(".npz"))
     return PublicCheckpoint(url=url)
 
 
-def tagged(head, tag):
-    """The variant's row of that tag; of its default tag where `tag` is empty."""
+def checkpoint_of_tag(head, tag):
+    """The variant's checkpoint of that tag; of its default tag where `tag` is empty."""
     rows = {row.tag: row for row in checkpoints() if row.variant == head}
     if not rows:
         raise UnknownNameError(
@@ -81,19 +86,19 @@ def tagged(head, tag):
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """A line of the list: a variant, or a checkpoint of it.
+class ListedModel:
+    """A row of the list of models: a variant, or one of its checkpoints.
 
     Args:
         name: what `zoo.load` takes.
         variant, tag, family: "ViT-B/16"; "augreg-i21k", None for a variant; "ViT", "hybrid" or "ResNet".
-        parameters, gflops: of the model that loading gives, at its resolution; a multiply-add is two operations.
-        resolution: side of the pictures in pixels.
-        num_classes, dataset: outputs, and the set of pictures whose classes they are; 0 outputs are features.
+        parameters, gflops: of the model that `zoo.load` returns, at its resolution; a multiply-add is two operations.
+        resolution: height and width of the images in pixels.
+        num_classes, dataset: outputs, and the dataset whose classes they are; a model with 0 outputs returns features.
         accuracy, source: top-1 in percent on ImageNet, and who reports it.
-        bytes, licence, url, note: of the file.
-        default: True where the bare variant means this checkpoint.
-        tags: of all the variant's checkpoints.
+        bytes, licence, url, note: of the file of weights; None for a variant.
+        default: whether the variant's bare name loads this checkpoint.
+        tags: those of all the variant's checkpoints.
     """
 
     name: str
@@ -112,24 +117,32 @@ class Row:
     url: str | None = None
     note: str | None = None
     default: bool = False
-    tags: tuple = ()
+    tags: tuple[str, ...] = ()
 
 
-def list(pattern="*", *, pretrained=None, max_params=None, dataset=None, family=None):
-    """The models there are, as rows, in the order of the variants.
+def list(
+    pattern: str = "*",
+    *,
+    pretrained: bool | None = None,
+    max_params: float | None = None,
+    dataset: str | None = None,
+    family: Literal["ViT", "hybrid", "ResNet"] | None = None,
+) -> tuple[ListedModel, ...]:
+    """The models of the zoo, in the order of the variants.
 
     Args:
-        pattern: of the name or of the variant alone, with * and ?, such as "R50*" or "*:augreg-*"; case is ignored.
-        pretrained: True for checkpoints only, False for bare variants only, None for both.
-        max_params: the most parameters.
-        dataset: whose classes the head knows, such as "imagenet1k" or "imagenet21k".
+        pattern: matched with the name and with the variant, such as "R50*" or "*:augreg-*"; case is ignored.
+        pretrained: True for checkpoints only, False for variants only, None for both.
+        max_params: the most parameters that a model may have.
+        dataset: the dataset whose classes the head predicts, such as "imagenet1k" or "imagenet21k".
         family: "ViT", "hybrid" or "ResNet".
 
     >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
     ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
     """
-    rows = (*variant_rows(pretrained), *checkpoint_rows(pretrained))
-    order = {name: place for place, name in enumerate(VARIANTS)}
+    variants = () if pretrained else map(list_variant, VARIANTS)
+    rows = (*variants, *(() if pretrained is False else map(list_checkpoint, checkpoints())))
+    order = {name: position for position, name in enumerate(VARIANTS)}
     return tuple(
         row
         for row in sorted(rows, key=lambda row: order[row.variant])
@@ -140,46 +153,38 @@ def list(pattern="*", *, pretrained=None, max_params=None, dataset=None, family=
     )
 
 
-def variant_rows(pretrained):
-    return () if pretrained else tuple(variant_row(name) for name in VARIANTS)
-
-
-def checkpoint_rows(pretrained):
-    return () if pretrained is False else tuple(checkpoint_row(row) for row in checkpoints())
-
-
 def matches(row, pattern):
     return any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold()) for name in (row.name, row.variant))
 
 
-def tags(head):
+def tags_of(head):
     return tuple(row.tag for row in checkpoints() if row.variant == head)
 
 
-def variant_row(name):
+def list_variant(name):
     known = variant(name)
-    return Row(
+    return ListedModel(
         name=name,
         variant=name,
         tag=None,
         family=known.family,
         parameters=known.parameters,
-        gflops=rounded(cost.gflops(known.config)),
+        gflops=round_to_4_digits(cost.gflops(known.config)),
         resolution=known.config.image_size[0],
         num_classes=known.config.num_classes,
-        tags=tags(name),
+        tags=tags_of(name),
     )
 
 
-def checkpoint_row(checkpoint):
+def list_checkpoint(checkpoint):
     config = checkpoint.config
-    return Row(
+    return ListedModel(
         name=checkpoint.name,
         variant=checkpoint.variant,
         tag=checkpoint.tag,
         family=variant(checkpoint.variant).family,
         parameters=checkpoint.parameters,
-        gflops=rounded(cost.gflops(config)),
+        gflops=round_to_4_digits(cost.gflops(config)),
         resolution=checkpoint.resolution,
         num_classes=config.num_classes,
         dataset=checkpoint.dataset if checkpoint.valid_head else None,
@@ -190,33 +195,33 @@ def checkpoint_row(checkpoint):
         url=checkpoint.url,
         note=checkpoint.note,
         default=checkpoint.tag is not None and checkpoint.tag == default_tag(checkpoint.variant),
-        tags=tags(checkpoint.variant),
+        tags=tags_of(checkpoint.variant),
     )
 
 
-def rounded(number):
-    """To four significant digits."""
+def round_to_4_digits(number):
+    """The number with four significant digits."""
     return float(f"{number:.4g}")
 
 
-def info(name):
-    """The row of what `zoo.load(name)` loads: a checkpoint's; a variant's own where it has no public weights.
+def info(name: str) -> ListedModel:
+    """What is known of the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
 
     Raises:
-        UnknownNameError: as `resolve`, and for files of which nothing is known before they are fetched.
+        UnknownNameError: for a name that no table has, and for a file, which tells its model only once it is loaded.
 
     >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
     410383692
     """
     if name in VARIANTS and default_tag(name) is None:
-        return variant_row(name)
+        return list_variant(name)
     checkpoint = resolve(name)
     if isinstance(checkpoint, Path) or checkpoint.variant is None:
-        raise UnknownNameError(f"{name} is not a name of the registry: what it holds is known once it is loaded.")
-    return checkpoint_row(checkpoint)
+        raise UnknownNameError(f"{name} is not a name of the registry: its model is known once it is loaded.")
+    return list_checkpoint(checkpoint)
 
 
-def as_json(rows):
+def as_json(rows: Iterable[ListedModel]) -> str:
     """The rows as a JSON array of objects."""
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
 
@@ -224,8 +229,8 @@ def as_json(rows):
 LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
 
 
-def table(rows):
-    """The rows as a `rich.table.Table`; a star marks a variant's default weights."""
+def as_table(rows: Iterable[ListedModel]) -> "Table":
+    """The rows as a table of `rich`; a star marks a variant's default weights."""
     from rich.table import Table
 
     grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
@@ -234,12 +239,12 @@ def table(rows):
     for heading in ("M params", "GFLOPs", "px", "classes", "top-1", "MiB"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        grid.add_row(*cells(row), style="bold" if row.tag is None else None)
+        grid.add_row(*format_cells(row), style="bold" if row.tag is None else None)
     return grid
 
 
-def cells(row):
-    """A row as people read it: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
+def format_cells(row):
+    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
     return (
         row.name + (" *" if row.default else ""),
         f"{row.parameters / 1e6:,.1f}",

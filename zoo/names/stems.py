@@ -1,4 +1,4 @@
-"""Files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
+"""Reads the names of files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
 
 import dataclasses
 import re
@@ -89,7 +89,7 @@ VTAB_TASKS = {
     "sun397": 397,
     "svhn": 10,
 }
-SMALL_PICTURES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
+SMALL_IMAGES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
 VTAB_FIELDS = {
     "model": ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4"),
     "run": ("0", "1", "2"),
@@ -98,20 +98,21 @@ VTAB_FIELDS = {
 VTAB_STEM = re.compile(r"BiT-M-(?P<model>\w+)-run(?P<run>\d+)-(?P<task>[\w-]+)")
 
 
-def augreg(stem):
+def parse_augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
 
     Raises:
-        UnknownNameError: when no file of that name exists; the message says what part of it is wrong. (Of B_8's three
+        UnknownNameError: when no file of that name exists; the message says which part of it is wrong. (Of B_8's three
             pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
 
-    >>> augreg("R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384").num_classes
+    >>> stem = "R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384"
+    >>> parse_augreg(stem).num_classes
     4
     """
-    found = match(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
+    found = match_stem(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
     require_trained(stem, found)
     dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
-    return described(
+    return with_sizes(
         PublicCheckpoint(
             url=f"{AUGREG_ROOT}{stem}.npz",
             variant=AUGREG_MODELS[found["model"]],
@@ -144,16 +145,16 @@ def require_trained(stem, found):
             raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
 
 
-def vtab(stem):
+def parse_vtab(stem):
     """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
 
-    Its resolution is the one that BiT-HyperRule takes for pictures of that task's size (section 3.3 of its paper).
+    Its resolution is the one that BiT-HyperRule takes for images of that task's size (section 3.3 of its paper).
 
-    >>> vtab("BiT-M-R50x1-run0-caltech101").num_classes
+    >>> parse_vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102
     """
-    found = match(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
-    return described(
+    found = match_stem(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
+    return with_sizes(
         PublicCheckpoint(
             url=f"{VTAB_ROOT}{stem}.npz",
             variant=found["model"],
@@ -169,12 +170,12 @@ def vtab(stem):
 
 
 def hyper_rule_resolution(model, task):
-    if task in SMALL_PICTURES:
+    if task in SMALL_IMAGES:
         return 128
     return 480 if model == "R152x4" else 384
 
 
-def match(pattern, stem, fields, grammar):
+def match_stem(pattern, stem, fields, grammar):
     """The parts of a file name, each checked against the values it can take."""
     found = pattern.fullmatch(stem)
     if found is None:
@@ -186,10 +187,10 @@ def match(pattern, stem, fields, grammar):
     return found.groupdict()
 
 
-def described(checkpoint):
+def with_sizes(checkpoint):
     """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
     count = cost.parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
 
-COLLECTIONS = {"augreg": augreg, "vtab": vtab}
+COLLECTIONS = {"augreg": parse_augreg, "vtab": parse_vtab}
