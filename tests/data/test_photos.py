@@ -14,7 +14,7 @@ from keras_vit import data
 from keras_vit.data.augment import crops
 from keras_vit.data.reading import photos, sources
 from keras_vit.errors import ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
 SIDE = 64

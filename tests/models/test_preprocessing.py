@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing, VisionTransformer
 
 RNG = np.random.default_rng(0)

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 from keras_vit.data.reading.decode import apart, cut, fused
 from keras_vit.errors import ImageError
-from keras_vit.images import jpeg, read
+from keras_vit.images import pillow, tf_jpeg
 
 
 def read_photo(data, box, channels):
-    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `read.pixels` gives.
+    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `pillow.pixels` gives.
 
     TensorFlow decodes upright JPEGs, Pillow what is turned and the other kinds, of which TensorFlow reads some wrongly
     (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). Pillow also gets what may
@@ -32,24 +32,24 @@ def upright(data):
     """Whether a picture is a JPEG of RGB or grey, is not turned, and within the limits of `images`."""
     # The graph's own look at EXIF data would make iterators on replicas take many seconds to start.
     others = apart(lambda data: tf.numpy_function(is_upright, [data], tf.bool, stateful=False))
-    return tf.cond(jpeg.is_ordinary(data), lambda: True, lambda: others(data))
+    return tf.cond(tf_jpeg.is_ordinary(data), lambda: True, lambda: others(data))
 
 
 def is_upright(data):
     """`upright` of a file's contents, as Pillow says."""
-    if not contents(data).startswith(read.SOI):
+    if not contents(data).startswith(pillow.SOI):
         return np.False_
     try:
-        with read.opened(contents(data)) as picture:
-            return np.bool_(picture.mode in ("RGB", "L") and read.orientation(picture) == 1)
+        with pillow.opened(contents(data)) as picture:
+            return np.bool_(picture.mode in ("RGB", "L") and pillow.orientation(picture) == 1)
     except ImageError:  # which Pillow gives again when it decodes
         return np.False_
 
 
 def pillows(data, channels):
     """The picture in a file's contents as Pillow decodes it, uint8 (h, w, channels), upright."""
-    with read.opened(contents(data)) as picture:
-        return read.pixels(picture, channels)
+    with pillow.opened(contents(data)) as picture:
+        return pillow.pixels(picture, channels)
 
 
 def contents(data):

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.read import MOST_SCANNED
+from keras_vit.images.pillow import MOST_SCANNED
 
 MOST_SEGMENTS = 1000  # that are looked at
 APP1, SOS = 0xFFE1, 0xFFDA

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.images import read as reading
-from keras_vit.images.orientation import orientation as orientation_of
+from keras_vit.images import pillow
+from keras_vit.images.tf_orientation import orientation as orientation_of
 
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 ORIENTATION, MAKER = 0x0112, 0x010F
@@ -78,7 +78,7 @@ CASES = {
 
 def pillows(data):
     with Image.open(io.BytesIO(data)) as picture:
-        return reading.orientation(picture)
+        return pillow.orientation(picture)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

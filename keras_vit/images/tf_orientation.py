@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.images import jpeg
+from keras_vit.images import tf_jpeg
 
 ORIENTATION = 0x0112
 NOTHING = -1  # is said
@@ -15,16 +15,19 @@ XMP_ORIENTATION = r'\C*?tiff:Orientation(?:="|>)([0-9])\C*'
 
 def orientation(data):
     """1 (upright) to 8, int64 (), as Pillow understands a JPEG, a string (); 1 where it says nothing or nonsense."""
-    exif, xmp = jpeg.segments(data)
-    exif, xmp = told_by_exif(jpeg.content(data, exif, jpeg.EXIF)), told_by_xmp(jpeg.content(data, xmp, jpeg.XMP))
+    exif, xmp = tf_jpeg.segments(data)
+    exif, xmp = (
+        told_by_exif(tf_jpeg.content(data, exif, tf_jpeg.EXIF)),
+        told_by_xmp(tf_jpeg.content(data, xmp, tf_jpeg.XMP)),
+    )
     told = tf.where(tf.equal(exif, NOTHING), xmp, exif)
     return tf.where((told >= 1) & (told <= 8), told, 1)
 
 
 def told_by_exif(tiff):
     """The orientation in the first directory of a TIFF file, a string (): int64 (), NOTHING where it has none."""
-    repeated = tf.equal(tf.strings.substr(tiff, 0, len(jpeg.EXIF)), jpeg.EXIF)
-    tiff = tf.strings.substr(tiff, tf.where(repeated, len(jpeg.EXIF), 0), 2**16)
+    repeated = tf.equal(tf.strings.substr(tiff, 0, len(tf_jpeg.EXIF)), tf_jpeg.EXIF)
+    tiff = tf.strings.substr(tiff, tf.where(repeated, len(tf_jpeg.EXIF), 0), 2**16)
     is_big = tf.equal(tf.strings.substr(tiff, 0, 1), b"M")
     told = told_by_directory(tiff, number(part(tiff, 4, 4), tf.int32, is_big), is_big)
     is_tiff = tf.reduce_any(tf.equal(tf.strings.substr(tiff, 0, 4), HEADERS)) & (length(tiff) >= 8)
