@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from keras_vit.errors import ImageError
-from keras_vit.images.pillow import MOST_PIXELS
+from keras_vit.images.limits import MOST_PIXELS
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01

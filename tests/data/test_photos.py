@@ -227,7 +227,7 @@ def test_damaged_pictures_are_refused_in_training_and_in_prediction(photo, tmp_p
     broken["fractions"] = saved(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
+        with pytest.raises(ImageError, match=r"cannot be read as an image: .+\. Expected"):
             read_image(tmp_path / name)
         path = str(tmp_path / name)
         reason = sources.readable(sources.Files([path], [0]), path, 3)

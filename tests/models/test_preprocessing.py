@@ -156,11 +156,11 @@ def test_a_picture_too_narrow_to_resize():
 
 def test_pictures_that_are_none(tmp_path):
     (tmp_path / "text.jpg").write_text("hello")
-    with pytest.raises(ImageError, match=r"text.jpg cannot be read as a picture"):
+    with pytest.raises(ImageError, match=r"text.jpg cannot be read as an image"):
         read_image(tmp_path / "text.jpg")
-    with pytest.raises(ImageError, match="There is no picture"):
+    with pytest.raises(ImageError, match="There is no image"):
         read_image(tmp_path / "absent.jpg")
-    with pytest.raises(ImageError, match="cannot be read as a picture"):
+    with pytest.raises(ImageError, match="cannot be read as an image"):
         read_image(tmp_path)
 
 

@@ -9,7 +9,7 @@ from keras_vit.images import pillow, tf_jpeg
 
 
 def read_photo(data, box, channels):
-    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `pillow.pixels` gives.
+    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `pillow.to_array` gives.
 
     TensorFlow decodes upright JPEGs, Pillow what is turned and the other kinds, of which TensorFlow reads some wrongly
     (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). Pillow also gets what may
@@ -40,16 +40,16 @@ def is_upright(data):
     if not contents(data).startswith(pillow.SOI):
         return np.False_
     try:
-        with pillow.opened(contents(data)) as picture:
-            return np.bool_(picture.mode in ("RGB", "L") and pillow.orientation(picture) == 1)
+        with pillow.open_image(contents(data)) as picture:
+            return np.bool_(picture.mode in ("RGB", "L") and pillow.read_orientation(picture) == 1)
     except ImageError:  # which Pillow gives again when it decodes
         return np.False_
 
 
 def pillows(data, channels):
     """The picture in a file's contents as Pillow decodes it, uint8 (h, w, channels), upright."""
-    with pillow.opened(contents(data)) as picture:
-        return pillow.pixels(picture, channels)
+    with pillow.open_image(contents(data)) as picture:
+        return pillow.to_array(picture, channels)
 
 
 def contents(data):
