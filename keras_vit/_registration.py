@@ -1,8 +1,9 @@
 """Makes `.keras` files loadable by `import keras_vit` alone, which itself imports no Keras.
 
-Keras finds our classes only once their modules have run. So they are imported when Keras is: at once where it is
-loaded already, else right after its own import. A module of ours that is the first to import Keras is half imported at
-that moment, which may keep others from being imported: it calls `register` again when it is done.
+Keras finds our classes only once their modules have run, and does not import them itself. So they are imported when
+Keras is: at once if it is loaded already, else right after its own import. If a module of ours is the first to import
+Keras, it is itself only half imported at that moment, and others that need it fail to import: then `register` is called
+again once it is complete.
 """
 
 import importlib
@@ -43,7 +44,7 @@ def import_classes():
 
 
 class KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: wraps the loader of `keras`, once."""
+    """Finds no module itself: wraps the loader of `keras`, once."""
 
     def find_spec(self, name, path, target=None):
         if name != "keras":
@@ -56,7 +57,7 @@ class KerasFinder(importlib.abc.MetaPathFinder):
 
 
 class ThenRegister(importlib.abc.Loader):
-    """Runs a module as its own loader does, then registers our classes."""
+    """Runs a module as its own loader does, then imports our classes, which registers them."""
 
     def __init__(self, loader):
         self.loader = loader
