@@ -1,7 +1,6 @@
 """Files that are complete or do not count, and folders that one process holds."""
 
 import contextlib
-import json
 import os
 import warnings
 from pathlib import Path
@@ -111,10 +110,4 @@ def read_json(path):
         OSError: when it is missing or not a regular file.
         ValueError, RecursionError: when it is damaged, or longer than any run writes.
     """
-    if not path.is_file():
-        raise OSError(f"{path.name} is not there, or is not a regular file")
-    with open(path, "rb") as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise ValueError(f"it has more than {LONGEST:,} bytes")
-    return json.loads(content.decode("utf-8"))
+    return files.read_json(path, LONGEST, follow_links=True)
