@@ -110,9 +110,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--only", choices=RUNTIMES, help="one format instead of both")
-    parser.add_argument(
-        "--folder", type=Path, help="where the files are kept; none is written twice"
-    )
+    parser.add_argument("--folder", type=Path, help="where the files are kept; none is written twice")
     arguments = parser.parse_args()
     folder = contextlib.nullcontext(arguments.folder) if arguments.folder else tempfile.TemporaryDirectory()
     with folder as name:
