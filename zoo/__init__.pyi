@@ -1,5 +1,5 @@
 from .loading import load
-from .names.registry import ListedModel, info, list
+from .names.listed_models import ListedModel, info, list
 from .saving import save
 
 __all__ = [

@@ -17,7 +17,7 @@ from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.names import page, registry, stems
+from keras_vit.zoo.names import listed_models, page, registry, stems
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 
 # Parameters with 1,000 classes at 224 pixels: vit_jax/models_test.py. BiT's agree with timm's results-imagenet.csv,
@@ -176,7 +176,7 @@ def test_heads_of_zeros_are_no_classifiers():
     for row in zeros:
         assert not row.valid_head and row.labels is None and row.config.num_classes == 0
         assert row.config.representation_size == row.config.hidden_size
-        assert registry.info(row.name).num_classes == 0 and registry.info(row.name).dataset is None
+        assert listed_models.info(row.name).num_classes == 0 and listed_models.info(row.name).dataset is None
 
 
 def test_defaults():
@@ -186,7 +186,7 @@ def test_defaults():
         assert default in rows
         if any(row.labels == "imagenet1k" for row in rows):
             assert default.labels == "imagenet1k"
-        assert registry.info(name).default and registry.info(name).tag == default.tag
+        assert listed_models.info(name).default and listed_models.info(name).tag == default.tag
     assert not any(default_tag(name) for name in set(VARIANTS) - set(PARAMETERS))
 
 
@@ -293,7 +293,7 @@ def test_every_vtab_name():
     sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_IMAGES): row.resolution for row in found}
     assert sizes == {(False, True): 128, (True, True): 128, (False, False): 384, (True, False): 480}
     assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
-    assert registry.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
+    assert listed_models.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_addresses():
     stem = "Ti_16-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0--kitti-steps_0k-lr_0.001-res_224"
     assert registry.resolve(f"gs://vit_models/augreg/{stem}.npz").name == f"augreg/{stem}"
     with pytest.raises(UnknownNameError, match="once it is loaded"):
-        registry.info("https://example.org/x.npz")
+        listed_models.info("https://example.org/x.npz")
 
 
 def test_paths(tmp_path, monkeypatch):
@@ -348,21 +348,21 @@ def test_paths(tmp_path, monkeypatch):
 
 
 def test_list():
-    everything = registry.list()
+    everything = listed_models.list()
     assert {row.variant for row in everything if row.tag is None} == set(VARIANTS)
     assert [row.name for row in everything if row.tag] == [row.name for row in checkpoints()]
-    assert zoo.list is registry.list and zoo.info is registry.info
-    bit = registry.list("R50*", pretrained=True)
+    assert zoo.list is listed_models.list and zoo.info is listed_models.info
+    bit = listed_models.list("R50*", pretrained=True)
     assert {row.variant for row in bit} == {"R50+ViT-B/16", "R50+ViT-L/32", "R50x1", "R50x3"}
-    assert all(row.tag is None for row in registry.list(pretrained=False))
-    assert registry.list("vit-b/16", pretrained=True) == registry.list("ViT-B/16:*")
-    assert all(row.parameters <= 3e7 for row in registry.list(max_params=30_000_000))
-    assert {row.tag for row in registry.list(dataset="imagenet21k")} == {
+    assert all(row.tag is None for row in listed_models.list(pretrained=False))
+    assert listed_models.list("vit-b/16", pretrained=True) == listed_models.list("ViT-B/16:*")
+    assert all(row.parameters <= 3e7 for row in listed_models.list(max_params=30_000_000))
+    assert {row.tag for row in listed_models.list(dataset="imagenet21k")} == {
         *("augreg-i21k", "bit-m", "flexivit-baseline-i21k"),
         *(f"flexivit-i21k-{epochs}ep" for epochs in (90, 300, 1000)),
     }
-    assert {row.family for row in registry.list(family="hybrid")} == {"hybrid"}
-    assert registry.list("nothing") == ()
+    assert {row.family for row in listed_models.list(family="hybrid")} == {"hybrid"}
+    assert listed_models.list("nothing") == ()
 
 
 @pytest.mark.parametrize("name", ["list", "info", "load", "save"])
@@ -372,20 +372,20 @@ def test_help_shows_the_public_name(name):
 
 
 def test_info():
-    row = registry.info("ViT-B/16:augreg-i21k")
+    row = listed_models.info("ViT-B/16:augreg-i21k")
     assert (row.parameters, row.gflops, row.resolution, row.licence) == (102_595_923, 35.16, 224, "Apache-2.0")
     assert row.bytes == 4 * row.parameters and "sam" in row.tags and not row.default
-    assert registry.info("R152x1").tag is None
+    assert listed_models.info("R152x1").tag is None
 
 
 def test_json_and_table():
-    rows = registry.list()
-    read = json.loads(registry.as_json(rows))
+    rows = listed_models.list()
+    read = json.loads(listed_models.as_json(rows))
     assert [row["name"] for row in read] == [row.name for row in rows]
-    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.ListedModel)}
+    assert set(read[0]) == {field.name for field in dataclasses.fields(listed_models.ListedModel)}
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(registry.as_table(rows))
+        console.print(listed_models.as_table(rows))
     assert all(row.name in capture.get() for row in rows)
     assert "…" not in capture.get()
 
@@ -398,8 +398,8 @@ def test_page_is_current():
 
 def test_listing_and_fetching_import_no_keras():
     code = (
-        "import sys, keras_vit.zoo.names.registry as r, keras_vit.zoo.fetch.download\n"
-        "r.as_table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
+        "import sys, keras_vit.zoo.names.listed_models as m, keras_vit.zoo.fetch.download\n"
+        "m.as_table(m.list()), m.as_json(m.list()), m.info('ViT-B/16'), m.resolve('hf://a/b')\n"
         "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 from keras_vit.models.config import VARIANTS
-from keras_vit.zoo.names import registry
+from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import checkpoints, default_tag
 
 MARK = "<!-- From here on: python -m keras_vit.zoo.names.page docs/models.md -->"
@@ -23,13 +23,13 @@ def update_page(page):
 
 
 def format_section(family):
-    rows = registry.list(pretrained=True, family=family)
+    rows = listed_models.list(pretrained=True, family=family)
     return "\n".join([f"### {family}", "", COLUMNS, RULE, *(format_row(row) for row in rows)])
 
 
 def format_row(row):
     checkpoint = registry.resolve(row.name)
-    name, *numbers, accuracy, size = registry.format_cells(row)
+    name, *numbers, accuracy, size = listed_models.format_cells(row)
     name = f"[`{row.name}`]({row.url}){' *' if row.default else ''}"
     size = f"{'~' if checkpoint.bytes_source == 'computed' else ''}{size}"
     fields = (name, *numbers, accuracy, row.source or "", size, checkpoint.source, row.note or "")
@@ -37,7 +37,7 @@ def format_row(row):
 
 
 def format_variants_without_weights():
-    rows = [registry.list_variant(name) for name in VARIANTS if default_tag(name) is None]
+    rows = [listed_models.list_variant(name) for name in VARIANTS if default_tag(name) is None]
     lines = [f"| `{row.name}` | {row.parameters / 1e6:,.1f} | {row.gflops:,.1f} | {row.resolution} |" for row in rows]
     head = "Load them with `weights=None`, or with the path of weights of your own. ViT-Test/4 is for tests."
     return "\n".join([head, "", "| name | params (M) | GFLOPs | pixels |", "|---|---:|---:|---:|", *lines])
