@@ -68,18 +68,6 @@ def images_per_second(pipeline):
     return count / (time.perf_counter() - start)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", help="a folder of class folders of JPEGs (default: parts of two photographs)")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=40)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        if arguments.folder is None:
-            write_photographs(folder)
-        report(arguments.folder or folder, arguments.rounds, arguments.steps)
-
-
 def report(folder, rounds, steps):
     examples = data.load(f"folder:{folder}", "train+validation")
 
@@ -98,6 +86,18 @@ def report(folder, rounds, steps):
     for name, values in rates.items():
         ratio = median_ratio(values, bare)
         print(f"{name:28} {statistics.median(values):7.0f} images/s   {ratio:.2f} of bare (median of rounds)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="a folder of class folders of JPEGs (default: parts of two photographs)")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=40)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.folder is None:
+            write_photographs(folder)
+        report(arguments.folder or folder, arguments.rounds, arguments.steps)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,6 @@ MODULES = (
 importing = False
 
 
-def register():
-    if "keras" not in sys.modules:
-        sys.meta_path.insert(0, KerasFinder())
-    elif not importing:
-        import_classes()
-
-
 def import_classes():
     global importing
     importing = True
@@ -41,6 +34,20 @@ def import_classes():
             raise
     finally:
         importing = False
+
+
+class ThenRegister(importlib.abc.Loader):
+    """Runs a module as its own loader does, then imports our classes, which registers them."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        import_classes()
 
 
 class KerasFinder(importlib.abc.MetaPathFinder):
@@ -56,15 +63,8 @@ class KerasFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-class ThenRegister(importlib.abc.Loader):
-    """Runs a module as its own loader does, then imports our classes, which registers them."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        self.loader.exec_module(module)
+def register():
+    if "keras" not in sys.modules:
+        sys.meta_path.insert(0, KerasFinder())
+    elif not importing:
         import_classes()

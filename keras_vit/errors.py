@@ -8,6 +8,12 @@ from keras_vit.text import printable, without_secrets
 LONGEST = 2000  # characters of a message
 
 
+def make_presentable(text):
+    """`text` fit to be shown; if it is longer than a message should be, its two ends."""
+    text = printable(without_secrets(text))
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
+
+
 class KerasVitError(Exception):
     """Base of every error that this package raises for input it cannot use.
 
@@ -17,12 +23,6 @@ class KerasVitError(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(make_presentable(arg) if isinstance(arg, str) else arg for arg in args))
-
-
-def make_presentable(text):
-    """`text` fit to be shown; if it is longer than a message should be, its two ends."""
-    text = printable(without_secrets(text))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 
 class ConfigError(KerasVitError, ValueError):

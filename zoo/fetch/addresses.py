@@ -13,6 +13,14 @@ GOOGLE = "https://storage.googleapis.com"
 HUB = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w.-]+))?(/(?P<file>[^?#]+))?")
 
 
+def hub_address(url):
+    found = HUB.fullmatch(url)
+    if found is None:
+        raise UnknownNameError(f"{public_form(url)} is not of the form hf://owner/repo[@revision][/file].")
+    revision, file = found["revision"] or "main", found["file"] or "model.safetensors"
+    return f"{settings.hub()}/{found['repo']}/resolve/{revision}/{file}"
+
+
 def web_address(url: str) -> str:
     """The https address behind an hf:// or gs:// one; any other as it is, a "+" of Google's as %2B.
 
@@ -25,18 +33,21 @@ def web_address(url: str) -> str:
     return url.replace("+", "%2B") if url.startswith(f"{GOOGLE}/") else url
 
 
-def hub_address(url):
-    found = HUB.fullmatch(url)
-    if found is None:
-        raise UnknownNameError(f"{public_form(url)} is not of the form hf://owner/repo[@revision][/file].")
-    revision, file = found["revision"] or "main", found["file"] or "model.safetensors"
-    return f"{settings.hub()}/{found['repo']}/resolve/{revision}/{file}"
-
-
 def requested_url(url: str) -> Url:
     """The `Url` that is requested for a file: at the mirror in place of Google's server, where one is set."""
     url, mirror = web_address(url), settings.mirror()
     return read_url(mirror + url.removeprefix(GOOGLE) if mirror and url.startswith(f"{GOOGLE}/") else url)
+
+
+def is_file_name(name):
+    """Whether a folder or file can have that name, on every system."""
+    return name.isprintable() and re.fullmatch(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]', name) is not None
+
+
+def server_folder(url):
+    """A server's folder in the cache; no host has a "+" in its name."""
+    host = url.host.replace(":", "-") + (f"+{url.port}" if url.port else "")
+    return host if url.scheme == "https" else f"{url.scheme}+{host}"
 
 
 def cached_path(url: str) -> Path:
@@ -60,14 +71,3 @@ def cached_path(url: str) -> Path:
     if requested.query:
         names[-1] = f"{hashlib.sha256(requested.query.encode()).hexdigest()[:12]}-{names[-1]}"
     return settings.cache_dir().joinpath(server_folder(requested), *names)
-
-
-def is_file_name(name):
-    """Whether a folder or file can have that name, on every system."""
-    return name.isprintable() and re.fullmatch(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]', name) is not None
-
-
-def server_folder(url):
-    """A server's folder in the cache; no host has a "+" in its name."""
-    host = url.host.replace(":", "-") + (f"+{url.port}" if url.port else "")
-    return host if url.scheme == "https" else f"{url.scheme}+{host}"

@@ -13,6 +13,12 @@ from keras_vit.zoo.formats.companion_files import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 
+def neighbour(url, name):
+    """The address of another file in the same folder."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{name}"))
+
+
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
     """The path of a checkpoint's file; before a .safetensors file of the Hub come the JSON files beside it, if any."""
     url = web_address(checkpoint.url)
@@ -22,9 +28,3 @@ def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
             with contextlib.suppress(NotFoundError):
                 fetch(neighbour(url, name), most_bytes=MOST_BYTES, progress=False)
     return fetch(checkpoint)
-
-
-def neighbour(url, name):
-    """The address of another file in the same folder."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{name}"))

@@ -35,44 +35,11 @@ class Mismatch(Exception):
     """A file that came and is not the one expected; the message says in what."""
 
 
-def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None, progress: bool = True) -> Path:
-    """The path of a file from the web: fetched and checked at the first call, found in the cache ever after.
-
-    What the server announces of the whole file (length, MD5, CRC-32C) is checked before the file takes its name; its
-    SHA-256 is recorded beside it then, and checked whenever the file's times or place on disk have changed since.
-
-    Args:
-        source: a `PublicCheckpoint`, or an address: https://, gs:// or hf://owner/repo/file.
-        most_bytes: the most bytes that the file may have, where that is less than KERAS_VIT_MAX_BYTES.
-        progress: draw a bar on a terminal.
-
-    Raises:
-        DownloadError: when the file cannot be fetched, or is not the one expected; no file of that name is left then.
-
-    >>> fetch(resolve("ViT-B/16:augreg-i21k"))  # doctest: +SKIP
-    PosixPath('.../storage.googleapis.com/vit_models/augreg/B_16-i21k-300ep-lr_0.001-...npz')
-    """
-    checkpoint = as_checkpoint(source)
-    url, path = requested_url(checkpoint.url), cached_path(checkpoint.url)
-    bounds = size_bounds(checkpoint, most_bytes)
-    with describe_cache_errors(path):
-        if is_intact(path, checkpoint.sha256, bounds):
-            return path
-        if is_offline():
-            raise DownloadError(describe_missing(path, checkpoint, url))
-        make_folders(settings.cache_dir(), path)
-        with lock(path):
-            if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it meanwhile
-                with progress_bar(checkpoint.name if checkpoint.tag else path.name, progress) as bar:
-                    download(checkpoint, url, path, bounds, bar)
-    return path
-
-
 def as_checkpoint(source):
     return source if isinstance(source, PublicCheckpoint) else PublicCheckpoint(url=str(source))
 
 
-def describe_missing(path, checkpoint, url):
+def describe_offline(path, checkpoint, url):
     """The sentence for a file that is needed while the network is not to be used."""
     name = checkpoint.name if checkpoint.variant else url.public
     state = "is damaged in the cache" if is_regular(path) else "is not in the cache"
@@ -92,22 +59,6 @@ def size_bounds(checkpoint, most_bytes=None):
     if checkpoint.bytes_source == "exact":
         return size, size
     return int(0.98 * size), int(1.02 * size) if checkpoint.bytes_source == "listed" else most
-
-
-def download(checkpoint, url, path, bounds, progress):
-    """Fetches into a partial file, checks it, and only then gives it its name."""
-    partial = Partial(beside(path, ".part"))
-    expected = {"recorded": read_record(path).get("sha256"), "published": checkpoint.sha256}
-    for _ in range(TRIES):
-        remote = receive(url, partial, authorization(url), bounds, progress)
-        try:
-            sha256 = verify_received(partial, remote, bounds, expected)
-        except Mismatch as error:
-            partial.discard()
-            fault = str(error)
-        else:
-            return keep(partial, path, sha256)
-    raise DownloadError(f"{url.public}: {fault}. {advise(path, expected)}")
 
 
 def verify_received(partial, remote, bounds, expected):
@@ -143,3 +94,52 @@ def advise(path, expected):
     if expected["recorded"]:
         return f"If the file was changed on purpose, delete {record_path(path)} and fetch it again."
     return "It was fetched twice. Try another network, or set KERAS_VIT_MIRROR to another server of the same files."
+
+
+def download(checkpoint, url, path, bounds, progress):
+    """Fetches into a partial file, checks it, and only then gives it its name."""
+    partial = Partial(beside(path, ".part"))
+    expected = {"recorded": read_record(path).get("sha256"), "published": checkpoint.sha256}
+    for _ in range(TRIES):
+        remote = receive(url, partial, authorization(url), bounds, progress)
+        try:
+            sha256 = verify_received(partial, remote, bounds, expected)
+        except Mismatch as error:
+            partial.discard()
+            fault = str(error)
+        else:
+            return keep(partial, path, sha256)
+    raise DownloadError(f"{url.public}: {fault}. {advise(path, expected)}")
+
+
+def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None, progress: bool = True) -> Path:
+    """The path of a file from the web: fetched and checked at the first call, found in the cache ever after.
+
+    What the server announces of the whole file (length, MD5, CRC-32C) is checked before the file takes its name; its
+    SHA-256 is recorded beside it then, and checked whenever the file's times or place on disk have changed since.
+
+    Args:
+        source: a `PublicCheckpoint`, or an address: https://, gs:// or hf://owner/repo/file.
+        most_bytes: the most bytes that the file may have, where that is less than KERAS_VIT_MAX_BYTES.
+        progress: draw a bar on a terminal.
+
+    Raises:
+        DownloadError: when the file cannot be fetched, or is not the one expected; no file of that name is left then.
+
+    >>> fetch(resolve("ViT-B/16:augreg-i21k"))  # doctest: +SKIP
+    PosixPath('.../storage.googleapis.com/vit_models/augreg/B_16-i21k-300ep-lr_0.001-...npz')
+    """
+    checkpoint = as_checkpoint(source)
+    url, path = requested_url(checkpoint.url), cached_path(checkpoint.url)
+    bounds = size_bounds(checkpoint, most_bytes)
+    with describe_cache_errors(path):
+        if is_intact(path, checkpoint.sha256, bounds):
+            return path
+        if is_offline():
+            raise DownloadError(describe_offline(path, checkpoint, url))
+        make_folders(settings.cache_dir(), path)
+        with lock(path):
+            if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it meanwhile
+                with progress_bar(checkpoint.name if checkpoint.tag else path.name, progress) as bar:
+                    download(checkpoint, url, path, bounds, bar)
+    return path

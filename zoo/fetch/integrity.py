@@ -12,6 +12,10 @@ def start_digest(name):
     return google_crc32c.Checksum() if name == "crc32c" else hashlib.new(name, usedforsecurity=False)
 
 
+def to_base64(digest):
+    return base64.b64encode(digest).decode()
+
+
 def compute_checksums(path, names):
     """Checksums of a file by name, as base64 text, in one reading."""
     digests = {name: start_digest(name) for name in names}
@@ -20,10 +24,6 @@ def compute_checksums(path, names):
             for digest in digests.values():
                 digest.update(block)
     return {name: to_base64(digest.digest()) for name, digest in digests.items()}
-
-
-def to_base64(digest):
-    return base64.b64encode(digest).decode()
 
 
 def to_hexadecimal(checksum):

@@ -39,18 +39,18 @@ class Partial:
         self.note.unlink(missing_ok=True)
 
 
-def require_space(remote, offset, path):
-    """Refuses the rest of a file, from byte `offset`, for which the disk has no space."""
-    free = shutil.disk_usage(path.parent).free
-    if remote.total is not None and remote.total - offset > free:
-        raise no_space(path, f"{remote.total - offset:,} bytes are to come, {free:,} are free")
-
-
 def no_space(path, what):
     return DownloadError(
         f"{path} cannot be written: {what}. Free some space, or set KERAS_VIT_CACHE to a folder elsewhere; what has "
         "come is kept."
     )
+
+
+def require_space(remote, offset, path):
+    """Refuses the rest of a file, from byte `offset`, for which the disk has no space."""
+    free = shutil.disk_usage(path.parent).free
+    if remote.total is not None and remote.total - offset > free:
+        raise no_space(path, f"{remote.total - offset:,} bytes are to come, {free:,} are free")
 
 
 def write_chunk(file, chunk, path):

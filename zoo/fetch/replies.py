@@ -50,27 +50,8 @@ def is_remote(fields):
     return STRONG.fullmatch(texts[1]) is not None and (total is None or type(total) is int)
 
 
-def read_reply(responses, url):
-    """The `Remote` that the last of some responses, after its redirects, describes.
-
-    Raises:
-        DownloadError: for an encoded body, a web page, and a body whose end could not be told.
-    """
-    headers = responses[-1].headers
-    require_plain(headers, url)
-    version = STRONG.fullmatch(headers.get("ETag", ""))
-    length, checksums = re.fullmatch(NUMBER, headers.get("Content-Length", "")), announced_checksums(responses)
-    if length is None and not checksums and "Transfer-Encoding" not in headers:
-        raise DownloadError(
-            f"{url.public} came without a length or a checksum, so that a part could not be told from the whole. "
-            "Fetch the file by other means and pass its path."
-        )
-    return Remote(
-        url=url.public,
-        total=int(length[0]) if length else None,
-        version=version[0] if version else None,
-        checksums=checksums,
-    )
+def codings(header):
+    return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
 
 
 def require_plain(headers, url):
@@ -83,10 +64,6 @@ def require_plain(headers, url):
             f"{url.public} returned a web page instead of a file. Check the address, and whether a proxy or a "
             "sign-in page stands in between."
         )
-
-
-def codings(header):
-    return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
 
 
 def announced_checksums(responses):
@@ -109,6 +86,29 @@ def announced_checksums(responses):
         if linked:
             found["sha256"] = to_base64(bytes.fromhex(linked[1]))
     return found
+
+
+def read_reply(responses, url):
+    """The `Remote` that the last of some responses, after its redirects, describes.
+
+    Raises:
+        DownloadError: for an encoded body, a web page, and a body whose end could not be told.
+    """
+    headers = responses[-1].headers
+    require_plain(headers, url)
+    version = STRONG.fullmatch(headers.get("ETag", ""))
+    length, checksums = re.fullmatch(NUMBER, headers.get("Content-Length", "")), announced_checksums(responses)
+    if length is None and not checksums and "Transfer-Encoding" not in headers:
+        raise DownloadError(
+            f"{url.public} came without a length or a checksum, so that a part could not be told from the whole. "
+            "Fetch the file by other means and pass its path."
+        )
+    return Remote(
+        url=url.public,
+        total=int(length[0]) if length else None,
+        version=version[0] if version else None,
+        checksums=checksums,
+    )
 
 
 def continues(responses, url, known, offset):

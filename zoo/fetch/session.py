@@ -22,6 +22,24 @@ def leave_unchanged(request):
     return request
 
 
+def redirected_url(url, target):
+    """The `Url` that `url` redirects to; a name and password go along on the same server only."""
+    try:
+        found = read_url(urljoin(url.text, target))
+    except (DownloadError, ValueError):
+        raise Misled(f"{url.public} redirects to an address that cannot be read.") from None
+    userinfo = f"{url.user}@" if url.user and found.origin == url.origin else ""
+    return read_url(re.sub("//([^/?#]*@)?", f"//{userinfo}", found.text, count=1))
+
+
+def require_safe(url):
+    """https anywhere; http only on this machine, or where the mirror was set to it."""
+    mirror = settings.mirror()
+    if url.scheme == "https" or networks.is_loopback(url) or (mirror and url.origin == read_url(mirror).origin):
+        return
+    raise Misled(f"{url.public} is not fetched: expected https. A plain http mirror can be set as KERAS_VIT_MIRROR.")
+
+
 class Session(requests.Session):
     """A session for one file: an address, and where its server redirects.
 
@@ -69,24 +87,6 @@ class Session(requests.Session):
             raise
         except OSError as error:  # a bundle of certificates that is not there
             raise Misled(f"{url.public} cannot be requested: {printable(error)}") from None
-
-
-def redirected_url(url, target):
-    """The `Url` that `url` redirects to; a name and password go along on the same server only."""
-    try:
-        found = read_url(urljoin(url.text, target))
-    except (DownloadError, ValueError):
-        raise Misled(f"{url.public} redirects to an address that cannot be read.") from None
-    userinfo = f"{url.user}@" if url.user and found.origin == url.origin else ""
-    return read_url(re.sub("//([^/?#]*@)?", f"//{userinfo}", found.text, count=1))
-
-
-def require_safe(url):
-    """https anywhere; http only on this machine, or where the mirror was set to it."""
-    mirror = settings.mirror()
-    if url.scheme == "https" or networks.is_loopback(url) or (mirror and url.origin == read_url(mirror).origin):
-        return
-    raise Misled(f"{url.public} is not fetched: expected https. A plain http mirror can be set as KERAS_VIT_MIRROR.")
 
 
 def authorization(url):

@@ -32,16 +32,6 @@ def cache_dir() -> Path:
         ) from None
 
 
-def mirror() -> str | None:
-    """The mirror's address without a slash at its end."""
-    return read_server("KERAS_VIT_MIRROR", None)
-
-
-def hub() -> str:
-    """The Hugging Face Hub's address without a slash at its end."""
-    return read_server("HF_ENDPOINT", "https://huggingface.co")
-
-
 def read_server(name, default):
     text = os.environ.get(name, "").strip().rstrip("/")
     if not text:
@@ -55,12 +45,14 @@ def read_server(name, default):
     return text
 
 
-def timeout() -> float:
-    return read_number("KERAS_VIT_TIMEOUT", 30, DAY)
+def mirror() -> str | None:
+    """The mirror's address without a slash at its end."""
+    return read_server("KERAS_VIT_MIRROR", None)
 
 
-def max_bytes() -> int:
-    return int(read_number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))
+def hub() -> str:
+    """The Hugging Face Hub's address without a slash at its end."""
+    return read_server("HF_ENDPOINT", "https://huggingface.co")
 
 
 def read_number(name, default, most):
@@ -72,3 +64,11 @@ def read_number(name, default, most):
     if 0 < value <= most:
         return value
     raise DownloadError(f"{name} must be a positive number of at most {most:,}. Received: {printable(text)!r}.")
+
+
+def timeout() -> float:
+    return read_number("KERAS_VIT_TIMEOUT", 30, DAY)
+
+
+def max_bytes() -> int:
+    return int(read_number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))

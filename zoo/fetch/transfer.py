@@ -31,42 +31,6 @@ class Interrupted(Exception):
     """A try that ended early, and may be followed by another."""
 
 
-def receive(url, partial, headers, bounds, progress=None):
-    """Fills `partial` with the file at `url` and returns its `Remote`.
-
-    Args:
-        url: the `Url` to request.
-        partial: a `Partial`; bytes it holds of the same file are kept.
-        headers: to send along.
-        bounds: (least, most) bytes that the file can have.
-        progress: called with (bytes so far, bytes in all or None).
-
-    Raises:
-        DownloadError: when the server refuses, sends something else, or breaks off too often.
-    """
-    if (known := partial.remote()) and not (known.url == url.public and known.resumable):
-        partial.discard()  # of another run, and nothing would tell a changed file
-    failures, furthest = 0, partial.size()
-    with Session(url) as session:
-        for _ in range(CONNECTIONS):
-            try:
-                return receive_once(session, url, partial, headers, bounds, progress)
-            except Misled as error:
-                raise DownloadError(str(error)) from None
-            except (requests.RequestException, HTTPError, ValueError, Interrupted) as error:
-                cause, lasting = describe_cause(error), isinstance(error, requests.exceptions.SSLError | ValueError)
-            failures, furthest = (0, partial.size()) if partial.size() > furthest else (failures + 1, furthest)
-            if failures == FAILURES or lasting:
-                break
-            if failures == 1:
-                logger.warning("%s: %s. Trying again for some seconds.", url.public, cause)
-            time.sleep(BACKOFF / 2 * 2**failures)
-    raise DownloadError(
-        f"{url.public} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
-        f"{cause}. Try again later: what has come is kept, and the next try continues from there."
-    )
-
-
 def total_of(partial):
     known = partial.remote()
     return f"{known.total:,}" if known and known.total is not None else "an unknown number of"
@@ -84,20 +48,6 @@ def describe_cause(error):
         return str(error)
     words = error.strerror if isinstance(error, OSError) and not isinstance(error, requests.RequestException) else None
     return printable(words or re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower())
-
-
-def receive_once(session, url, partial, headers, bounds, progress):
-    """One connection: the rest of the file, or all of it where the server does not resume."""
-    offset, known = partial.size(), partial.remote()
-    if known and known.total == offset:
-        return known
-    rest = rest_headers(offset, known) if known and known.resumable and offset else {}
-    responses = session.follow({**headers, **rest})
-    with responses[-1] as response:
-        remote, offset = begin(responses, url, partial, offset if rest else None, bounds)
-        require_space(remote, offset, partial.path)
-        append(response.raw, partial, offset, remote, bounds, progress)
-    return remote
 
 
 def rest_headers(offset, known):
@@ -145,3 +95,53 @@ def append(raw, partial, offset, remote, bounds, progress):
                 progress(offset, remote.total)
     if remote.total is not None and offset != remote.total:
         raise Interrupted("the connection was closed")
+
+
+def receive_once(session, url, partial, headers, bounds, progress):
+    """One connection: the rest of the file, or all of it where the server does not resume."""
+    offset, known = partial.size(), partial.remote()
+    if known and known.total == offset:
+        return known
+    rest = rest_headers(offset, known) if known and known.resumable and offset else {}
+    responses = session.follow({**headers, **rest})
+    with responses[-1] as response:
+        remote, offset = begin(responses, url, partial, offset if rest else None, bounds)
+        require_space(remote, offset, partial.path)
+        append(response.raw, partial, offset, remote, bounds, progress)
+    return remote
+
+
+def receive(url, partial, headers, bounds, progress=None):
+    """Fills `partial` with the file at `url` and returns its `Remote`.
+
+    Args:
+        url: the `Url` to request.
+        partial: a `Partial`; bytes it holds of the same file are kept.
+        headers: to send along.
+        bounds: (least, most) bytes that the file can have.
+        progress: called with (bytes so far, bytes in all or None).
+
+    Raises:
+        DownloadError: when the server refuses, sends something else, or breaks off too often.
+    """
+    if (known := partial.remote()) and not (known.url == url.public and known.resumable):
+        partial.discard()  # of another run, and nothing would tell a changed file
+    failures, furthest = 0, partial.size()
+    with Session(url) as session:
+        for _ in range(CONNECTIONS):
+            try:
+                return receive_once(session, url, partial, headers, bounds, progress)
+            except Misled as error:
+                raise DownloadError(str(error)) from None
+            except (requests.RequestException, HTTPError, ValueError, Interrupted) as error:
+                cause, lasting = describe_cause(error), isinstance(error, requests.exceptions.SSLError | ValueError)
+            failures, furthest = (0, partial.size()) if partial.size() > furthest else (failures + 1, furthest)
+            if failures == FAILURES or lasting:
+                break
+            if failures == 1:
+                logger.warning("%s: %s. Trying again for some seconds.", url.public, cause)
+            time.sleep(BACKOFF / 2 * 2**failures)
+    raise DownloadError(
+        f"{url.public} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
+        f"{cause}. Try again later: what has come is kept, and the next try continues from there."
+    )

@@ -58,6 +58,50 @@ class Url:
         return self.origin + self.path
 
 
+def is_host(host):
+    """Whether it is a name, or an IP address in the one form that all programs read alike."""
+    try:
+        if host.startswith("["):
+            ipaddress.IPv6Address(host[1:-1])
+        elif re.fullmatch("[0-9]+|0[xX][0-9A-Fa-f]*", host.rpartition(".")[2]):
+            ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return len(host) <= 253
+
+
+def match_url(text):
+    """The match of an address with the grammar; None for any other text, or for what can be read in two ways."""
+    if text is None or len(text) > MOST_CHARACTERS or not text.isprintable() or re.search(r"[\s\\]", text):
+        return None
+    found = GRAMMAR.fullmatch(text)
+    return found if found and is_host(found["host"]) and int(found["port"] or 1) in range(1, 65536) else None
+
+
+def server(found):
+    """(scheme, host, port) of a match, in lower case; port None for the scheme's own."""
+    scheme, host, port = found["scheme"].lower(), found["host"].lower(), int(found["port"] or 0)
+    return scheme, host, None if port in (0, PORTS[scheme]) else port
+
+
+def has_dots(path):
+    return any(unquote(name) in (".", "..") for name in (path or "").split("/"))
+
+
+def public_form(text: str) -> str:
+    """Any text that may be an address, fit to be shown: without what may be a name, a password or a signature.
+
+    Stricter than `keras_vit.text.without_secrets`, which looks for addresses in a sentence and so ends them at a space.
+
+    >>> public_form("https://me:secret@host/a.npz?signature=secret"), public_form("https://me:sec ret@host")
+    ('https://host/a.npz', 'https://...')
+    """
+    if found := match_url(text):
+        return format_origin(*server(found)) + (found["path"] or "/")
+    scheme = re.match("[A-Za-z]{1,8}://", text)
+    return f"{scheme[0] if scheme else ''}..." if "@" in text else printable(re.split("[?#]", text)[0][:200])
+
+
 def read_url(text: str) -> Url:
     """The `Url` of an address, as `requests` sends it.
 
@@ -93,47 +137,3 @@ def read_url(text: str) -> Url:
         user=found["user"] or "",
         query=found["query"] or "",
     )
-
-
-def match_url(text):
-    """The match of an address with the grammar; None for any other text, or for what can be read in two ways."""
-    if text is None or len(text) > MOST_CHARACTERS or not text.isprintable() or re.search(r"[\s\\]", text):
-        return None
-    found = GRAMMAR.fullmatch(text)
-    return found if found and is_host(found["host"]) and int(found["port"] or 1) in range(1, 65536) else None
-
-
-def is_host(host):
-    """Whether it is a name, or an IP address in the one form that all programs read alike."""
-    try:
-        if host.startswith("["):
-            ipaddress.IPv6Address(host[1:-1])
-        elif re.fullmatch("[0-9]+|0[xX][0-9A-Fa-f]*", host.rpartition(".")[2]):
-            ipaddress.IPv4Address(host)
-    except ValueError:
-        return False
-    return len(host) <= 253
-
-
-def server(found):
-    """(scheme, host, port) of a match, in lower case; port None for the scheme's own."""
-    scheme, host, port = found["scheme"].lower(), found["host"].lower(), int(found["port"] or 0)
-    return scheme, host, None if port in (0, PORTS[scheme]) else port
-
-
-def has_dots(path):
-    return any(unquote(name) in (".", "..") for name in (path or "").split("/"))
-
-
-def public_form(text: str) -> str:
-    """Any text that may be an address, fit to be shown: without what may be a name, a password or a signature.
-
-    Stricter than `keras_vit.text.without_secrets`, which looks for addresses in a sentence and so ends them at a space.
-
-    >>> public_form("https://me:secret@host/a.npz?signature=secret"), public_form("https://me:sec ret@host")
-    ('https://host/a.npz', 'https://...')
-    """
-    if found := match_url(text):
-        return format_origin(*server(found)) + (found["path"] or "/")
-    scheme = re.match("[A-Za-z]{1,8}://", text)
-    return f"{scheme[0] if scheme else ''}..." if "@" in text else printable(re.split("[?#]", text)[0][:200])

@@ -52,45 +52,17 @@ class ListedModel:
     tags: tuple[str, ...] = ()
 
 
-def list(
-    pattern: str = "*",
-    *,
-    pretrained: bool | None = None,
-    max_params: float | None = None,
-    dataset: str | None = None,
-    family: Literal["ViT", "hybrid", "ResNet"] | None = None,
-) -> tuple[ListedModel, ...]:
-    """The models of the zoo, in the order of the variants.
-
-    Args:
-        pattern: matched with the name and with the variant, such as "R50*" or "*:augreg-*"; case is ignored.
-        pretrained: True for checkpoints only, False for variants only, None for both.
-        max_params: the most parameters that a model may have.
-        dataset: the dataset whose classes the head predicts, such as "imagenet1k" or "imagenet21k".
-        family: "ViT", "hybrid" or "ResNet".
-
-    >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
-    ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
-    """
-    variants = () if pretrained else map(list_variant, VARIANTS)
-    rows = (*variants, *(() if pretrained is False else map(list_checkpoint, checkpoints())))
-    order = {name: position for position, name in enumerate(VARIANTS)}
-    return tuple(
-        row
-        for row in sorted(rows, key=lambda row: order[row.variant])
-        if matches(row, pattern)
-        and (max_params is None or row.parameters <= max_params)
-        and dataset in (None, row.dataset)
-        and (family is None or row.family.casefold() == family.casefold())
-    )
-
-
 def matches(row, pattern):
     return any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold()) for name in (row.name, row.variant))
 
 
 def tags_of(head):
     return tuple(row.tag for row in checkpoints() if row.variant == head)
+
+
+def round_to_4_digits(number):
+    """The number with four significant digits."""
+    return float(f"{number:.4g}")
 
 
 def list_variant(name):
@@ -131,9 +103,37 @@ def list_checkpoint(checkpoint):
     )
 
 
-def round_to_4_digits(number):
-    """The number with four significant digits."""
-    return float(f"{number:.4g}")
+def list(
+    pattern: str = "*",
+    *,
+    pretrained: bool | None = None,
+    max_params: float | None = None,
+    dataset: str | None = None,
+    family: Literal["ViT", "hybrid", "ResNet"] | None = None,
+) -> tuple[ListedModel, ...]:
+    """The models of the zoo, in the order of the variants.
+
+    Args:
+        pattern: matched with the name and with the variant, such as "R50*" or "*:augreg-*"; case is ignored.
+        pretrained: True for checkpoints only, False for variants only, None for both.
+        max_params: the most parameters that a model may have.
+        dataset: the dataset whose classes the head predicts, such as "imagenet1k" or "imagenet21k".
+        family: "ViT", "hybrid" or "ResNet".
+
+    >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
+    ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
+    """
+    rows = [] if pretrained else [list_variant(name) for name in VARIANTS]
+    rows += [] if pretrained is False else [list_checkpoint(row) for row in checkpoints()]
+    order = {name: position for position, name in enumerate(VARIANTS)}
+    return tuple(
+        row
+        for row in sorted(rows, key=lambda row: order[row.variant])
+        if matches(row, pattern)
+        and (max_params is None or row.parameters <= max_params)
+        and dataset in (None, row.dataset)
+        and (family is None or row.family.casefold() == family.casefold())
+    )
 
 
 def info(name: str) -> ListedModel:
@@ -161,6 +161,19 @@ def as_json(rows: Iterable[ListedModel]) -> str:
 LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
 
 
+def format_cells(row):
+    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
+    return (
+        row.name + (" *" if row.default else ""),
+        f"{row.parameters / 1e6:,.1f}",
+        f"{row.gflops:,.1f}",
+        str(row.resolution),
+        f"{row.num_classes:,}" if row.num_classes else "features",
+        f"{row.accuracy:.2f}" if row.accuracy else "",
+        f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
+    )
+
+
 def as_table(rows: Iterable[ListedModel]) -> "Table":
     """The rows as a table of `rich`; a star marks a variant's default weights."""
     from rich.table import Table
@@ -173,16 +186,3 @@ def as_table(rows: Iterable[ListedModel]) -> "Table":
     for row in rows:
         grid.add_row(*format_cells(row), style="bold" if row.tag is None else None)
     return grid
-
-
-def format_cells(row):
-    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
-    return (
-        row.name + (" *" if row.default else ""),
-        f"{row.parameters / 1e6:,.1f}",
-        f"{row.gflops:,.1f}",
-        str(row.resolution),
-        f"{row.num_classes:,}" if row.num_classes else "features",
-        f"{row.accuracy:.2f}" if row.accuracy else "",
-        f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
-    )

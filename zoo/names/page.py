@@ -12,21 +12,6 @@ COLUMNS = "| name | params (M) | GFLOPs | pixels | classes | top-1 | top-1 from 
 RULE = "|---|---:|---:|---:|---:|---:|---|---:|---|---|"
 
 
-def update_page(page):
-    """The text of the page with its tables made again; what stands above the mark is kept."""
-    prose, mark, _ = page.partition(MARK)
-    if not mark:
-        raise ValueError(f"The page has no line {MARK!r}.")
-    sections = ["## Checkpoints", *(format_section(family) for family in ("ViT", "hybrid", "ResNet"))]
-    sections += ["## Variants without public weights", format_variants_without_weights(), format_licences()]
-    return prose + "\n\n".join([mark, *sections]) + "\n"
-
-
-def format_section(family):
-    rows = listed_models.list(pretrained=True, family=family)
-    return "\n".join([f"### {family}", "", COLUMNS, RULE, *(format_row(row) for row in rows)])
-
-
 def format_row(row):
     checkpoint = registry.resolve(row.name)
     name, *numbers, accuracy, size = listed_models.format_cells(row)
@@ -34,6 +19,11 @@ def format_row(row):
     size = f"{'~' if checkpoint.bytes_source == 'computed' else ''}{size}"
     fields = (name, *numbers, accuracy, row.source or "", size, checkpoint.source, row.note or "")
     return f"| {' | '.join(fields)} |"
+
+
+def format_section(family):
+    rows = listed_models.list(pretrained=True, family=family)
+    return "\n".join([f"### {family}", "", COLUMNS, RULE, *(format_row(row) for row in rows)])
 
 
 def format_variants_without_weights():
@@ -49,6 +39,16 @@ def format_licences():
         f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the repositories that publish them are. "
         "No README names one for the weights by themselves."
     )
+
+
+def update_page(page):
+    """The text of the page with its tables made again; what stands above the mark is kept."""
+    prose, mark, _ = page.partition(MARK)
+    if not mark:
+        raise ValueError(f"The page has no line {MARK!r}.")
+    sections = ["## Checkpoints", *(format_section(family) for family in ("ViT", "hybrid", "ResNet"))]
+    sections += ["## Variants without public weights", format_variants_without_weights(), format_licences()]
+    return prose + "\n\n".join([mark, *sections]) + "\n"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,30 @@ from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")
 
 
+def checkpoint_at(url):
+    """The checkpoint at an address, with what is known of it where it is one of the authors' files."""
+    for row in checkpoints():
+        if row.url == url:
+            return row
+    for root, parse in ((stems.AUGREG_ROOT, stems.parse_augreg), (stems.VTAB_ROOT, stems.parse_vtab)):
+        if url.startswith(root):
+            return parse(url.removeprefix(root).removesuffix(".npz"))
+    return PublicCheckpoint(url=url)
+
+
+def checkpoint_of_tag(head, tag):
+    """The variant's checkpoint of that tag; of its default tag where `tag` is empty."""
+    rows = {row.tag: row for row in checkpoints() if row.variant == head}
+    if not rows:
+        raise UnknownNameError(
+            f"{head} has no public weights. Load it with weights=None, or with the path of weights of your own."
+        )
+    tag = tag or default_tag(head)
+    if tag in rows:
+        return rows[tag]
+    raise UnknownNameError(describe_unknown(f"checkpoint of {head} with the tag", tag, rows))
+
+
 def resolve(name: str | Path) -> PublicCheckpoint | Path:
     """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
 
@@ -50,27 +74,3 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
             f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
         )
     raise UnknownNameError(describe_unknown("model", name, VARIANTS))
-
-
-def checkpoint_at(url):
-    """The checkpoint at an address, with what is known of it where it is one of the authors' files."""
-    for row in checkpoints():
-        if row.url == url:
-            return row
-    for root, parse in ((stems.AUGREG_ROOT, stems.parse_augreg), (stems.VTAB_ROOT, stems.parse_vtab)):
-        if url.startswith(root):
-            return parse(url.removeprefix(root).removesuffix(".npz"))
-    return PublicCheckpoint(url=url)
-
-
-def checkpoint_of_tag(head, tag):
-    """The variant's checkpoint of that tag; of its default tag where `tag` is empty."""
-    rows = {row.tag: row for row in checkpoints() if row.variant == head}
-    if not rows:
-        raise UnknownNameError(
-            f"{head} has no public weights. Load it with weights=None, or with the path of weights of your own."
-        )
-    tag = tag or default_tag(head)
-    if tag in rows:
-        return rows[tag]
-    raise UnknownNameError(describe_unknown(f"checkpoint of {head} with the tag", tag, rows))

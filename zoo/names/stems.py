@@ -98,6 +98,40 @@ VTAB_FIELDS = {
 VTAB_STEM = re.compile(r"BiT-M-(?P<model>\w+)-run(?P<run>\d+)-(?P<task>[\w-]+)")
 
 
+def require_trained(stem, found):
+    """Refuses values that the authors did not combine; vit_jax_augreg.ipynb counts the files they made."""
+    dataset, steps = found["adapt_ds"], found["adapt_steps"]
+    known = AUGREG_STEPS.get(dataset, ())
+    for trained, rule in (
+        (found["do"] == found["sd"], "do and sd are equal in all of them"),
+        (found["ds"] == "i21k" or found["epochs"] == "300", "i1k was trained for 300ep only"),
+        (found["ds"] == "i21k" or found["model"] != "B_8", "B_8 was trained on i21k only"),
+        (found["adapt_resolution"] != "384" or found["model"] != "B_8", "B_8 was fine-tuned with res_224 only"),
+        (steps is None or steps in known, f"{dataset} has steps_{' and steps_'.join(known)} only"),
+        (dataset != "imagenet2012" or found["adapt_lr"] in ("0.01", "0.03"), f"{dataset} has lr_0.01 and lr_0.03 only"),
+    ):
+        if not trained:
+            raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
+
+
+def match_stem(pattern, stem, fields, grammar):
+    """The parts of a file name, each checked against the values it can take."""
+    found = pattern.fullmatch(stem)
+    if found is None:
+        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
+    for name, value in found.groupdict().items():
+        if value is not None and value not in fields[name]:
+            known = ", ".join(fields[name])
+            raise UnknownNameError(f"There is no file {stem!r}: its {name} is {value}; expected one of {known}.")
+    return found.groupdict()
+
+
+def with_sizes(checkpoint):
+    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
+    count = cost.parameters(checkpoint.config)
+    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
+
+
 def parse_augreg(stem):
     """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
 
@@ -129,20 +163,10 @@ def parse_augreg(stem):
     )
 
 
-def require_trained(stem, found):
-    """Refuses values that the authors did not combine; vit_jax_augreg.ipynb counts the files they made."""
-    dataset, steps = found["adapt_ds"], found["adapt_steps"]
-    known = AUGREG_STEPS.get(dataset, ())
-    for trained, rule in (
-        (found["do"] == found["sd"], "do and sd are equal in all of them"),
-        (found["ds"] == "i21k" or found["epochs"] == "300", "i1k was trained for 300ep only"),
-        (found["ds"] == "i21k" or found["model"] != "B_8", "B_8 was trained on i21k only"),
-        (found["adapt_resolution"] != "384" or found["model"] != "B_8", "B_8 was fine-tuned with res_224 only"),
-        (steps is None or steps in known, f"{dataset} has steps_{' and steps_'.join(known)} only"),
-        (dataset != "imagenet2012" or found["adapt_lr"] in ("0.01", "0.03"), f"{dataset} has lr_0.01 and lr_0.03 only"),
-    ):
-        if not trained:
-            raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
+def hyper_rule_resolution(model, task):
+    if task in SMALL_IMAGES:
+        return 128
+    return 480 if model == "R152x4" else 384
 
 
 def parse_vtab(stem):
@@ -167,30 +191,6 @@ def parse_vtab(stem):
             licence="Apache-2.0",
         )
     )
-
-
-def hyper_rule_resolution(model, task):
-    if task in SMALL_IMAGES:
-        return 128
-    return 480 if model == "R152x4" else 384
-
-
-def match_stem(pattern, stem, fields, grammar):
-    """The parts of a file name, each checked against the values it can take."""
-    found = pattern.fullmatch(stem)
-    if found is None:
-        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
-    for name, value in found.groupdict().items():
-        if value is not None and value not in fields[name]:
-            known = ", ".join(fields[name])
-            raise UnknownNameError(f"There is no file {stem!r}: its {name} is {value}; expected one of {known}.")
-    return found.groupdict()
-
-
-def with_sizes(checkpoint):
-    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
-    count = cost.parameters(checkpoint.config)
-    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
 
 COLLECTIONS = {"augreg": parse_augreg, "vtab": parse_vtab}
