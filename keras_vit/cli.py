@@ -88,10 +88,10 @@ def list_command(
 
     Example: keras-vit list 'ViT-*' --pretrained --max-params 90000000
     """
-    from keras_vit.zoo.names import registry
+    from keras_vit.zoo.names import listed_models
 
-    rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
-    print(registry.as_json(rows)) if as_json else console.print(registry.table(rows))
+    rows = listed_models.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    print(listed_models.as_json(rows)) if as_json else console.print(listed_models.as_table(rows))
 
 
 def card(row):
@@ -119,10 +119,10 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ):
     """Everything known about one model: sizes, weights, accuracy and where the numbers come from."""
-    from keras_vit.zoo.names import registry
+    from keras_vit.zoo.names import listed_models
 
-    row = registry.info(name)
-    print(registry.as_json([row])) if as_json else console.print(card(row))
+    row = listed_models.info(name)
+    print(listed_models.as_json([row])) if as_json else console.print(card(row))
 
 
 Model = Annotated[str, typer.Option(help="A name of `keras-vit list`, a checkpoint, or the folder of a run.")]

@@ -1,4 +1,4 @@
-"""Text from files and servers, made fit to be shown."""
+"""Makes text from files and servers safe to print, log and put into messages."""
 
 import re
 
@@ -12,8 +12,8 @@ ADDRESS = re.compile(
 NO_PORT = re.compile(r"[^/\[]*:\d*[^\d/.,;:)\]]")
 
 
-def printable(text) -> str:
-    r"""`text` on one line, with what would act on a terminal or in a log written as an escape.
+def printable(text: object) -> str:
+    r"""`text` on one line, with the characters that would act on a terminal or in a log escaped.
 
     >>> printable("a\n\x1b[31mb")
     'a\\n\\x1b[31mb'
@@ -21,7 +21,7 @@ def printable(text) -> str:
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
-def without_secrets(text) -> str:
+def without_secrets(text: object) -> str:
     """`text` without the passwords, queries and fragments of the addresses in it.
 
     >>> without_secrets("from https://alice:secret@host/m.keras?signature=1 and https://alice:sec/ret@host")

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from keras_vit.images import jpeg, orientation
-from keras_vit.images.read import MOST_PIXELS
+from keras_vit.images import tf_jpeg, tf_orientation
+from keras_vit.images.limits import MOST_PIXELS
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PNG_HEADER = 24  # bytes up to the end of width and height
@@ -61,10 +61,10 @@ def decoded(encoded, channels):
 
 
 def decoded_jpeg(encoded, channels, pixels):
-    few = tf.debugging.Assert(jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
+    few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
     with tf.control_dependencies([few]):
         image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
-    return turned(image, orientation.orientation(encoded))
+    return turned(image, tf_orientation.read_orientation(encoded))
 
 
 def turned(image, orientation):

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from keras_vit import export, zoo
 from keras_vit.training.runs.folder import model_of
-from keras_vit.zoo.names.addresses import public
+from keras_vit.zoo.fetch.urls import public_form
 
 
 def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
@@ -32,7 +32,7 @@ def run(model, out, formats, quantize, calibration, latency, image_size, console
 def source_of(model):
     """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
     if "://" in str(model):
-        return public(str(model))
+        return public_form(str(model))
     return Path(model).name if Path(model).exists() else str(model)
 
 

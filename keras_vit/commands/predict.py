@@ -9,14 +9,14 @@ from rich.table import Table
 
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
 
 
 def classify(model, image, top=5):
     """The `top` likeliest classes of a uint8 picture (h, w, c): [(name or index, probability), ...].
 
-    >>> classify(model, keras_vit.images.read.read_image("cat.jpg"))[0]
+    >>> classify(model, keras_vit.images.pillow.read_image("cat.jpg"))[0]
     ('tabby, tabby cat', 0.71)
     """
     if not model.config.num_classes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from keras_vit.errors import ImageError
-from keras_vit.images.read import MOST_PIXELS
+from keras_vit.images.limits import MOST_PIXELS
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01

@@ -79,8 +79,8 @@ def test_a_corrupt_picture_does_not_stop_the_others(model, picture, tmp_path):
     done = keras_vit("predict", torn, tmp_path / "absent.jpg", picture, "--model", model, "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["image"] == str(picture)
-    assert "torn.png cannot be read as a picture" in done.stderr
-    assert "There is no picture" in done.stderr
+    assert "torn.png cannot be read as an image" in done.stderr
+    assert "There is no image" in done.stderr
     assert "Traceback" not in done.stderr
 
 

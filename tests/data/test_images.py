@@ -11,7 +11,7 @@ from PIL import Image
 from keras_vit import data
 from keras_vit.data.augment import crops, rows
 from keras_vit.data.reading import decode, order
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
 

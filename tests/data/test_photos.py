@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 from keras_vit import data
 from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
 SIDE = 64
@@ -223,7 +223,7 @@ def test_damaged_images_are_refused_in_training_and_in_prediction(photo, tmp_pat
     broken["fractions"] = encode(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
+        with pytest.raises(ImageError, match=r"cannot be read as an image: .+\. Expected"):
             read_image(tmp_path / name)
         path = str(tmp_path / name)
         reason = sources.why_unreadable(sources.Files([path], [0]), path, 3)

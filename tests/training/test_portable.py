@@ -71,6 +71,6 @@ def test_onnx(trained, tmp_path):
     ],
 )
 def test_what_needs_tensorflow_says_so(error, work, tmp_path):
-    with pytest.raises(error, match="works on Keras' TensorFlow backend alone. Received: the backend"):
+    with pytest.raises(error, match="works only on Keras' TensorFlow backend. Received: the backend"):
         work(tmp_path)
     assert not list(tmp_path.iterdir())

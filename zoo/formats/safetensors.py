@@ -6,10 +6,10 @@ import struct
 
 import numpy as np
 
-from keras_vit.zoo.fetch.companions import companions, stated_labels
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
+from keras_vit.zoo.formats.companion_files import read_companions, stated_labels
 from keras_vit.zoo.formats.description import describe_model, read_description
 from keras_vit.zoo.formats.faults import Fault, blame_file
 from keras_vit.zoo.formats.tensors import Tensor, count_numbers
@@ -49,7 +49,7 @@ def read(path, hints):
 
 def read_with_companions(path, tensors, layout, hints):
     """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
-    config_json, processor_json = companions(path)
+    config_json, processor_json = read_companions(path)
     statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
     stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(config_json, tensors)
     warn_of_unknown(path, stated)

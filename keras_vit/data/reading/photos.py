@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_vit.data.reading.decode import as_one_op, crop, decode_and_crop_jpeg
 from keras_vit.errors import ImageError
-from keras_vit.images import jpeg, read
+from keras_vit.images import pillow, tf_jpeg
 
 
 def as_bytes(data):
@@ -15,17 +15,17 @@ def as_bytes(data):
 
 def decode_with_pillow(data, channels):
     """The image in a file's contents, uint8 (h, w, channels), upright."""
-    with read.opened(as_bytes(data)) as image:
-        return read.pixels(image, channels)
+    with pillow.open_image(as_bytes(data)) as image:
+        return pillow.to_array(image, channels)
 
 
 def is_upright_by_pillow(data):
     """Whether a file's contents are an upright JPEG of RGB or grey, a numpy bool."""
-    if not as_bytes(data).startswith(read.SOI):
+    if not as_bytes(data).startswith(pillow.SOI):
         return np.False_
     try:
-        with read.opened(as_bytes(data)) as image:
-            return np.bool_(image.mode in ("RGB", "L") and read.orientation(image) == 1)
+        with pillow.open_image(as_bytes(data)) as image:
+            return np.bool_(image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1)
     except ImageError:  # Raised again, where it is reported, when Pillow decodes the image.
         return np.False_
 
@@ -35,11 +35,11 @@ def is_upright_jpeg(data):
     # Most files show it in their first bytes. For the others Pillow looks: TensorFlow's operations can read the EXIF
     # data too (images/orientation.py), but are so many that iterators on replicas would take many seconds to start.
     ask_pillow = as_one_op(lambda data: tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False))
-    return tf.cond(jpeg.is_ordinary(data), lambda: True, lambda: ask_pillow(data))
+    return tf.cond(tf_jpeg.is_ordinary(data), lambda: True, lambda: ask_pillow(data))
 
 
 def read_photo(data, box, channels):
-    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the image that `read.pixels` returns.
+    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the image that `pillow.to_array` returns.
 
     TensorFlow decodes upright JPEGs. Pillow decodes JPEGs that are turned, and the other kinds, of which TensorFlow
     reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). It also

@@ -1,10 +1,10 @@
 """What a run does with files beside writing them whole: names, locks, damaged JSON, and disks that are full."""
 
 import contextlib
-import json
 import os
 import warnings
 
+from keras_vit import files
 from keras_vit.files import make_folder
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
@@ -95,10 +95,4 @@ def read_json(path):
         OSError: when the file is missing or not a regular file.
         ValueError, RecursionError: when it is damaged, or longer than any that a run writes.
     """
-    if not path.is_file():
-        raise OSError(f"{path.name} is missing, or is not a regular file")
-    with open(path, "rb") as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise ValueError(f"it has more than {LONGEST:,} bytes")
-    return json.loads(content.decode("utf-8"))
+    return files.read_json(path, LONGEST, follow_links=True)

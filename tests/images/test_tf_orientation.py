@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.images import read as reading
-from keras_vit.images.orientation import orientation as orientation_of
+from keras_vit.images import pillow
+from keras_vit.images.tf_orientation import read_orientation
 
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 ORIENTATION, MAKER = 0x0112, 0x010F
 
-read = tf.function(orientation_of, autograph=False, input_signature=[tf.TensorSpec((), tf.string)])
+read = tf.function(read_orientation, autograph=False, input_signature=[tf.TensorSpec((), tf.string)])
 
 
 def segment(marker, content):
@@ -77,8 +77,8 @@ CASES = {
 
 
 def pillows(data):
-    with Image.open(io.BytesIO(data)) as picture:
-        return reading.orientation(picture)
+    with Image.open(io.BytesIO(data)) as image:
+        return pillow.read_orientation(image)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

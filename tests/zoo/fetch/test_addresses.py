@@ -10,9 +10,8 @@ import requests
 import urllib3
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.names import addresses
-from keras_vit.zoo.names.urls import public
+from keras_vit.zoo.fetch import addresses, settings
+from keras_vit.zoo.fetch.urls import public_form
 
 NAMES = ".. . h. -h h- a..b h:abc h: h:99999 h:0 h< h| @ me@ a@b@c h%2eevil h,g h;g"
 WIDE = "\u24d6oogle.com h\u3002g \u017ftorage h\uff03g h\u200bg \u212a"
@@ -23,7 +22,7 @@ HOSTS = ["", "h g", "me:\u00e9@h", 64 * "a", "h" + 200 * ".hh"]
 
 @pytest.mark.parametrize("host", [*HOSTS, *f"{NAMES} {WIDE} {NUMBERS} {SIXES}".split()])
 def test_hosts_that_are_read_in_two_ways(host):
-    with pytest.raises(DownloadError, match="as one address alone"):
+    with pytest.raises(DownloadError, match="not an address that all programs read alike"):
         addresses.cached_path(f"https://{host}/folder/file.npz")
 
 
@@ -39,7 +38,7 @@ def test_an_address_is_read_as_it_is_sent(host):
     for _ in range(500):
         text = f"https://{host}/" + "".join(chance.choices([*PIECES, " "], k=chance.randint(1, 6)))
         with contextlib.suppress(DownloadError):
-            place, url = addresses.cached_path(text), addresses.address(text)
+            place, url = addresses.cached_path(text), addresses.requested_url(text)
             accepted += 1
             split, parsed = urllib.parse.urlsplit(url.text), urllib3.util.parse_url(url.text)
             assert (split.hostname, split.port or 443, split.path) == (url.host.strip("[]"), url.port or 443, url.path)
@@ -54,7 +53,7 @@ def test_an_address_is_read_as_it_is_sent(host):
 )
 def test_an_address_that_would_be_sent_elsewhere(sent, monkeypatch):
     monkeypatch.setattr(requests.Request, "prepare", lambda request: types.SimpleNamespace(url=sent))
-    with pytest.raises(DownloadError, match="as one address alone"):
+    with pytest.raises(DownloadError, match="not an address that all programs read alike"):
         addresses.cached_path("https://h/a.npz")
 
 
@@ -86,14 +85,14 @@ def test_places_are_told_apart():
     ],
 )
 def test_what_is_shown_of_an_address(text, shown):
-    assert public(text) == shown
+    assert public_form(text) == shown
 
 
 @pytest.mark.parametrize("path", ["/", "/a//b", "/%00", "/a/?signature=secret"])
 def test_sentences_show_no_password(path):
     with pytest.raises(DownloadError, match="https://h/.* names no file") as caught:
         addresses.cached_path(f"https://me:secret@h{path}")
-    assert "secret" not in str(caught.value) + repr(addresses.address("https://me:secret@h/a?secret"))
+    assert "secret" not in str(caught.value) + repr(addresses.requested_url("https://me:secret@h/a?secret"))
 
 
 @pytest.mark.parametrize(
@@ -110,5 +109,5 @@ def test_sentences_show_no_password(path):
     + ["gs://../x", "gs://b/%2e%2E/x", "gs://b/..%2fx", r"gs://b/..\\x", "gs://b/a/./x"],
 )
 def test_no_traversal_of_the_hub_or_of_buckets(url):
-    with pytest.raises(DownloadError, match="as one address alone|names no file"):
+    with pytest.raises(DownloadError, match="not an address that all programs read alike|names no file"):
         addresses.cached_path(url)

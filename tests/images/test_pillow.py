@@ -17,8 +17,9 @@ from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
 from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
-from keras_vit.images import jpeg, read
-from keras_vit.images.read import read_image
+from keras_vit.export import predict_script
+from keras_vit.images import limits, pillow, tf_jpeg
+from keras_vit.images.pillow import read_image
 
 GHOSTSCRIPT = "#!/bin/sh\necho started >> {log}\n"
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
@@ -43,7 +44,7 @@ def scanned(scans, size=(2000, 1600), after=b""):
     content = saved("JPEG", size, "L", progressive=True)
     last = content.rindex(b"\xff\xda")
     start, end = content.rindex(b"\xff\xc4", 0, last), len(content) - 2
-    missing = scans - read.number_of_scans(content)
+    missing = scans - pillow.count_scans(content)
     return content[:end] + content[start:end] * missing + content[end:] + after
 
 
@@ -54,7 +55,7 @@ def one_after_the_other(size=(8000, 8000)):
     return content[:scan] + b"".join(b"\xff\xda\0\x08\1%c\0\0\x3f\0" % (1 + n % 3) for n in range(200)) + b"\xff\xd9"
 
 
-MANY = read.MOST_SCANNED // (2000 * 1600) + 1
+MANY = limits.MOST_SCANNED // (2000 * 1600) + 1
 HARMFUL = {
     "EPS": (EPS, "none of the formats"),
     "PSD": (b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 30_000, 30_000, 8, 3) + bytes(20), "none of the formats"),
@@ -87,7 +88,7 @@ def test_harmful_images_are_a_sentence(name, tmp_path, started):
     content, sentence = HARMFUL[name]
     path = tmp_path / "cat.jpg"
     path.write_bytes(content)
-    with pytest.raises(ImageError, match=rf"cat\.jpg cannot be read as a picture: .*{sentence}"):
+    with pytest.raises(ImageError, match=rf"cat\.jpg cannot be read as an image: .*{sentence}"):
         read_image(path)
     reason = sources.why_unreadable(sources.Files([str(path)], [0]), str(path), 3)
     assert reason and "Error" not in reason
@@ -97,8 +98,8 @@ def test_harmful_images_are_a_sentence(name, tmp_path, started):
 def test_many_scans_of_a_small_image_are_read():
     """And what looks like scans after the end of one is none."""
     for content in (scanned(300, (200, 100)), scanned(20, after=b"\xff\xda" * 3000)):
-        with read.opened(content) as picture:
-            assert np.ptp(read.pixels(picture, 3)) == 0
+        with pillow.open_image(content) as image:
+            assert np.ptp(pillow.to_array(image, 3)) == 0
         assert np.ptp(photos.read_photo(tf.constant(content), decode.whole_image, 3).numpy()) == 0
 
 
@@ -106,13 +107,13 @@ def test_the_glance_at_a_jpeg_is_right():
     """What it lets through is within the limits; what many encoders write is let through."""
     for options in ({}, {"optimize": True}, {"progressive": True}, {"quality": 5}, {"subsampling": 0}):
         for mode in ("RGB", "L"):
-            assert jpeg.is_ordinary(tf.constant(saved("JPEG", mode=mode, **options))), options
-    assert jpeg.is_ordinary(tf.io.encode_jpeg(np.zeros((8, 9, 3), "uint8")))
+            assert tf_jpeg.is_ordinary(tf.constant(saved("JPEG", mode=mode, **options))), options
+    assert tf_jpeg.is_ordinary(tf.io.encode_jpeg(np.zeros((8, 9, 3), "uint8")))
     exif = Image.Exif()
     exif[0x0112] = 6
     others = (saved("JPEG", exif=exif), saved("JPEG", mode="CMYK"), saved("JPEG", (9000, 10)), saved("PNG"), b"")
     for content in (*others, scanned(MANY), one_after_the_other((4000, 4000)) + bytes(10_000)):
-        assert not jpeg.is_ordinary(tf.constant(content))
+        assert not tf_jpeg.is_ordinary(tf.constant(content))
 
 
 def test_what_is_not_a_file_is_not_opened(tmp_path):
@@ -123,7 +124,7 @@ def test_what_is_not_a_file_is_not_opened(tmp_path):
     server.close()
     (tmp_path / "folder.png").mkdir()
     for kind in ("pipe", "device", "socket", "folder"):
-        with pytest.raises(ImageError, match=f"cannot be read as a picture: it is a {kind}"):
+        with pytest.raises(ImageError, match=f"cannot be read as an image: it is a {kind}"):
             read_image(tmp_path / f"{kind}.png")
     with open(tmp_path / "sparse.png", "wb") as file:
         file.truncate(2**40)
@@ -134,10 +135,15 @@ def test_what_is_not_a_file_is_not_opened(tmp_path):
             read_image(path)
 
 
+def test_the_script_of_a_bundle_has_the_same_limits():
+    """It stands alone, so it repeats them."""
+    assert (predict_script.MOST_PIXELS, predict_script.FORMATS) == (limits.MOST_PIXELS, pillow.FORMATS)
+
+
 def test_addresses_are_not_paths():
     with pytest.raises(ImageError) as error:
         read_image("https://me:secret@example.com/a/cat.jpg?key=secret")
-    assert str(error.value) == "https://example.com/a/cat.jpg is an address. Download it first, and give the file."
+    assert str(error.value) == "https://example.com/a/cat.jpg is an address. Download it first, and pass the file."
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
