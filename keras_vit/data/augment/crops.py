@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.order import salted
+from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
 BOX, FLIP, OFFSET = 0, 1, 2  # salts
 
@@ -58,28 +59,13 @@ def enlarged(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
-def size_before_crop(image, preprocessing):
-    """(height, width), int32, that a picture (h, w, c) is resized to before its middle is kept."""
-    least = tf.floor(tf.constant(preprocessing.image_size, tf.float64) / preprocessing.crop + 1e-6)
-    if preprocessing.crop_mode == "squash":
-        return tf.cast(least, tf.int32)
-    shape = tf.cast(tf.shape(image)[:2], tf.float64)
-    return tf.cast(tf.maximum(tf.floor(shape * tf.reduce_max(least / shape) + 1e-6), least), tf.int32)
-
-
-def resized(image, size, method, antialias):
-    return tf.cast(tf.image.resize(image, size, method, antialias=antialias), tf.float32)  # "nearest" keeps uint8
-
-
 def evaluation_size(image, preprocessing):
     """A whole picture, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
+    if preprocessing.crop is not None:
+        return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
     size, method = preprocessing.image_size, preprocessing.interpolation
-    if preprocessing.crop is None:
-        return tf.ensure_shape(resized(image, size, method, antialias=False), (*size, None))
-    larger = size_before_crop(image, preprocessing)
-    image = resized(image, larger, method, antialias=method != "nearest")
-    top, left = tf.unstack(tf.cast(tf.round((larger - size) / 2), tf.int32))
-    return tf.ensure_shape(tf.image.crop_to_bounding_box(image, top, left, *size), (*size, None))
+    image = tf.cast(tf.image.resize(image, size, method), tf.float32)  # "nearest" keeps uint8
+    return tf.ensure_shape(image, (*size, None))
 
 
 def spread(values, shape):
