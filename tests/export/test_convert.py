@@ -161,9 +161,9 @@ def two_faced(zero_head=False):
 
 def former_export(path):
     """A file or folder that an export may replace, and the contents of its parent."""
-    from keras_vit.export.staging.stage import staged
+    from keras_vit.export.staging.stage import stage
 
-    with staged(path, (), is_folder=not path.suffix) as staging:
+    with stage(path, (), is_folder=not path.suffix) as staging:
         file = staging if path.suffix else staging / "saved_model.pb"
         file.write_bytes(b"old")
         if path.suffix:
@@ -202,7 +202,7 @@ def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
     script = f"""
         import os, signal, keras
         from keras_vit.export import conversion
-        conversion.compared = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+        conversion.compare = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
         x = keras.Input((8, 8, 3))
         conversion.convert(keras.Model(x, keras.layers.Conv2D(2, 3)(x)), {str(tmp_path / name)!r})
     """
@@ -253,7 +253,7 @@ def quantized():
         (convolutional, "model.onnx", {"quantize": "int3"}, "int3"),
         (convolutional, "model.onnx", {"image_size": 64}, "takes images of 32x32"),
         (convolutional, "model.onnx", {"images": np.zeros((2, 8, 8, 3), "float32")}, "shape"),
-        (convolutional, "model.onnx", {"images": []}, "no pictures"),
+        (convolutional, "model.onnx", {"images": []}, "images is empty"),
         (unbuilt, "model.onnx", {}, "not built"),
         (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
         (foreign, "model.onnx", {}, "Svd"),

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from keras_vit import export
 from keras_vit.errors import ExportError
-from keras_vit.export.proof import runtimes
+from keras_vit.export import saved_model
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -47,7 +47,7 @@ def test_a_folder_named_like_a_pattern(exported, tmp_path):
     model, _, path = exported
     place = shutil.copytree(path, tmp_path / "run [1]*?" / "model")
     images = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype("float32")
-    np.testing.assert_allclose(runtimes.load_saved_model(place)([images])[0], model(images), atol=1e-5)
+    np.testing.assert_allclose(saved_model.load(place)([images])[0], model(images), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_served_preprocessing_is_the_models(crop, interpolation, mode):
     """Inside the graph, where sizes are known only when it runs."""
     import tensorflow as tf
 
-    from keras_vit.export.saved_model.serving import as_inputs
+    from keras_vit.export.saved_model.serving import preprocess
 
     preprocessing = Preprocessing((32, 24), crop, interpolation, crop_mode=mode)
     serve = tf.function(
-        lambda x: as_inputs(x, preprocessing), input_signature=[tf.TensorSpec((None, None, None, 3), "uint8")]
+        lambda x: preprocess(x, preprocessing), input_signature=[tf.TensorSpec((None, None, None, 3), "uint8")]
     )
     for size in ((57, 91), (200, 33)):
         x = picture(*size)[None]
