@@ -1,19 +1,20 @@
-"""The formats of an export, a row each. Imports nothing heavy: the command line reads the rows too.
+"""The formats of an export, a row each. Imports nothing heavy, because the command line reads the rows too.
 
-A format NAME is a row of `FORMATS` and a package `keras_vit.export.NAME`:
+Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of three modules:
 
-- `__init__.py` writes it.
+- `__init__.py` writes artefacts.
   `write(model, shapes, path, description, quantize=None, calibration=None)` writes the functional float32 `model` to
-  `path`; a format with `endpoints` also takes `endpoints=()`. `shapes` has a tuple for each input, None for a free
-  length; `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of
-  arrays (n, ...) by the input's name, for "int8". A format of one file ends it with `staging.listing.seal`.
-  `load(path, names=None)` is the one of `runtime.py`. `weight_bytes(path)` is the size of the stored weights.
-- `runtime.py` runs it, and imports neither Keras nor this package's other rooms.
-  `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs. `names` are those of
-  the inputs. Its source becomes part of a bundle's predict.py: it imports what it needs inside, but for numpy as np and
-  pathlib.Path. `load(path, names=None)` is the same function, or one that prepares the path for it.
-- `operations.py` looks at a file from elsewhere before its runtime opens it.
-  `check(path)` calls `proof.operations.refuse` when the artefact does more than compute.
+  `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None for a free length;
+  `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of arrays
+  (n, ...) by the input's name, for "int8". A format with `endpoints` also takes `endpoints=()`, names of the model's
+  methods. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
+  `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
+- `runtime.py` runs artefacts, without Keras.
+  `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
+  names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
+  pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
+- `operations.py` inspects an artefact from elsewhere before its runtime opens it.
+  `check(path)` calls `proof.operations.refuse` if the artefact could do more than compute.
 """
 
 import importlib
@@ -33,13 +34,13 @@ DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A row: what everything outside the format's own package knows of it.
+    """A row: everything that code outside the format's own package knows about it.
 
     Args:
         name: for users and in files; also the name of the package.
         title: the format's own spelling, for sentences.
         suffix: of its paths, ".onnx"; "" where it is a folder.
-        bundled: its path in a bundle.
+        bundled: its path in a bundle, with "/".
         quantize: the values of `quantize` it takes beside None.
         free_size: whether it can leave the height and width of images free.
         endpoints: whether it can have methods of the model beside the forward pass.

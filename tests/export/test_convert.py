@@ -1,5 +1,6 @@
 """`convert` and what it promises: the artefact is the model in its own runtime, or there is none."""
 
+import functools
 import json
 import os
 import signal
@@ -22,9 +23,12 @@ from keras_vit.export.tflite import worker
 from keras_vit.models import ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
-TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}
+# TFLite's converter imports TensorFlow in a process of its own; the default tests convert the hybrid alone.
+SLOW_TFLITE = pytest.param("model.tflite", marks=pytest.mark.slow)
+WITHOUT_SLOW_TFLITE = ("model.onnx", SLOW_TFLITE, "model")
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
 MODELS = {
-    "token": lambda: VisionTransformer(**TINY, num_classes=7, representation_size=16),
+    "token": lambda: VisionTransformer(**{**TINY, "num_layers": 2}, num_classes=7, representation_size=16),
     "gap, exact gelu": lambda: VisionTransformer(**TINY, num_classes=7, classifier="gap", gelu_approximate=False),
     "hybrid": lambda: VisionTransformer(
         **{**TINY, "image_size": 64, "patch_size": 1}, num_classes=7, backbone={"depths": (1, 1), "width_factor": 0.5}
@@ -84,7 +88,7 @@ def run_saved_model(path, x):
 RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
-# TFLite's converter takes seconds to start, so the model that has everything stands for all.
+# The model that has everything stands for all in TFLite.
 PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind == "hybrid"]
 
 
@@ -102,7 +106,7 @@ def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", WITHOUT_SLOW_TFLITE)
 def test_free_image_size(name, tmp_path):
     model = shaken(ResNet(image_size=None, depths=(1, 1), width_factor=0.5, num_classes=7, labels=tuple("abcdefg")))
     export.convert(model, tmp_path / name, image_size=(48, 64) if name.endswith("tflite") else None)
@@ -171,7 +175,7 @@ def former_export(path):
     return contents(path.parent)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", WITHOUT_SLOW_TFLITE)
 def test_parity_error_names_the_layer_and_keeps_what_was_there(name, tmp_path):
     before = former_export(tmp_path / name)
     with pytest.raises(ParityError, match="'liar'"):
@@ -240,12 +244,18 @@ def foreign():
     return keras.Model(x, SingularValues()(x))
 
 
+# Keras warns of every layer that it leaves in float.
+LEFT_IN_FLOAT = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+
+
+@functools.cache
 def quantized():
     model = VisionTransformer(**TINY, num_classes=7)
     model.quantize("int8")
     return model
 
 
+@LEFT_IN_FLOAT
 @pytest.mark.parametrize(
     ("model", "name", "arguments", "words"),
     [
@@ -257,7 +267,7 @@ def quantized():
         (unbuilt, "model.onnx", {}, "not built"),
         (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
         (foreign, "model.onnx", {}, "Svd"),
-        (foreign, "model.tflite", {}, "Svd"),
+        pytest.param(foreign, "model.tflite", {}, "Svd", marks=pytest.mark.slow),
         (quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize"),
         (quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras"),
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "image_size"),
@@ -269,6 +279,7 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, word
     assert os.listdir(tmp_path) == []
 
 
+@LEFT_IN_FLOAT
 def test_a_model_that_keras_quantized(tmp_path):
     """Before it was ever called; its answers are close to the float model's, and a SavedModel's to its own."""
     model = shaken(VisionTransformer(**TINY, num_classes=7))
@@ -379,7 +390,7 @@ def test_onnx_over_two_gigabytes_goes_to_a_second_file(tmp_path, monkeypatch):
     from onnx import checker
 
     monkeypatch.setattr(onnx, "INLINE_LIMIT", 10_000)
-    model = shaken(VisionTransformer(**TINY, num_classes=7))
+    model = shaken(VisionTransformer(**{**TINY, "num_layers": 2}, num_classes=7))
     path = tmp_path / "model.onnx"
     for seed in (0, 1):
         report = export.convert(shaken(model, seed), path)
