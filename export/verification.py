@@ -30,7 +30,7 @@ from keras_vit.text import printable
 
 LEAST_TIME = 120  # seconds that an artefact may take
 TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
-LARGEST_FILE = 1 << 34  # bytes; a file may say that it has many and hold none
+LARGEST_FILE = 1 << 34  # bytes; a sparse file may state a size and have no data
 LARGEST_FILES = {".pb": 1 << 31, ".onnx": 1 << 31, ".json": 1 << 26, ".md": 1 << 26, ".py": 1 << 26}
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"
@@ -75,7 +75,7 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
 
 
 def require_intact(folder):
-    """{name: SHA-256} of the files of the bundle, each of which is there, not a link, and unchanged."""
+    """{name: SHA-256} of the files of the bundle; raises unless each is there, not a link, and unchanged."""
     if (folder / HIDDEN / JOURNAL).exists():
         raise ExportError(
             f"An export to {printable(folder)} was cut off while it replaced the files. Export to it again: this first "

@@ -1,4 +1,4 @@
-"""What an ONNX file may hold: the standard's operators, and data in its own files; see `formats`."""
+"""Which ONNX files may be opened: those with standard operators alone, and data in their own files; see `formats`."""
 
 import onnx
 

@@ -20,7 +20,7 @@ def read_model_json(folder):
     """The contents of `folder`/model.json.
 
     Raises:
-        ExportError: when it is missing, damaged, or a field is not what an export writes there.
+        ExportError: if it is missing, damaged, or a field has a value that no export writes.
     """
     path = Path(folder, "model.json")
     try:

@@ -29,7 +29,7 @@ def compare_outputs(expected, received):
     """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts."""
     pairs = list(zip(expected, received, strict=True))
     absolute = [float(np.abs(a.astype("float64") - b).max(initial=0)) for a, b in pairs]
-    # A zero-initialized head gives zeros only; its differences count as they are.
+    # The outputs of a zero-initialized head are all zero: then the absolute difference counts.
     scales = [float(np.abs(a).max(initial=0)) or 1.0 for a, _ in pairs]
     classes = next(((a, b) for a, b in pairs if a.ndim == 2 and a.shape[1] > 1), None)
     return Difference(

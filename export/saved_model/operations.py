@@ -1,8 +1,8 @@
-"""What a SavedModel may hold: TensorFlow's operations can read and write any file, and only those pass that compute."""
+"""Which SavedModels may be opened: TensorFlow has operations that read and write any file, and none of them passes."""
 
 from keras_vit.export.proof.operations import refuse
 
-# What the SavedModels of this package's models and of keras.applications hold (measured), and their plain relatives.
+# The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(
     """
     Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Assert Atan Atan2 Atanh AvgPool AvgPool3D
@@ -24,7 +24,7 @@ COMPUTING = frozenset(
     TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where While Xdivy Xlog1py Xlogy ZerosLike
     """.split()
 )
-# What the functions that save and restore the variables hold besides; a signature must not reach them.
+# Those in the functions that save and restore the variables, which no signature may reach.
 SAVING = frozenset(
     "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
     "StringJoin".split()
@@ -56,7 +56,7 @@ def check(path):
 
 
 def check_objects(path, objects):
-    """Only plain objects, functions and variables: others run code of their own when TensorFlow loads them."""
+    """Raises for objects that run code of their own when TensorFlow loads them."""
     if not objects.nodes:
         refuse(path, "no objects, as TensorFlow 1 wrote it")
     for node in objects.nodes:
@@ -69,14 +69,16 @@ def check_objects(path, objects):
 
 
 def check_functions(path, graph):
-    """Every function computes only, but for those that save and restore, which nothing else may reach."""
+    """Raises unless every function only computes, except those that save and restore, which nothing else may reach."""
     library = {function.signature.name: function for function in graph.graph_def.library.function}
     if len(library) != len(graph.graph_def.library.function):
         refuse(path, "two functions of one name")
     saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
     top = [node for node in graph.graph_def.node if node.name not in saver]
     require_unreached(path, saver, top, graph)
-    reached = reachable(library, [*methods(graph), *(name for node in top for name in callees(node, library))])
+    reached = list_reachable(
+        library, [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
+    )
     for node in graph.graph_def.node:
         require_computing(path, node, library)
     for name, function in library.items():
@@ -86,7 +88,7 @@ def check_functions(path, graph):
 
 
 def require_unreached(path, saver, nodes, graph):
-    """No signature and no other node may lead to the nodes that save and restore."""
+    """Raises if a signature or another node leads to the nodes that save and restore."""
     names = [name.lstrip("^") for node in nodes for name in node.input]
     names += [x.name for s in graph.signature_def.values() for part in (s.inputs, s.outputs) for x in part.values()]
     names += graph.collection_def[MAIN].node_list.value
@@ -95,7 +97,7 @@ def require_unreached(path, saver, nodes, graph):
             refuse(path, "a signature that saves or restores files")
 
 
-def methods(graph):
+def list_methods(graph):
     """The names of the functions that objects have."""
     objects = graph.object_graph_def
     names = list(objects.concrete_functions)
@@ -104,18 +106,18 @@ def methods(graph):
     return names
 
 
-def reachable(library, names):
+def list_reachable(library, names):
     """The names of the functions that these call, directly or by others, and their own."""
-    found, waiting = set(), list(names)
+    reached, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()
-        if name in library and name not in found:
-            found.add(name)
-            waiting += [callee for node in library[name].node_def for callee in callees(node, library)]
-    return found
+        if name in library and name not in reached:
+            reached.add(name)
+            waiting += [callee for node in library[name].node_def for callee in list_callees(node, library)]
+    return reached
 
 
-def callees(node, library):
+def list_callees(node, library):
     """The functions that a node names, as its operation or in its attributes."""
     functions = [node.op] if node.op in library else []
     for value in node.attr.values():

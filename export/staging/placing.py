@@ -184,7 +184,7 @@ def restore(place):
 
 
 def require_no_others(place):
-    """The hidden folder may hold what an export puts there, and nothing of the user's."""
+    """Raises if the hidden folder contains anything that no export puts there."""
     for name in sorted(set(os.listdir(place.staging)) - {"old", "new", JOURNAL, f"{JOURNAL}.partial"}):
         raise ExportError(
             f"{printable(place.staging / name)} is in the folder in which an export works, but no export wrote it. "
@@ -225,7 +225,7 @@ def require_own(place, name, journal):
 
 
 def remove_empty_folders(home, names):
-    """The folders of removed files, where nothing else lies in them."""
+    """Removes the folders of removed files that are empty now."""
     for name in names:
         with contextlib.suppress(OSError):
             for folder in list((home / name).relative_to(home).parents)[:-1]:

@@ -1,7 +1,7 @@
 """Artefacts appear when they are complete, and replace what an earlier export wrote and nothing else.
 
-The files are written in a hidden folder where they will stand, which the process holds by a lock, and then take their
-places one by one; see `placing`.
+The files are written to a hidden folder at their destination, which the process has locked, and are then renamed into
+their places one by one; see `placing`.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What a TFLite file may hold: built-in operators, and data in the file itself; see `formats`."""
+"""Which TFLite files may be opened: those with built-in operators alone, and no other files; see `formats`."""
 
 from ai_edge_litert import schema_py_generated as schema
 

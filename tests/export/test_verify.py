@@ -296,14 +296,14 @@ def test_examples(data, dist, monkeypatch):
         for name, content in {**entries, "output_0.npy": data}.items():
             archive.writestr(name, content)
     sign(dist)
-    refused(dist, "does not hold the model's examples")
+    refused(dist, "does not contain the model's examples")
 
 
 @pytest.mark.parametrize("data", (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04" + b"\xff" * 200))
 def test_examples_in_a_damaged_archive(data, dist):
     (dist / "examples.npz").write_bytes(data)
     sign(dist)
-    refused(dist, "does not hold the model's examples")
+    refused(dist, "does not contain the model's examples")
 
 
 def saved_model(folder):
