@@ -5,9 +5,10 @@ import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import keras
+import numpy as np
 
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.export.description import describe_model
@@ -20,17 +21,11 @@ from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.staging.stage import stage
 
-if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-
-    Images = np.ndarray | Sequence[np.ndarray] | tf.data.Dataset | Iterable
-
 
 class Options(TypedDict, total=False):
     """The keyword arguments that `convert` and `bundle` share; `convert` says what they mean."""
 
-    images: "Images | None"
+    images: np.ndarray | Iterable[Any] | None
     image_size: int | tuple[int, int] | None
     batch_size: int | None
     metadata: dict[str, Any] | None

@@ -16,35 +16,11 @@ LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?",
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
-def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
-    """A dictionary of plain values for a model's metadata; what is not known is None.
-
-    Args:
-        model: the user's, whose labels, preprocessing and config are described if it has them.
-        source: its functional float32 form.
-        shapes: of the artefact's inputs, None for a free length.
-        extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see
-            `remove_secrets`.
-    """
-    import keras
-
-    config = getattr(model, "config", None)
-    labels = getattr(model, "labels", None)
-    return {
-        "name": model.name,
-        "inputs": [
-            {"name": x.name, "shape": list(shape), "dtype": x.dtype}
-            for x, shape in zip(source.inputs, shapes, strict=True)
-        ],
-        "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
-        "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
-        "labels": None if labels is None else list(labels),
-        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
-        "source": None,
-        "licence": None,
-        "versions": {"keras_vit": __version__, "keras": keras.__version__},
-        **remove_secrets(extra or {}),
-    }
+def describe_config(config):
+    """The fields of a dataclass as plain values; None for anything else."""
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return None
+    return dataclasses.asdict(config)
 
 
 def describe_preprocessing(preprocessing):
@@ -71,6 +47,37 @@ def remove_secrets(value):
     text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
     local = LOCAL.fullmatch(text)
     return local["name"] if local else without_secrets(text)
+
+
+def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
+    """A dictionary of plain values for a model's metadata; what is not known is None.
+
+    Args:
+        model: the user's, whose labels, preprocessing and config are described if it has them.
+        source: its functional float32 form.
+        shapes: of the artefact's inputs, None for a free length.
+        extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see
+            `remove_secrets`.
+    """
+    import keras
+
+    config = getattr(model, "config", None)
+    labels = getattr(model, "labels", None)
+    return {
+        "name": model.name,
+        "inputs": [
+            {"name": x.name, "shape": list(shape), "dtype": x.dtype}
+            for x, shape in zip(source.inputs, shapes, strict=True)
+        ],
+        "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
+        "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
+        "labels": None if labels is None else list(labels),
+        "config": describe_config(config),
+        "source": None,
+        "licence": None,
+        "versions": {"keras_vit": __version__, "keras": keras.__version__},
+        **remove_secrets(extra or {}),
+    }
 
 
 def as_properties(description):

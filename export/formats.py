@@ -18,6 +18,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
 """
 
 import importlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ class Format:
         """runtime.py, for a process that imports nothing else of the package."""
         return Path(__file__).parent / self.name / "runtime.py"
 
-    def expected_files(self, path: str | Path) -> list[str]:
+    def expected_files(self, path: str | os.PathLike) -> list[str]:
         """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
         return list(self.files) or [Path(path).name]
 
@@ -83,8 +84,8 @@ class Format:
 
     def bundled_pattern(self) -> str:
         """A regular expression of every name that the artefact's files may have in a bundle."""
-        if self.is_folder:  # alone, its files stand at the top
-            return f"({re.escape(self.bundled)}/)?({self.folder_pattern})"
+        if self.is_folder:
+            return f"{re.escape(self.bundled)}/({self.folder_pattern})"
         data = f"|{re.escape(Path(self.bundled).stem)}{self.data_pattern}" if self.data_pattern else ""
         return f"{re.escape(self.bundled)}{data}"
 
@@ -131,7 +132,7 @@ def format_named(name: str) -> Format:
     raise ExportError(f"No format is called {name!r}. Expected: {', '.join(NAMES)}.")
 
 
-def format_of_path(path: str | Path) -> Format:
+def format_of_path(path: str | os.PathLike) -> Format:
     """The row in which an artefact at `path` is written, by the path's suffix.
 
     Raises:

@@ -6,6 +6,7 @@ runtime, in a process of its own.
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.formats import data_files, format_named
+from keras_vit.export.formats import format_named
 from keras_vit.export.prediction import predict_source
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
@@ -65,8 +66,9 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
         files = require_intact(folder)
         about = read_model_json(folder)
         require_listed(folder, files, about)
-        for line in list_notes(folder, files, about) if progress else ():
-            progress(line)
+        if progress is not None:
+            for line in list_notes(folder, files, about):
+                progress(line)
     except OSError as error:
         raise ExportError(f"{printable(folder)} cannot be read: {printable(error.strerror or error)}.") from error
     inputs, expected = read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
@@ -115,20 +117,16 @@ def require_listed(folder, files, about):
     places = [entry["file"] for entry in about["artefacts"]]
     if about["preprocessing"] and SCRIPT not in files:
         raise ExportError(f"{printable(folder / SCRIPT)} is not listed in {MANIFEST}. Export it again.")
+    patterns = [format_named(entry["format"]).bundled_pattern() for entry in about["artefacts"]]
+    pattern = re.compile("|".join(patterns), re.ASCII)
     for name in files:
-        if name not in (*NEEDED, SCRIPT) and not any(belongs(name, place) for place in places):
+        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name):
             raise ExportError(f"{printable(folder / name)} does not belong to an artefact that model.json lists.")
     tops = {place.partition("/")[0] for place in places}
     present = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]
-    stems = [Path(place).stem for place in places]
-    present += [name for name in os.listdir(folder) if any(data_files(stem).fullmatch(name) for stem in stems)]
+    present += [name for name in os.listdir(folder) if pattern.fullmatch(name)]
     for name in {*places, *present} - {*files, *(place for place in places if (folder / place).is_dir())}:
         raise ExportError(f"{printable(folder / name)} is not listed in {MANIFEST}. Remove it.")
-
-
-def belongs(name, place):
-    """Whether the file is the artefact's: itself, in its folder, or its external data."""
-    return name == place or name.startswith(f"{place}/") or data_files(Path(place).stem).fullmatch(name) is not None
 
 
 def list_notes(folder, files, about):

@@ -24,10 +24,9 @@ LONGEST = 1_000_000  # bytes of a manifest
 SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.encode()), DIGITS), re.DOTALL)
 
 # Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
-NAMES = re.compile(
-    "|".join([r"README\.md|predict\.py|examples\.npz|model\.json", *(row.bundled_pattern() for row in FORMATS)]),
-    re.ASCII,
-)
+COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
+ALONE = (row.folder_pattern for row in FORMATS if row.is_folder)
+NAMES = re.compile("|".join([COMPANIONS, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
 
 
 def files_in(folder):
