@@ -18,6 +18,7 @@ from keras_vit._version import __version__
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import KerasVitError
+from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.text import without_secrets
 
 app = typer.Typer(
@@ -274,16 +275,8 @@ def train(out, resume, every, **fields):
         raise
 
 
-class Format(StrEnum):
-    onnx = "onnx"
-    tflite = "tflite"
-    saved_model = "saved_model"
-
-
-class Quantize(StrEnum):
-    float16 = "float16"
-    dynamic = "dynamic"
-    int8 = "int8"
+Format = StrEnum("Format", NAMES)
+Quantize = StrEnum("Quantize", QUANTIZE)
 
 
 class Endpoint(StrEnum):

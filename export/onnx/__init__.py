@@ -11,8 +11,8 @@ from keras_vit.export.description import as_properties
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.lower import Unsupported, lower
 from keras_vit.export.onnx.quantize import narrowed, products_with_weights, quantize_products
+from keras_vit.export.onnx.runtime import load
 from keras_vit.export.onnx.simplify import simplify
-from keras_vit.export.proof.runtimes import load_onnx as load
 from keras_vit.export.staging.listing import seal
 
 __all__ = ["load", "weight_bytes", "write"]

@@ -7,7 +7,7 @@ loads the file, which folds operations on constants.
 import numpy as np
 
 from keras_vit.export.onnx.graph import Node
-from keras_vit.export.subprocess_job import run_apart
+from keras_vit.export.subprocess_job import run_script
 
 SMALL = 2048  # elements; smaller tensors gain nothing
 PRODUCTS = ("MatMul", "Gemm")
@@ -73,4 +73,4 @@ def quantize_products(source, output, kind, nodes, calibration=None):
         "nodes": nodes,
         "calibration": str(pictures),
     }
-    run_apart("onnx/quantize_worker.py", job)
+    run_script("onnx/quantize_worker.py", job)

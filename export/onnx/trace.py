@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import keras
 
-from keras_vit.export.preparation import arguments
+from keras_vit.export.preparation import pack_inputs
 
 
 class Untraceable(Exception):
@@ -43,7 +43,7 @@ def trace(model, inputs, is_leaf):
     tracer = Tracer(is_leaf)
     with unrecorded(model):
         known = {id(x) for x in inputs}
-        outputs = tracer.enter(model, (arguments(model, inputs),), {}, known, path="")
+        outputs = tracer.enter(model, (pack_inputs(model, inputs),), {}, known, path="")
     return Trace(tracer.steps, tracer.same, outputs, tracer.alive)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.export import saved_model
-from keras_vit.export.preparation import export_calls
-from keras_vit.export.proof.runtimes import load_tflite as load
+from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.staging.listing import seal
-from keras_vit.export.subprocess_job import last_line, run_apart
+from keras_vit.export.subprocess_job import last_line, run_script
+from keras_vit.export.tflite.runtime import load
 from keras_vit.text import printable
 
 __all__ = ["load", "weight_bytes", "write"]
@@ -29,13 +29,13 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with export_calls(model):
+        with follow_export_calls(model):
             saved_model.write(model, shapes, Path(folder) / "model")
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if calibration is not None:
             job["calibration"] = str(Path(folder) / "calibration.npz")
             np.savez(job["calibration"], **calibration)
-        run_apart("tflite/worker.py", job, explained)
+        run_script("tflite/worker.py", job, explained)
     append_description(path, description)
     seal(path, append_comment)
 

@@ -87,8 +87,7 @@ class DistributedModel(keras.Model):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         if getattr(x, "dtype", None) != tf.uint8 or self.preprocessing is None:
             return data
-        preprocessing = self.preprocessing
-        x = (tf.cast(x, "float32") / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
+        x = self.preprocessing.normalize(x)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def counts(self, data):

@@ -1,11 +1,13 @@
 """How an image becomes a model's input, as data and as a callable. Imports Keras only when called."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from keras_vit.errors import ImageError
 from keras_vit.images.limits import MOST_PIXELS
+from keras_vit.images.resizing import crop_offset, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01
@@ -86,7 +88,13 @@ class Preprocessing:
         from keras import ops
 
         x = ops.cast(images, "float32")
-        x = self.resize_and_crop(x, ops)
+        return self.normalize(self.resize_and_crop(x, ops))
+
+    def normalize(self, images):
+        """Pixels (..., c) in [0, 255] in the model's range, float32."""
+        from keras import ops
+
+        x = ops.cast(images, "float32")
         return (x / 255.0 - ops.convert_to_tensor(self.mean)) / ops.convert_to_tensor(self.std)
 
     def resize_and_crop(self, x, ops):
@@ -94,7 +102,7 @@ class Preprocessing:
             return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
         size = self.size_before_crop(*x.shape[1:3])
         x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=self.interpolation != "nearest")
-        top, left = (round((length - part) / 2) for length, part in zip(size, self.image_size, strict=True))
+        top, left = crop_offset(np.array(size, "int32"), self.image_size)
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
 
     def adapt_to(self, image_size, num_channels):
@@ -111,13 +119,7 @@ class Preprocessing:
 
     def size_before_crop(self, height, width):
         """(height, width) that an image of the given height and width is resized to before its middle is kept."""
-        least = tuple(math.floor(part / self.crop + 1e-6) for part in self.image_size)
-        if self.crop_mode == "squash":
-            return least
-        scale = max(least[0] / height, least[1] / width)
-        size = tuple(
-            max(math.floor(length * scale + 1e-6), part) for length, part in zip((height, width), least, strict=True)
-        )
+        size = tuple(map(int, size_before_crop(np.array([height, width], "float64"), self)))
         if size[0] * size[1] > MOST_PIXELS:
             raise ImageError(
                 f"An image of {height} x {width} pixels is too narrow: resized for the crop it would have "

@@ -298,12 +298,12 @@ def test_an_unknown_input_stays_unknown(ending, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_exports_know_no_more(dtype, tmp_path):
     """The float32 form that is exported has no input either, not the paper's."""
-    from keras_vit.export.preparation import prepared
+    from keras_vit.export.preparation import prepare_model
 
     model = zoo.load(beside(tmp_path, golden(), PLAIN), dtype=dtype)
-    assert not hasattr(prepared(model), "preprocessing")
+    assert not hasattr(prepare_model(model), "preprocessing")
     model.preprocessing = Preprocessing((8, 12), 0.9)
-    assert prepared(model).preprocessing == Preprocessing((8, 12), 0.9)
+    assert prepare_model(model).preprocessing == Preprocessing((8, 12), 0.9)
 
 
 def test_what_torch_files_of_ours_keep(tmp_path):

@@ -7,6 +7,7 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.order import add_salt
 from keras_vit.data.reading.salts import ExampleSalt
+from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
 
 def inception_box(shape, seed, area, ratio):
@@ -65,28 +66,13 @@ def resize_for_training(image, augmentation, size, seed):
     return tf.image.stateless_random_flip_left_right(image, add_salt(seed, ExampleSalt.FLIP))
 
 
-def size_before_crop(image, preprocessing):
-    """(height, width), int32, that an image (h, w, c) is resized to before its middle is kept."""
-    least = tf.floor(tf.constant(preprocessing.image_size, tf.float64) / preprocessing.crop + 1e-6)
-    if preprocessing.crop_mode == "squash":
-        return tf.cast(least, tf.int32)
-    shape = tf.cast(tf.shape(image)[:2], tf.float64)
-    return tf.cast(tf.maximum(tf.floor(shape * tf.reduce_max(least / shape) + 1e-6), least), tf.int32)
-
-
-def resized(image, size, method, antialias):
-    return tf.cast(tf.image.resize(image, size, method, antialias=antialias), tf.float32)  # "nearest" keeps uint8
-
-
 def resize_for_evaluation(image, preprocessing):
     """A whole image, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
+    if preprocessing.crop is not None:
+        return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
     size, method = preprocessing.image_size, preprocessing.interpolation
-    if preprocessing.crop is None:
-        return tf.ensure_shape(resized(image, size, method, antialias=False), (*size, None))
-    larger = size_before_crop(image, preprocessing)
-    image = resized(image, larger, method, antialias=method != "nearest")
-    top, left = tf.unstack(tf.cast(tf.round((larger - size) / 2), tf.int32))
-    return tf.ensure_shape(tf.image.crop_to_bounding_box(image, top, left, *size), (*size, None))
+    image = tf.cast(tf.image.resize(image, size, method), tf.float32)  # "nearest" keeps uint8
+    return tf.ensure_shape(image, (*size, None))
 
 
 def constant_of_shape(values, shape):
