@@ -3,14 +3,9 @@
 import keras
 import numpy as np
 
-from keras_vit.export.onnx.emit.layers import LAYERS, is_leaf
-from keras_vit.export.onnx.emit.linear import LINEAR
-from keras_vit.export.onnx.emit.math import MATH
-from keras_vit.export.onnx.emit.shape import SHAPE
+from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
 from keras_vit.export.onnx.trace import Untraceable, trace
-
-OPERATIONS = {**MATH, **SHAPE, **LINEAR}
 
 
 class Unsupported(Exception):
@@ -111,14 +106,14 @@ class Lowering:
         tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
         if not tensors and step.args:
             return evaluated(operation, args, kwargs)
-        emit = LAYERS[name][1] if isinstance(operation, keras.Layer) else OPERATIONS.get(name)
-        if emit is None:
+        rows = LAYERS if isinstance(operation, keras.Layer) else OPERATIONS
+        if name not in rows:
             raise Unsupported(f"operation {name} in layer {where}")
         if isinstance(operation, keras.Layer):
             args, kwargs = args[:1], {}
         out = step.outputs if len(step.outputs) > 1 or name in ("Split", "Unstack") else step.outputs[0]
         try:
-            result = emit(self.graph, operation, out, *args, **kwargs)
+            result = rows[name].emit(self.graph, operation, out, *args, **kwargs)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Unsupported(f"{name} in layer {where}: {error}") from error
         return list(result) if isinstance(result, list | tuple) else [result]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import keras
 
+from keras_vit.export.onnx.calls import export_call
 from keras_vit.export.preparation import arguments
 
 
@@ -71,9 +72,9 @@ class Tracer:
 
     def enter(self, layer, args, kwargs, known, path):
         """Records the steps of one call of `layer`; gives its outputs as a flat list."""
-        call = getattr(layer, "export_call", layer.call)
+        call = export_call(layer)
         try:
-            outputs = keras.tree.flatten(call(*args, **inference(call, kwargs)))
+            outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
         # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
         except Exception as error:
             raise Untraceable(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
@@ -83,8 +84,8 @@ class Tracer:
 
     def visit(self, node, path):
         operation, called = node.operation, node.arguments
-        args, kwargs = keras.tree.map_structure(owned, (called.args, called.kwargs))
-        inputs, outputs = node.input_tensors, tuple(node.outputs)
+        args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
+        inputs, outputs = [self.inner(x) for x in node.input_tensors], tuple(node.outputs)
         self.alive += node.outputs
         node.arguments = None  # the node is kept, what was computed from weights need not be
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
@@ -97,6 +98,12 @@ class Tracer:
                 self.same[id(outer)] = inner
         self.alive += results
 
+    def inner(self, x):
+        """What is computed inside the layer that gives `x`, whose shape has no holes; other tensors as arrays."""
+        while id(x) in self.same:
+            x = self.same[id(x)]
+        return owned(x)
+
 
 def owned(x):
     """A tensor computed from weights as a NumPy array, since TensorFlow gives no memory back to the system."""
@@ -105,11 +112,15 @@ def owned(x):
     return keras.ops.convert_to_numpy(x)
 
 
-def inference(call, kwargs):
-    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere."""
-    names = inspect.signature(call).parameters
-    kwargs = {name: value for name, value in kwargs.items() if name != "training" or name in names}
-    return {**kwargs, "training": False} if "training" in names else kwargs
+def at_inference(layer, call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
+
+    A graph of layers would hand it to each, of which some do not expect it when called on symbolic tensors; they are
+    entered one by one, and get it then.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
+    return {**kwargs, "training": False} if takes_training else kwargs
 
 
 def ordered(outputs, known):

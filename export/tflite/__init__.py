@@ -13,6 +13,7 @@ from keras_vit.export.preparation import export_calls
 from keras_vit.export.proof.runtimes import load_tflite as load
 from keras_vit.export.staging.listing import seal
 from keras_vit.export.subprocess_job import last_line, run_apart
+from keras_vit.export.tflite.operators import builtin_operators
 from keras_vit.text import printable
 
 __all__ = ["load", "weight_bytes", "write"]
@@ -29,7 +30,7 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with export_calls(model):
+        with export_calls(model), builtin_operators():
             saved_model.write(model, shapes, Path(folder) / "model")
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if calibration is not None:

@@ -1,14 +1,11 @@
-"""ONNX for matrix products, convolutions and pooling, and the layers that stay whole: convolutions and norms.
-
-Emitters of operations are called as in `emit_math`; those of layers as `emit(graph, layer, out, x)`.
-"""
+"""ONNX for matrix products, attention, convolutions, pooling and norms."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 
-from keras_vit.export.onnx.emit.math import reduce
+from keras_vit.export.onnx.emit.math import binary
 from keras_vit.export.onnx.emit.shape import reshaped
 from keras_vit.export.onnx.graph import Spec, Value
 
@@ -88,10 +85,11 @@ def convolved(g, operation, out, x, kernel, bias=None, groups=1):
     strides, dilations = two(operation.strides), two(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
     attributes = padding(operation.padding, x.shape[1:3], size, strides)
-    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX)), bias]
+    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
+    inputs += [] if bias is None else [bias]
     return g.add(
         "Conv",
-        inputs[: 2 if bias is None else 3],
+        inputs,
         out.shape,
         out.dtype,
         True,
@@ -170,60 +168,17 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
     return g.add("LayerNormalization", inputs, out.shape, out.dtype, axis=axis, epsilon=epsilon)
 
 
-def moments(g, operation, out, x):
-    """Mean and variance; the latter from distances to the mean."""
-    rank = len(x.shape)
-    axes = sorted(axis % rank for axis in np.atleast_1d(operation.axes))
-    kept = Spec(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
-    mean = reduce(g, "ReduceMean", x, axes, True, kept)
-    distance = g.add("Sub", [x, mean], x.shape, x.dtype, x.channels_first)
-    squared = g.add("Mul", [distance, distance], x.shape, x.dtype, x.channels_first)
-    variance = reduce(g, "ReduceMean", squared, axes, operation.keepdims, out[1])
-    if operation.keepdims:
-        return [mean, variance]
-    return [reduce(g, "ReduceMean", x, axes, False, out[0]), variance]
-
-
-def batch_norm_layer(g, layer, out, x):
-    """The moving moments; scale and shift in one operator."""
-    if layer.axis % len(x.shape) != len(x.shape) - 1 or len(x.shape) not in (2, 4):
-        raise ValueError(f"batch normalization over axis {layer.axis} of a tensor of rank {len(x.shape)}")
-    mean, variance = np.asarray(layer.moving_mean), np.asarray(layer.moving_variance)
-    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
-    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
+    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator of their own, which runtimes fuse."""
+    if operation.axis % len(x.shape) != len(x.shape) - 1:
+        raise ValueError(f"batch normalization over axis {operation.axis} of a tensor of rank {len(x.shape)}")
+    mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows
+    scale = np.ones_like(mean) if scale is None else np.asarray(scale)
+    offset = np.zeros_like(mean) if offset is None else np.asarray(offset)
+    if len(x.shape) not in (2, 4):
+        a = scale / np.sqrt(variance + operation.epsilon)
+        x = binary("Mul")(g, operation, out, x, a.astype(x.dtype))
+        return binary("Add")(g, operation, out, x, (offset - mean * a).astype(x.dtype))
     first = len(x.shape) == 4
-    x = g.channels_first(x) if first else x
-    inputs = [x, gamma, beta, mean, variance]
-    return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(layer.epsilon))
-
-
-def group_norm_layer(g, layer, out, x):
-    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
-    if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
-        raise ValueError("group normalization of anything but channels-last pictures")
-    n, h, w, c = x.shape
-    x = g.channels_first(x)
-    groups = layer.groups if layer.groups > 0 else c
-    ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
-    merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
-    merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
-    x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
-    for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
-        if weight is not None:
-            x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
-    return x
-
-
-LINEAR = {
-    "AveragePool": average_pool,
-    "Conv": conv,
-    "DepthwiseConv": depthwise_conv,
-    "Dot": matmul,
-    "DotProductAttention": attention,
-    "Einsum": einsum,
-    "LayerNorm": layer_norm,
-    "Matmul": matmul,
-    "MaxPool": max_pool,
-    "Moments": moments,
-    "SeparableConv": separable_conv,
-}
+    inputs = [g.channels_first(x) if first else x, scale, offset, mean, variance]
+    return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(operation.epsilon))
