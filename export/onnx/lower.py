@@ -35,7 +35,7 @@ def lower(model, input_shapes):
     inputs = [
         Value(graph.unique(name), tuple(x.shape), x.dtype) for name, x in zip(input_names(model), tensors, strict=True)
     ]
-    lowering = Lowering(graph, traced.same, dict(zip(map(id, tensors), inputs, strict=True)))
+    lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
     traced.steps.reverse()
     while traced.steps:
         lowering.run(traced.steps.pop())
@@ -73,9 +73,9 @@ def stand_in(model, input_shapes):
 class Lowering:
     """Values by the id of the traced tensor they stand for."""
 
-    def __init__(self, graph, same, values):
+    def __init__(self, graph, inner_output, values):
         self.graph = graph
-        self.same = same
+        self.inner_output = inner_output
         self.values = values
 
     def run(self, step):
@@ -93,8 +93,8 @@ class Lowering:
         return shared_by_batch(as_array(x), self.graph.batch)
 
     def value(self, x):
-        while id(x) in self.same:
-            x = self.same[id(x)]
+        while id(x) in self.inner_output:
+            x = self.inner_output[id(x)]
         if isinstance(x, keras.KerasTensor):
             return self.values[id(x)]
         return shared_by_batch(as_array(x), self.graph.batch)

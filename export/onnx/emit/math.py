@@ -73,6 +73,10 @@ def hard_silu(g, operation, out, x):
     return g.add("HardSwish", [x], x.shape, x.dtype, x.channels_first)
 
 
+def square(g, operation, out, x):
+    return g.add("Mul", [x, x], x.shape, x.dtype, x.channels_first)
+
+
 def clip(g, operation, out, x, low=None, high=None):
     bounds = [None if bound is None else scalar(bound, x.dtype) for bound in (low, high)]
     return g.add("Clip", [x, *bounds], x.shape, x.dtype, x.channels_first)

@@ -60,6 +60,7 @@ OPERATIONS = {
     "Softmax": row(math.softmax, OURS, HUB, ZERO),
     "Split": row(shape.split, ZERO),
     "Sqrt": row(unary("Sqrt"), ZERO),
+    "Square": row(math.square, ZERO),
     "Subtract": row(binary("Sub"), APPS, HUB, ZERO),
     "Sum": row(reduction("ReduceSum"), ZERO),
     "Swapaxes": row(shape.swapaxes, OURS, ZERO),
