@@ -109,7 +109,7 @@ class Tracer:
         # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
         except Exception as error:
             raise Untraceable(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
-        for node in ordered(outputs, known):
+        for node in order_nodes(outputs, known):
             self.visit(node, path)
         return outputs
 
@@ -133,10 +133,10 @@ class Tracer:
         """What is computed inside the layer that gives `x`, whose shape has no holes; other tensors as arrays."""
         while id(x) in self.inner_output:
             x = self.inner_output[id(x)]
-        return owned(x)
+        return as_numpy(x)
 
 
-def owned(x):
+def as_numpy(x):
     """A tensor computed from weights as a NumPy array, since TensorFlow gives no memory back to the system."""
     if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
         return x
@@ -154,23 +154,23 @@ def at_inference(layer, call, kwargs):
     return {**kwargs, "training": False} if takes_training else kwargs
 
 
-def ordered(outputs, known):
+def order_nodes(outputs, known):
     """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
     nodes, seen = [], set(known)
     stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
     while stack:
         x, ready = stack.pop()
         if ready:
-            nodes.append(producer(x))
-        elif id(x) not in seen and producer(x) is not None:
-            node = producer(x)
+            nodes.append(node_behind(x))
+        elif id(x) not in seen and node_behind(x) is not None:
+            node = node_behind(x)
             seen.update(id(y) for y in node.outputs)
             stack.append((x, True))
             stack.extend((y, False) for y in reversed(node.input_tensors))
     return nodes
 
 
-def producer(x):
+def node_behind(x):
     """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
     history = getattr(x, "_keras_history", None)
     if history is None or history.operation is None:

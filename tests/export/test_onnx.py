@@ -177,8 +177,20 @@ LAYERS = {
     "hard silu": lambda: layers.Activation("hard_silu"),
     "augmentation": lambda: keras.Sequential([layers.RandomFlip(), layers.RandomZoom(0.5), layers.RandomRotation(0.3)]),
     "noise": lambda: keras.Sequential([layers.GaussianNoise(1.0), layers.Dropout(0.5), layers.Dense(3)]),
+    "weights on the left": lambda: Affine(),
+    "batch norm of tokens": lambda: keras.Sequential([layers.Reshape((48, 4)), layers.BatchNormalization()]),
     "bias of a picture": lambda: layers.EinsumDense("nhwc,cd->nhwd", output_shape=(6, 8, 3), bias_axes="d"),
 }
+
+
+class Affine(layers.Layer):
+    """Weights on the left of infix operations, which Keras would compute at once."""
+
+    def build(self, input_shape):
+        self.gamma, self.beta = (self.add_weight(shape=(input_shape[-1],)) for _ in range(2))
+
+    def call(self, x):
+        return self.beta - self.gamma * x / (self.beta + x * x + 3.0)
 
 
 class SelfAttention(layers.Layer):

@@ -6,13 +6,13 @@ They are known by name, since this package's own are of a room that `export` doe
 import keras
 import numpy as np
 
-from keras_vit.export.onnx.emit.linear import convolved
+from keras_vit.export.onnx.emit.linear import convolve
 
 
 def grouped_conv(g, layer, out, x):
     """Conv2D with groups; keras.ops.conv of symbolic tensors wants a kernel of all input channels."""
     bias = np.asarray(layer.bias) if layer.use_bias else None
-    return convolved(g, layer, out, x, np.asarray(layer.kernel), bias, layer.groups)
+    return convolve(g, layer, out, x, np.asarray(layer.kernel), bias, layer.groups)
 
 
 def is_grouped_conv(layer):
@@ -22,7 +22,7 @@ def is_grouped_conv(layer):
 def group_norm(g, layer, out, x):
     """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
     if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
-        raise ValueError("group normalization of anything but channels-last pictures")
+        raise ValueError("group normalization of anything but channels-last images")
     n, h, w, c = x.shape
     x = g.channels_first(x)
     groups = layer.groups if layer.groups > 0 else c

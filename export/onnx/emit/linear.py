@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from keras_vit.export.onnx.emit.math import binary
-from keras_vit.export.onnx.emit.shape import reshaped
+from keras_vit.export.onnx.emit.shape import reshape_to
 from keras_vit.export.onnx.graph import Spec, Value
 
 KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
@@ -18,7 +18,12 @@ def matmul(g, operation, out, x1, x2):
 
 
 def einsum(g, operation, out, *xs):
-    """A product of two tensors, written with transposes, one MatMul and reshapes."""
+    """A product of two tensors, written with transposes, one MatMul and reshapes.
+
+    ONNX has an Einsum too, which `quantize` would leave in float. A letter is in both operands and the result (batch),
+    in both operands alone (summed), or in one of them (left, right): (batch, left, summed) times (batch, summed, right)
+    is (batch, left, right), where left, summed and right are merged to one axis each.
+    """
     if len(xs) != 2 or "->" not in operation.subscripts or "." in operation.subscripts:
         raise ValueError(f"einsum {operation.subscripts}")
     inputs, target = operation.subscripts.replace(" ", "").split("->")
@@ -32,34 +37,34 @@ def einsum(g, operation, out, *xs):
     right = [c for c in two if c not in one]
     if set(left + right) - set(target) or set(target) - set(one + two):
         raise ValueError(f"einsum {operation.subscripts}")
-    x = arranged(g, x, one, [batch, left, summed], sizes)
-    y = arranged(g, y, two, [batch, summed, right], sizes)
+    x = arrange(g, x, one, [batch, left, summed], sizes)
+    y = arrange(g, y, two, [batch, summed, right], sizes)
     order = batch + left + right
-    shape = [sizes[c] for c in batch] + [merged(sizes, left), merged(sizes, right)]
+    shape = [sizes[c] for c in batch] + [merge_lengths(sizes, left), merge_lengths(sizes, right)]
     z = g.add("MatMul", [x, y], shape, out.dtype)
-    z = reshaped(g, z, tuple(sizes[c] for c in order))
+    z = reshape_to(g, z, tuple(sizes[c] for c in order))
     perm = [order.index(c) for c in target]
     return z if perm == sorted(perm) else g.add("Transpose", [z], [sizes[c] for c in target], out.dtype, perm=perm)
 
 
-def merged(sizes, letters):
+def merge_lengths(sizes, letters):
     return None if any(sizes[c] is None for c in letters) else math.prod(sizes[c] for c in letters)
 
 
-def arranged(g, x, letters, groups, sizes):
+def arrange(g, x, letters, groups, sizes):
     """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
     order = [c for group in groups for c in group]
     perm = [letters.index(c) for c in order]
-    shape = tuple([sizes[c] for c in groups[0]] + [merged(sizes, group) for group in groups[1:]])
+    shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])
     if not isinstance(x, Value):
         return x.transpose(perm).reshape([x.shape[letters.index(c)] for c in groups[0]] + list(shape[len(groups[0]) :]))
     if perm != sorted(perm):
         x = g.add("Transpose", [x], [sizes[c] for c in order], x.dtype, perm=perm)
-    return reshaped(g, x, shape)
+    return reshape_to(g, x, shape)
 
 
 def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=None):
-    """Softmax of the scaled products: (n, l, heads, d) three times -> (n, l, heads, d)."""
+    """Softmax of the scaled products: query (n, l, heads, d), key and value (n, m, heads, d) -> (n, l, heads, d)."""
     if bias is not None or mask is not None or operation.is_causal or operation.attn_logits_soft_cap is not None:
         raise ValueError("attention with a mask or bias")
     n, l, heads, d = query.shape
@@ -76,12 +81,12 @@ def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=
 
 
 def conv(g, operation, out, inputs, kernel):
-    return convolved(g, operation, out, inputs, np.asarray(kernel))
+    return convolve(g, operation, out, inputs, np.asarray(kernel))
 
 
-def convolved(g, operation, out, x, kernel, bias=None, groups=1):
-    """A convolution of channels-last pictures with a kernel (h, w, in / groups, out)."""
-    require_pictures(operation, x)
+def convolve(g, operation, out, x, kernel, bias=None, groups=1):
+    """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
+    require_images(operation, x)
     strides, dilations = two(operation.strides), two(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
     attributes = padding(operation.padding, x.shape[1:3], size, strides)
@@ -101,9 +106,9 @@ def convolved(g, operation, out, x, kernel, bias=None, groups=1):
     )
 
 
-def require_pictures(operation, x):
+def require_images(operation, x):
     if len(x.shape) != 4 or getattr(operation, "data_format", None) == "channels_first":
-        raise ValueError(f"{type(operation).__name__} of anything but channels-last pictures")
+        raise ValueError(f"{type(operation).__name__} of anything but channels-last images")
 
 
 def two(number):
@@ -114,6 +119,7 @@ def padding(mode, lengths, size, strides):
     """ONNX attributes for Keras' "valid" and "same"; "same" pads more at the end, as TensorFlow does."""
     if mode == "valid":
         return {"pads": (0, 0, 0, 0)}
+    # With strides the padding depends on the size of the image: where that is free, the runtime has to find it.
     if None in lengths and strides != (1, 1):
         return {"auto_pad": "SAME_UPPER"}
     totals = [
@@ -126,28 +132,29 @@ def padding(mode, lengths, size, strides):
 
 def depthwise_conv(g, operation, out, inputs, kernel):
     h, w, c, multiplier = kernel.shape
-    kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)
-    return convolved(g, operation, out, inputs, kernel, groups=c)
+    kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)  # a group for each input channel
+    return convolve(g, operation, out, inputs, kernel, groups=c)
 
 
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
+    """A depthwise kernel (h, w, c, multiplier), then a pointwise one (1, 1, c * multiplier, out)."""
     channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
     between = Spec((*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
     point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
-    return convolved(g, point, out, x, np.asarray(pointwise_kernel))
+    return convolve(g, point, out, x, np.asarray(pointwise_kernel))
 
 
 def max_pool(g, operation, out, inputs):
-    return pooled(g, "MaxPool", operation, out, inputs)
+    return pool(g, "MaxPool", operation, out, inputs)
 
 
 def average_pool(g, operation, out, inputs):
-    return pooled(g, "AveragePool", operation, out, inputs, count_include_pad=0)
+    return pool(g, "AveragePool", operation, out, inputs, count_include_pad=0)
 
 
-def pooled(g, onnx_op, operation, out, x, **attributes):
-    require_pictures(operation, x)
+def pool(g, onnx_op, operation, out, x, **attributes):
+    require_images(operation, x)
     size = two(operation.pool_size)
     strides = two(operation.strides or operation.pool_size)
     attributes |= padding(operation.padding, x.shape[1:3], size, strides)
@@ -156,6 +163,7 @@ def pooled(g, onnx_op, operation, out, x, **attributes):
 
 
 def layer_norm(g, operation, out, x, gamma=None, beta=None):
+    """(..., d) -> (..., d), over the last axis or the last few."""
     x = g.channels_last(x)
     axes = np.atleast_1d(operation.axis) % len(x.shape)
     if operation.rms_scaling or list(axes) != list(range(axes[0], len(x.shape))):

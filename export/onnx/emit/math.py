@@ -9,8 +9,12 @@ def scalar(value, dtype="float32"):
     return np.array(value, dtype)
 
 
-def aligned(g, values):
-    """Operands of a broadcast in one order of axes: (operands, channels_first)."""
+def align_orders(g, values):
+    """Operands of a broadcast in one order of axes: (operands, channels_first).
+
+    Channels first if one of them is stored so already, since convolutions likely come next; channels last where one has
+    fewer than four axes, as those of a broadcast line up from the end.
+    """
     first = any(isinstance(x, Value) and x.channels_first for x in values)
     if first and any(isinstance(x, Value) and len(x.shape) != 4 for x in values):
         return [g.channels_last(x) if isinstance(x, Value) else x for x in values], False
@@ -26,7 +30,7 @@ def constant_first(array):
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_FIRST)
 
 
-def promoted(g, out, *values):
+def promote(g, out, *values):
     """Operands in the type in which Keras computes, the result's: ONNX takes no two types in one operator."""
     return [convert_type(g, x, out.dtype) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in values]
 
@@ -40,9 +44,9 @@ def broadcast_shape(a, b):
 
 def binary(onnx_op):
     def emit(g, operation, out, x1, x2):
-        x1, x2 = promoted(g, out, x1, x2)
+        x1, x2 = promote(g, out, x1, x2)
         shape = broadcast_shape(x1.shape, x2.shape)
-        (x1, x2), first = aligned(g, [x1, x2])
+        (x1, x2), first = align_orders(g, [x1, x2])
         return g.add(onnx_op, [x1, x2], shape, out.dtype, first)
 
     return emit

@@ -6,10 +6,10 @@ from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
 def reshape(g, operation, out, x):
-    return reshaped(g, x, tuple(out.shape))
+    return reshape_to(g, x, tuple(out.shape))
 
 
-def reshaped(g, x, shape):
+def reshape_to(g, x, shape):
     x = g.channels_last(x)
     if tuple(x.shape) == shape:
         return x
@@ -19,17 +19,17 @@ def reshaped(g, x, shape):
 def transpose(g, operation, out, x):
     rank = len(x.shape)
     perm = operation.axes or range(rank)[::-1]
-    return permuted(g, x, [axis % rank for axis in perm])
+    return permute(g, x, [axis % rank for axis in perm])
 
 
 def swapaxes(g, operation, out, x):
     perm = list(range(len(x.shape)))
     i, j = operation.axis1, operation.axis2
     perm[i], perm[j] = perm[j], perm[i]
-    return permuted(g, x, perm)
+    return permute(g, x, perm)
 
 
-def permuted(g, x, perm):
+def permute(g, x, perm):
     x = g.channels_last(x)
     return g.add("Transpose", [x], [x.shape[axis] for axis in perm], x.dtype, perm=tuple(perm))
 
@@ -48,7 +48,7 @@ def concatenate(g, operation, out, xs):
 
 
 def padded_with_constants(g, xs, axis, out):
-    """Joins one tensor with constants that every picture shares, such as a class token.
+    """Joins one tensor with constants that all images share, such as a class token.
 
     Pads with zeros and adds the constants, which needs no batch size, unlike repeating them; a position embedding
     added afterwards then joins the same constant.
@@ -67,14 +67,14 @@ def padded_with_constants(g, xs, axis, out):
     return g.add("Add", [y, constant.astype(x.dtype)], out.shape, x.dtype)
 
 
-def expanded(g, x, shape, *axes):
+def add_axes(g, x, shape, *axes):
     if not isinstance(x, Value):
         return np.expand_dims(x, axes)
     return g.add("Unsqueeze", [g.channels_last(x), np.array(axes)], shape, x.dtype)
 
 
 def get_item(g, operation, out, x, key):
-    """Indexing with ints, slices, None and Ellipsis."""
+    """Indexing with ints, slices, None and Ellipsis: slices first, then ints drop axes, then None adds some."""
     x = g.channels_last(x)
     key = explicit(key if isinstance(key, tuple) else (key,), len(x.shape))
     slices, gone = [], []
@@ -87,7 +87,7 @@ def get_item(g, operation, out, x, key):
     x = take_single(g, x, slices, gone)
     kept = [part for part in key if not isinstance(part, int | np.integer)]
     new = [place for place, part in enumerate(kept) if part is None]
-    return expanded(g, x, out.shape, *new) if new else x
+    return add_axes(g, x, out.shape, *new) if new else x
 
 
 def explicit(key, rank):
@@ -103,6 +103,7 @@ def explicit(key, rank):
 
 
 def bounds(part):
+    """Start, stop and step as an ONNX Slice takes them, which has no word for "to the end" but the furthest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -136,6 +137,7 @@ def split(g, operation, out, x):
 
 
 def unstack(g, operation, out, x):
+    """One Gather for each place along the axis, which also drops the axis."""
     x = g.channels_last(x)
     axis = operation.axis % len(x.shape)
     return [g.add("Gather", [x, np.array(i)], y.shape, x.dtype, axis=axis) for i, y in enumerate(out)]
