@@ -16,14 +16,8 @@ Which models can be exported. Any built keras.Model. These attributes are used i
   endpoints.
 
 What a layer must do. The exporter calls `layer.call` on symbolic tensors, so a layer that uses keras.ops needs no code
-for export. There are two rules:
-
-- A weight is the right operand of a Python operator, `x * self.gamma`, or an argument of a function,
-  `ops.multiply(self.gamma, x)`: a weight on the left cannot be combined with a symbolic tensor.
-- Random numbers are used by a keras.layers.Dropout, which is left out at inference, and by nothing else.
-
-A layer may have a method `export_call`, with the arguments of `call` and the same result by fewer operations. ONNX and
-TFLite use it in place of `call`.
+for export, as long as it draws random numbers in training alone. A layer may have a method `export_call`, with the
+arguments of `call` and the same result by fewer operations. ONNX and TFLite use it in place of `call`.
 
 How a format is added: see `formats`.
 """
