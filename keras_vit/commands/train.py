@@ -66,7 +66,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 
     A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
     """
-    chosen, paper = choices.recipe_name(settings.dataset, settings.model, settings.pretrain)
+    chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain)
     name = settings.recipe or chosen
     given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
     if name.startswith("bit-hyperrule"):
@@ -77,9 +77,9 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     if not told and settings.steps is None and epochs is None:
         epochs = choices.EPOCHS
     if told and size is None:
-        size = choices.whole_patches(row.image_size, settings.model)
+        size = choices.round_to_patches(row.image_size, settings.model)
     if batch is None:
-        batch = choices.batch_size(row.batch_size, examples.num_examples, paper, replicas)
+        batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
     if settings.learning_rate is not None:
         given["learning_rate"] = settings.learning_rate
     return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
@@ -90,7 +90,7 @@ def load_model(settings, recipe, examples):
     arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     if settings.pretrain:
         return zoo.load(settings.model, weights=None, **arguments)
-    return zoo.load(choices.checkpoint(settings.model), **arguments)
+    return zoo.load(choices.choose_checkpoint(settings.model), **arguments)
 
 
 def count_microbatches(settings, recipe, model):
@@ -101,7 +101,7 @@ def count_microbatches(settings, recipe, model):
     """
     replicas = model.distribute_strategy.num_replicas_in_sync
     if settings.microbatches is None:
-        return choices.microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+        return choices.choose_microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
     each = recipe.batch_size // replicas
     if each % settings.microbatches:
         raise ConfigError(
@@ -172,7 +172,7 @@ def describe_plan(recipe, microbatches, examples):
 def print_summary(console, settings, model, recipe, splits):
     """Says what will be trained, on what, and for how long, before it begins."""
     name = without_secrets(settings.model)
-    source = name if settings.pretrain else choices.checkpoint(name)
+    source = name if settings.pretrain else choices.choose_checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))
     classes = splits.train.num_classes
     console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {classes} classes.")

@@ -122,28 +122,28 @@ def test_fine_tuning_starts_from_weights_before_it():
     """A bare variant's is a checkpoint that has seen ImageNet-21k alone; the paper's own where it is public."""
     rows = {row.name: row for row in checkpoints() if row.tag}
     for model in VARIANTS:
-        found = choices.checkpoint(model)
+        found = choices.choose_checkpoint(model)
         if found == model:
             assert not [row for row in rows.values() if row.variant == model and row.tag in choices.PRETRAINED]
         else:
             assert (rows[found].variant, rows[found].pretraining, rows[found].num_classes) == (
                 *(model, "imagenet21k", 21_843),
             )
-    own = {model: choices.checkpoint(model).partition(":")[2] for model in VARIANTS}
+    own = {model: choices.choose_checkpoint(model).partition(":")[2] for model in VARIANTS}
     assert {own[model] for model in ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")} == {"i21k"}
     assert own["R50x1"] == "bit-m" and own["ViT-S/16"] == "augreg-i21k"
-    assert choices.checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
-    assert choices.checkpoint("runs/1/model.keras") == "runs/1/model.keras"
+    assert choices.choose_checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
+    assert choices.choose_checkpoint("runs/1/model.keras") == "runs/1/model.keras"
 
 
 def test_batches_are_cut_to_what_memory_has():
-    assert choices.microbatches(512, (384, 384)) == 64  # of 8 images
-    assert choices.microbatches(512, (224, 224)) == 16
-    assert choices.microbatches(512, (224, 224), replicas=8) == 2
-    assert choices.microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
-    assert choices.microbatches(32, (32, 32)) == 1
-    assert choices.batch_size(512, 100_000, paper=False, replicas=3) == 510
-    assert choices.batch_size(512, 100, paper=False, replicas=24) == 24
+    assert choices.choose_microbatches(512, (384, 384)) == 64  # of 8 images
+    assert choices.choose_microbatches(512, (224, 224)) == 16
+    assert choices.choose_microbatches(512, (224, 224), replicas=8) == 2
+    assert choices.choose_microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
+    assert choices.choose_microbatches(32, (32, 32)) == 1
+    assert choices.choose_batch_size(512, 100_000, paper=False, replicas=3) == 510
+    assert choices.choose_batch_size(512, 100, paper=False, replicas=24) == 24
 
 
 def test_picture_size(tmp_path):
