@@ -3,8 +3,8 @@
     python examples/cifar10_gpu.py --out runs/cifar10
 
 It trains on all 50,000 training images and evaluates the final weights once, on the test set (Appendix B.1.1). Each
-batch of 512 is computed in 16 microbatches; more of them take less memory. The authors report 98.95 % for ViT-B/16 (Table 5).
-A run that was interrupted continues when it is started again. The same from the shell:
+batch of 512 is computed in 16 microbatches; more of them take less memory. The authors report 98.95 % for ViT-B/16
+(Table 5). A run that was interrupted continues when it is started again. The same from the shell:
 
     keras-vit finetune --data cifar10 --split train+validation --test --microbatches 16 --precision mixed_bfloat16 \
         --out runs/cifar10
