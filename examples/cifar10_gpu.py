@@ -28,7 +28,7 @@ def main(out, model, dataset, steps, batch_size, microbatches, image_size, preci
         resume=True,
         verbose=2,
     )
-    print(vit.evaluate(test.evaluation(batch_size // microbatches, vit.preprocessing), return_dict=True, verbose=0))
+    print(vit.evaluate(test.evaluation(batch_size // microbatches, vit.preprocessing), return_dict=True))
 
 
 if __name__ == "__main__":
