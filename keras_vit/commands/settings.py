@@ -126,12 +126,12 @@ def parameters_of_settings(defaults: dict[str, Any]):
             )
 
 
-def with_options_of(train: Callable, **defaults) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are those of `train` and `Settings`.
+def with_options_of(function: Callable, **defaults) -> Callable[[Callable], Callable]:
+    """A decorator for a command that hands its arguments on: its options are those of `function` and `Settings`.
 
     Typer reads the options of a command off its signature; required ones come first.
     """
-    own = [p for p in inspect.signature(train).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def decorate(command):
         options = [*parameters_of_settings(defaults), *own]

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from keras_vit import cli, data, training, zoo
-from keras_vit.commands import choices, train
+from keras_vit.commands import choices, plan, train
 from keras_vit.commands.settings import Settings
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
@@ -32,16 +32,16 @@ EXAMPLES = {
 def planned(monkeypatch):
     """Function of a command line to the recipe, and the settings, that it would train by."""
 
-    def plan(line, examples=None):
+    def plan_of(line, examples=None):
         seen = []
-        monkeypatch.setattr(train, "run", lambda settings, out, **_: seen.append(settings))
+        monkeypatch.setattr(train, "train", lambda settings, out, **_: seen.append(settings))
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
         stub = SimpleNamespace(num_examples=count, picture_size=lambda: size)
-        return train.recipe_for(settings, stub), settings
+        return plan.recipe_for(settings, stub), settings
 
-    return plan
+    return plan_of
 
 
 PRETRAINING = {
@@ -177,7 +177,7 @@ def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
-    accuracy = train.run(settings, out, resume=resume, every=2, console=console)
+    accuracy = train.train(settings, out, resume=resume, every=2, console=console)
     return accuracy, console.export_text()
 
 
@@ -251,7 +251,7 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
 
     def head(names):
         examples = SimpleNamespace(num_examples=1293, class_names=names)
-        model = train.load_model(settings, train.recipe_for(settings, examples), examples)
+        model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()
 

@@ -95,7 +95,7 @@ def test_every_setting_of_a_training_is_an_option(name):
 
 def test_a_training_is_told_what_was_typed(monkeypatch):
     told = {}
-    monkeypatch.setattr(finetune, "train", told.update)
+    monkeypatch.setattr(finetune, "start_training", lambda **arguments: told.update(arguments))
     line = "finetune --data digits --out x --epochs 2.5 --test --split train+validation --every 7 --batch-size 8"
     assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
     assert {key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain")} == {

@@ -14,7 +14,7 @@ from PIL import Image
 from keras_vit import data
 from keras_vit.commands.resume import Begun, require_same_classes
 from keras_vit.commands.settings import Settings
-from keras_vit.commands.train import run
+from keras_vit.commands.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
@@ -250,7 +250,7 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
 
 def test_a_run_among_its_own_pictures_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        run(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
+        train_command(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
 
 
