@@ -1,43 +1,66 @@
-"""`keras-vit export` and `keras-vit verify`: a model or run to a bundle of proved artefacts, and the proof again."""
+"""`keras-vit export`: a model or a run becomes a bundle of artefacts that are proved equal to it."""
 
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from rich.table import Table
 
 from keras_vit import export, zoo
+from keras_vit.commands import import_keras
+from keras_vit.console import Console
+from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.training.runs.folder import model_of
 from keras_vit.zoo.fetch.urls import public_form
 
-
-def run(model, out, formats, quantize, calibration, latency, image_size, console, endpoints=()):
-    """Exports a model by name, checkpoint or run folder; see `export.bundle`."""
-    model = model_of(model)
-    loaded = zoo.load(model, image_size=image_size)
-    reports = export.bundle(
-        loaded,
-        out,
-        formats,
-        quantize,
-        images=pictures(calibration, loaded),
-        metadata={"source": source_of(model)},
-        latency=latency,
-        endpoints=endpoints,
-        progress=lambda line: console.print(line, soft_wrap=True),
-    )
-    console.print(table(reports, "Exports, each compared with the model in its own runtime"))
-    console.print(f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+Format = StrEnum("Format", NAMES)
+Quantize = StrEnum("Quantize", QUANTIZE)
 
 
-def source_of(model):
+class Endpoint(StrEnum):
+    features = "features"
+    attention = "attention"
+
+
+SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
+
+
+def repeat_options(arguments):
+    """Repeats the name of an option that has several values before each of them, as the command line library wants it.
+
+    >>> repeat_options(["--to", "onnx", "tflite", "--out", "onnx"])
+    ['--to', 'onnx', '--to', 'tflite', '--out', 'onnx']
+    """
+    result, option = [], None
+    for argument in arguments:
+        if argument in SEVERAL:
+            option = argument
+        elif argument not in SEVERAL.get(option, ()):
+            option = None
+        elif result[-1] != option:
+            result.append(option)
+        result.append(argument)
+    return result
+
+
+class ExportCommand(typer.core.TyperCommand):
+    """A command that takes `--to a b` as well as `--to a --to b`."""
+
+    def parse_args(self, context, arguments):
+        return super().parse_args(context, repeat_options(arguments))
+
+
+def describe_source(model: str) -> str:
     """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
     if "://" in str(model):
         return public_form(str(model))
     return Path(model).name if Path(model).exists() else str(model)
 
 
-def pictures(dataset, model, count=64):
-    """`count` training pictures of a dataset as the model's inputs, (n, h, w, c); None for none."""
+def load_calibration(dataset, model, count=64):
+    """`count` training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
     if dataset is None:
         return None
     from keras_vit import data
@@ -48,29 +71,84 @@ def pictures(dataset, model, count=64):
         return np.asarray(next(iter(batches))[0])
 
 
-def verify(folder, console):
-    """Proves a bundle again; see `export.verify`."""
-    notes = []
-    reports = export.verify(folder, progress=notes.append)
-    console.print(table(reports, f"{folder}: every artefact gives what the model gave"))
-    for line in notes:
-        console.print(line, soft_wrap=True)
-
-
-def table(reports, title):
-    """Reports as a table, a line an artefact."""
+def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
+    """A table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
-    columns = ["format", "kind", "size", "largest difference", "cosine", "top-1", *(["ms at batch 1, 8"] * timed)]
-    grid = Table(*columns, title=title)
+    columns = ["format", "kind", "size", "largest difference", "cosine", "top-1"]
+    grid = Table(*columns, *(["ms at batch 1, 8"] if timed else []), title=title)
     for report in reports:
-        agreement = "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}"
         cells = [
             report.format,
             report.quantize or "float32",
             f"{report.bytes / 1e6:.2f} MB",
             f"{report.max_abs_diff:.1e}",
             f"{report.cosine:.6f}",
-            agreement,
+            "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}",
         ]
-        grid.add_row(*cells, *([", ".join(f"{ms:.1f}" for ms in report.latency_ms.values())] * timed))
+        if timed:
+            cells.append(", ".join(f"{ms:.1f}" for ms in report.latency_ms.values()))
+        grid.add_row(*cells)
     return grid
+
+
+def run(model, out, console, *, calibration=None, image_size=None, **options):
+    """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
+    model = model_of(model)
+    loaded = zoo.load(model, image_size=image_size)
+    reports = export.bundle(
+        loaded,
+        out,
+        images=load_calibration(calibration, loaded),
+        metadata={"source": describe_source(model)},
+        progress=lambda line: console.print(line, soft_wrap=True),
+        **options,
+    )
+    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
+    console.print(f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+
+
+def export_model(
+    model: Annotated[
+        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the bundle.")],
+    to: Annotated[
+        list[Format] | None, typer.Option(help="The formats to write, by default all: --to onnx tflite.")
+    ] = None,
+    quantize: Annotated[
+        Quantize | None, typer.Option(help="Store smaller weights; a SavedModel stays in float32.")
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="A dataset to calibrate with and to compare on, named as in `finetune --data`."),
+    ] = None,
+    endpoints: Annotated[
+        list[Endpoint] | None,
+        typer.Option(help="More signatures for the SavedModel: --endpoints features attention."),
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Height and width of the images in pixels; by default the model's.")
+    ] = None,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
+    ] = False,
+) -> None:
+    """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
+
+    Files of an earlier export in the folder are replaced; everything else there stays. A file in the way that no
+    export wrote is an error that names it.
+
+    Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
+    """
+    import_keras()
+    run(
+        model,
+        out,
+        Console(),
+        formats=[str(name) for name in to or Format],
+        quantize=quantize and str(quantize),
+        calibration=calibration,
+        endpoints=[str(name) for name in endpoints or ()],
+        image_size=image_size,
+        latency=latency,
+    )

@@ -8,11 +8,13 @@ import pytest
 from rich.console import Console
 
 from keras_vit import cli, data, training, zoo
-from keras_vit.commands import choices, finetune
+from keras_vit.commands import choices, plan, train
+from keras_vit.commands.settings import Settings
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
+from keras_vit.zoo.names.rows import checkpoints
 
 # The training splits that the paper's development sets leave (Appendix B.1.1), and typical pictures.
 EXAMPLES = {
@@ -30,16 +32,16 @@ EXAMPLES = {
 def planned(monkeypatch):
     """Function of a command line to the recipe, and the settings, that it would train by."""
 
-    def plan(line, examples=None):
+    def plan_of(line, examples=None):
         seen = []
-        monkeypatch.setattr(finetune, "run", lambda settings, out, **_: seen.append(settings))
+        monkeypatch.setattr(train, "train", lambda settings, out, **_: seen.append(settings))
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
         stub = SimpleNamespace(num_examples=count, typical_size=lambda: size)
-        return finetune.recipe_for(settings, stub), settings
+        return plan.recipe_for(settings, stub), settings
 
-    return plan
+    return plan_of
 
 
 PRETRAINING = {
@@ -118,30 +120,30 @@ def test_other_data_take_thirty_epochs_at_the_models_size(planned, count, batch)
 
 def test_fine_tuning_starts_from_weights_before_it():
     """A bare variant's is a checkpoint that has seen ImageNet-21k alone; the paper's own where it is public."""
-    rows = {row.name: row for row in zoo.rows.checkpoints() if row.tag}
+    rows = {row.name: row for row in checkpoints() if row.tag}
     for model in VARIANTS:
-        found = choices.checkpoint(model)
+        found = choices.choose_checkpoint(model)
         if found == model:
             assert not [row for row in rows.values() if row.variant == model and row.tag in choices.PRETRAINED]
         else:
             assert (rows[found].variant, rows[found].pretraining, rows[found].num_classes) == (
                 *(model, "imagenet21k", 21_843),
             )
-    own = {model: choices.checkpoint(model).partition(":")[2] for model in VARIANTS}
+    own = {model: choices.choose_checkpoint(model).partition(":")[2] for model in VARIANTS}
     assert {own[model] for model in ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")} == {"i21k"}
     assert own["R50x1"] == "bit-m" and own["ViT-S/16"] == "augreg-i21k"
-    assert choices.checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
-    assert choices.checkpoint("runs/1/model.keras") == "runs/1/model.keras"
+    assert choices.choose_checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
+    assert choices.choose_checkpoint("runs/1/model.keras") == "runs/1/model.keras"
 
 
 def test_batches_are_cut_to_what_memory_has():
-    assert choices.microbatches(512, (384, 384)) == 64  # of 8 images
-    assert choices.microbatches(512, (224, 224)) == 16
-    assert choices.microbatches(512, (224, 224), replicas=8) == 2
-    assert choices.microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
-    assert choices.microbatches(32, (32, 32)) == 1
-    assert choices.batch_size(512, 100_000, paper=False, replicas=3) == 510
-    assert choices.batch_size(512, 100, paper=False, replicas=24) == 24
+    assert choices.choose_microbatches(512, (384, 384)) == 64  # of 8 images
+    assert choices.choose_microbatches(512, (224, 224)) == 16
+    assert choices.choose_microbatches(512, (224, 224), replicas=8) == 2
+    assert choices.choose_microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
+    assert choices.choose_microbatches(32, (32, 32)) == 1
+    assert choices.choose_batch_size(512, 100_000, paper=False, replicas=3) == 510
+    assert choices.choose_batch_size(512, 100, paper=False, replicas=24) == 24
 
 
 def test_typical_size(tmp_path):
@@ -168,14 +170,14 @@ def tiny(tmp_path_factory):
 def without_steps(monkeypatch):
     """Runs that train nothing, and judge nothing."""
     monkeypatch.setattr(training.Run, "fit", lambda *_, **__: None)
-    monkeypatch.setattr(finetune, "finish", lambda *_: None)
+    monkeypatch.setattr(train, "finish", lambda *_: None)
 
 
-def train(tiny, out, resume=False, **fields):
+def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
-    settings = finetune.Settings(str(tiny), "digits", **fields)
-    accuracy = finetune.run(settings, out, resume=resume, every=2, console=console)
+    settings = Settings(model=str(tiny), dataset="digits", **fields)
+    accuracy = train.train(settings, out, resume=resume, every=2, console=console)
     return accuracy, console.export_text()
 
 
@@ -183,7 +185,7 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     """Appendix B.1.1's final protocol: 1,437 digits, no best by any accuracy, the last weights on the 360 others."""
     loaded, load = [], data.load
     monkeypatch.setattr(data, "load", lambda name, split: loaded.append(split) or load(name, split))
-    accuracy, said = train(tiny, tmp_path / "run", split="train+validation", test=True, learning_rate=0.05)
+    accuracy, said = run(tiny, tmp_path / "run", split="train+validation", test=True, learning_rate=0.05)
     assert sorted(loaded) == ["test", "train+validation"]
     assert "1,437 to train on, none held out: the last weights are the run's, 360 to test on, once" in said
     assert not (tmp_path / "run" / "best.weights.npz").exists()
@@ -193,20 +195,20 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     right = np.asarray(model(rows[0])).argmax(-1) == rows[1]
     assert accuracy == right.mean() and f"Test accuracy: {accuracy:.1%} of 360 images." in said
     again = dict(split="train+validation", test=True, learning_rate=0.05, resume=True)
-    assert train(tiny, tmp_path / "run", **again)[0] == accuracy
+    assert run(tiny, tmp_path / "run", **again)[0] == accuracy
     with pytest.raises(ConfigError, match="begun with test=True"):
-        train(tiny, tmp_path / "run", **again | {"test": False})
+        run(tiny, tmp_path / "run", **again | {"test": False})
 
 
 def test_a_resumed_run_keeps_its_batch(tiny, tmp_path, monkeypatch, without_steps):
     """The default batch, 128 here, follows the number of replicas; the run that has begun does not."""
-    settings = finetune.Settings(str(tiny), "digits", steps=2)
+    settings = Settings(model=str(tiny), dataset="digits", steps=2)
     begun = {"settings": vars(settings), "recipe": {"batch_size": 96, "learning_rate": 0.004}}
     (tmp_path / "config.json").write_text(json.dumps(begun))
     monkeypatch.setattr(Checkpoints, "steps", lambda _: [1])
     monkeypatch.setattr(RunFolder, "check", lambda *_: None)
-    _, said = train(tiny, tmp_path, resume=True, steps=2, batch_size=None)
-    assert "2 steps of 96 images at a learning rate of 0.004 " in said
+    _, said = run(tiny, tmp_path, resume=True, steps=2, batch_size=None)
+    assert "2 steps of 96 images at a learning rate of 0.004:" in said
 
 
 def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, without_steps):
@@ -214,28 +216,30 @@ def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, witho
     loaded, load = [], data.load
     monkeypatch.setattr(data, "load", lambda name, split: loaded.append(split) or load(name, split))
     monkeypatch.setattr(training, "search_learning_rate", lambda recipe, *_, **__: (0.004, {0.004: 0.5}))
-    _, said = train(tiny, tmp_path / "run", split="train+validation", grid_search=True)
+    _, said = run(tiny, tmp_path / "run", split="train+validation", grid_search=True)
     assert sorted(loaded) == ["train", "train+validation", "validation"]
-    assert "at a learning rate of 0.004 see" in said
+    assert "at a learning rate of 0.004:" in said
 
 
 def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
-    _, said = train(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
+    _, said = run(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
     assert "1,293 to train on, 144 held out" in said
-    assert "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.0013 see 384 images, 0.297 epochs" in said
+    assert (
+        "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.0013: 384 images seen, 0.297 epochs" in said
+    )
     assert "That is 0.0099 of the 38,784 images that the recipe sees without --steps or --epochs." in said
-    _, said = train(tiny, tmp_path / "long", steps=None, epochs=3.1)
+    _, said = run(tiny, tmp_path / "long", steps=None, epochs=3.1)
     assert (
         "That is" not in said
-        and "125 steps of 32 images at a learning rate of 0.00063 see 4,000 images, 3.09 epochs" in said
+        and "125 steps of 32 images at a learning rate of 0.00063: 4,000 images seen, 3.09 epochs" in said
     )
 
 
 def test_what_cannot_be_is_refused_before_it_begins(tiny, tmp_path):
     with pytest.raises(ConfigError, match="microbatches must divide the batch of each replica. Received: 5, for 32"):
-        train(tiny, tmp_path / "run", microbatches=5)
+        run(tiny, tmp_path / "run", microbatches=5)
     with pytest.raises(ConfigError, match="split must be train or train"):
-        train(tiny, tmp_path / "run", split="test")
+        run(tiny, tmp_path / "run", split="test")
 
 
 def test_fine_tuning_starts_from_a_new_head(tmp_path):
@@ -243,11 +247,11 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
     own = zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, labels=tuple("abcdefghij"))
     own.get_layer("head").kernel.assign(np.ones((64, 10)))
     zoo.save(own, tmp_path / "own.keras")
-    settings = finetune.Settings(str(tmp_path / "own.keras"), "digits")
+    settings = Settings(model=str(tmp_path / "own.keras"), dataset="digits")
 
     def head(names):
         examples = SimpleNamespace(num_examples=1293, class_names=names)
-        model = finetune.load_model(settings, finetune.recipe_for(settings, examples), examples)
+        model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()
 

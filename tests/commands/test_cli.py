@@ -1,24 +1,48 @@
 """The command as a user meets it: what it prints, and its exit codes for input that cannot be used."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
+from typer.testing import CliRunner
 
 from keras_vit import cli, training, zoo
-from keras_vit.commands import demo
+from keras_vit.commands import demo, export, finetune
+from keras_vit.commands.settings import Settings
 from keras_vit.errors import ExportError
 
 
-def keras_vit(*arguments, **environment):
-    import os
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
 
+
+@pytest.fixture
+def keras_vit(monkeypatch, capfd):
+    """Function of arguments to what `keras-vit` does with them, in this process."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return Done(left.value.code, *capfd.readouterr())
+
+    return run
+
+
+def in_a_process(*arguments):
+    """For what only a process shows: TensorFlow's own output, the interpreter's traceback, the exit status."""
     command = [sys.executable, "-m", "keras_vit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -39,49 +63,83 @@ def picture(tmp_path):
     return tmp_path / "picture.png"
 
 
-def test_help_teaches():
-    assert "Exit codes" in keras_vit("--help").stdout
-    for command in ("list", "info", "predict", "demo"):
-        done = keras_vit(command, "--help")
-        assert done.returncode == 0
-        assert len(done.stdout) > 300
+COMMANDS = typer.main.get_command(cli.app).commands
 
 
-def test_list():
+def test_the_commands(keras_vit):
+    assert set(COMMANDS) == {"list", "info", "predict", "finetune", "pretrain", "export", "verify", "demo"}
+    assert "Exit codes" in keras_vit("--help").out
+    assert keras_vit("--version").out.startswith("keras-vit ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_teaches(name):
+    done = CliRunner().invoke(cli.app, [name, "--help"])
+    assert done.exit_code == 0 and len(done.output) > 300
+    assert f"Example: keras-vit {name} " in COMMANDS[name].help
+    for parameter in COMMANDS[name].params:
+        if parameter.name != "help":
+            assert parameter.help[0].isalnum() and parameter.help.endswith("."), parameter.name
+
+
+@pytest.mark.parametrize("name", ["finetune", "pretrain"])
+def test_every_setting_of_a_training_is_an_option(name):
+    fields = {field.name: field.default for field in dataclasses.fields(Settings) if field.name != "pretrain"}
+    options = {option.name: option for option in COMMANDS[name].params}
+    assert set(fields) < set(options)
+    assert set(options) - set(fields) - {"help"} == {"out", "every", "resume"}
+    for field, default in fields.items():
+        if field not in ("model", "dataset"):
+            assert options[field].default == default, field
+
+
+def test_a_training_is_told_what_was_typed(monkeypatch):
+    told = {}
+    monkeypatch.setattr(finetune, "start_training", lambda **arguments: told.update(arguments))
+    line = "finetune --data digits --out x --epochs 2.5 --test --split train+validation --every 7 --batch-size 8"
+    assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
+    assert {key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain")} == {
+        **{f.name: f.default for f in dataclasses.fields(Settings) if f.name != "pretrain"},
+        **{"dataset": "digits", "model": "ViT-B/16", "epochs": 2.5, "test": True, "split": "train+validation"},
+        "batch_size": 8,
+    }
+    assert (str(told["out"]), told["every"], told["resume"], told["pretrain"]) == ("x", 7, False, False)
+
+
+def test_list(keras_vit):
     done = keras_vit("list", "R50*")
-    assert done.returncode == 0
-    assert "R50+ViT-B/16" in done.stdout and "R50x1" in done.stdout and "ViT-H/14" not in done.stdout
-    rows = json.loads(keras_vit("list", "*", "--json", "--max-params", "10000000", "--family", "ViT").stdout)
+    assert done.status == 0
+    assert "R50+ViT-B/16" in done.out and "R50x1" in done.out and "ViT-H/14" not in done.out
+    rows = json.loads(keras_vit("list", "*", "--json", "--max-params", "10000000", "--family", "ViT").out)
     assert {row["variant"] for row in rows} == {"ViT-Test/4", "ViT-Ti/16"}
 
 
-def test_info():
-    done = keras_vit("info", "ViT-B/16", "--json")
-    assert json.loads(done.stdout)[0]["parameters"] == 86_567_656
-    assert "86,567,656" in keras_vit("info", "ViT-B/16").stdout
+def test_info(keras_vit):
+    assert json.loads(keras_vit("info", "ViT-B/16", "--json").out)[0]["parameters"] == 86_567_656
+    assert "86,567,656" in keras_vit("info", "ViT-B/16").out
 
 
-def test_predict(model, picture):
+def test_predict(keras_vit, model, picture):
     done = keras_vit("predict", picture, picture, "--model", model, "--json")
-    assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
+    assert done.status == 0, done.err
+    first, second = map(json.loads, done.out.splitlines())
     assert first["classes"] == second["classes"]
     assert len(first["classes"]) == 5
     assert first["classes"][0]["class"].startswith("colour ")
     probabilities = [c["probability"] for c in first["classes"]]
     assert probabilities == sorted(probabilities, reverse=True)
-    assert "picture.png" in keras_vit("predict", picture, "--model", model, "--top", "2").stdout
+    assert "picture.png" in keras_vit("predict", picture, "--model", model, "--top", "2").out
 
 
-def test_a_corrupt_picture_does_not_stop_the_others(model, picture, tmp_path):
+def test_a_corrupt_picture_does_not_stop_the_others(keras_vit, model, picture, tmp_path):
     torn = tmp_path / "torn.png"
     torn.write_bytes(picture.read_bytes()[:200])
     done = keras_vit("predict", torn, tmp_path / "absent.jpg", picture, "--model", model, "--json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["image"] == str(picture)
-    assert "torn.png cannot be read as an image" in done.stderr
-    assert "There is no image" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.status == 1
+    assert json.loads(done.out)["image"] == str(picture)
+    assert "torn.png cannot be read as an image" in done.err
+    assert "There is no image" in done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -94,11 +152,18 @@ def test_a_corrupt_picture_does_not_stop_the_others(model, picture, tmp_path):
         (("nonsense",), 2, "No such command"),
     ],
 )
-def test_bad_input_is_a_sentence(arguments, code, sentence):
+def test_bad_input_is_a_sentence(keras_vit, arguments, code, sentence):
     done = keras_vit(*arguments)
-    assert done.returncode == code
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.status == code
+    assert sentence in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_process_ends_with_the_sentence_and_the_status():
+    for arguments, code in ((("info", "ViT-B16"), 1), (("predict",), 2)):
+        done = in_a_process(*arguments)
+        assert (done.returncode, done.stdout) == (code, "") and "Traceback" not in done.stderr
+    assert in_a_process("info", "ViT-B/16", "--json").returncode == 0
 
 
 TRAINING = "pretrain --data digits --model ViT-Test/4 --image-size 16 --out {out}"
@@ -118,26 +183,17 @@ TRAINING = "pretrain --data digits --model ViT-Test/4 --image-size 16 --out {out
         ("--epochs 1e9", "total_steps must be positive"),
     ],
 )
-def test_numbers_that_no_run_can_have(tmp_path, monkeypatch, capsys, options, sentence):
+def test_numbers_that_no_run_can_have(keras_vit, tmp_path, options, sentence):
     """Before anything is loaded or written."""
-    arguments = f"{TRAINING} {options}".format(out=tmp_path / "runs/1").split()
-    status, err = in_process(monkeypatch, capsys, *arguments)
-    assert (status, err.count("\n")) == (1, 1) and sentence in err
+    done = keras_vit(*f"{TRAINING} {options}".format(out=tmp_path / "runs/1").split())
+    assert (done.status, done.err.count("\n")) == (1, 1) and sentence in done.err
     assert not list(tmp_path.iterdir())
 
 
-def in_process(monkeypatch, capsys, *arguments):
-    """The exit status of the command, and what it says on standard error."""
-    monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    return left.value.code, capsys.readouterr().err
-
-
-def test_the_folder_of_a_run_is_a_model(model, picture, tmp_path, monkeypatch, capsys):
+def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
     (tmp_path / "run").mkdir()
     shutil.copy(model, tmp_path / "run/model.keras")
-    assert in_process(monkeypatch, capsys, "predict", picture, "--model", tmp_path / "run")[0] == 0
+    assert keras_vit("predict", picture, "--model", tmp_path / "run").status == 0
     training.Checkpoints(tmp_path / "begun/checkpoints").save(3, {})
     commands = (
         ("predict", picture, "--model", tmp_path / "begun"),
@@ -145,8 +201,8 @@ def test_the_folder_of_a_run_is_a_model(model, picture, tmp_path, monkeypatch, c
         ("finetune", "--data", "digits", "--model", tmp_path / "begun", "--out", tmp_path / "next"),
     )
     for command in commands:
-        status, err = in_process(monkeypatch, capsys, *command)
-        assert status == 1 and "begun has not finished (3 of all steps are saved)" in err
+        done = keras_vit(*command)
+        assert done.status == 1 and "begun has not finished (3 of all steps are saved)" in done.err
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 
@@ -168,15 +224,16 @@ cli.main()
     assert "ValueError: raw" in done.stderr and "hf_secret" not in done.stderr + done.stdout
 
 
-def test_weights_that_cannot_be_fetched(tmp_path, picture):
-    environment = {"KERAS_VIT_OFFLINE": "1", "KERAS_VIT_CACHE": str(tmp_path / "cache")}
-    done = keras_vit("predict", picture, "--model", "ViT-B/16", **environment)
-    assert done.returncode == 1
-    assert "not in the cache" in done.stderr
+def test_weights_that_cannot_be_fetched(keras_vit, tmp_path, picture, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    done = keras_vit("predict", picture, "--model", "ViT-B/16")
+    assert done.status == 1
+    assert "not in the cache" in done.err
 
 
 def test_an_export_prints_its_own_lines_alone(model, tmp_path):
-    done = keras_vit("export", model, "--to", "saved_model", "--endpoints", "features", "--out", tmp_path / "dist")
+    done = in_a_process("export", model, "--to", "saved_model", "--endpoints", "features", "--out", tmp_path / "dist")
     assert (done.returncode, done.stderr) == (0, "")
     import tensorflow as tf
 
@@ -185,33 +242,33 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["digits.keras", "digits.png", "digits"])
-def test_the_demo_keeps_what_is_there(tmp_path, monkeypatch, capsys, name):
+def test_the_demo_keeps_what_is_there(keras_vit, tmp_path, name):
     (tmp_path / name).write_text("precious")
-    status, err = in_process(monkeypatch, capsys, "demo", "--out", tmp_path)
-    assert status == 1 and f"{name} is there, and no demo has written it so" in err
+    done = keras_vit("demo", "--out", tmp_path)
+    assert done.status == 1 and f"{name} exists, and is not as a demo wrote it" in done.err
     assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
 
 
 def test_the_demo_replaces_what_an_earlier_one_wrote(tmp_path):
     (tmp_path / "digits.keras").write_text("a demo's")
-    demo.record(tmp_path)
-    assert demo.writable(tmp_path) == tmp_path
+    demo.record_written(tmp_path)
+    demo.require_writable(tmp_path)
     (tmp_path / "digits.keras").write_text("edited")
-    with pytest.raises(ExportError, match="digits.keras is there"):
-        demo.writable(tmp_path)
+    with pytest.raises(ExportError, match="digits.keras exists"):
+        demo.require_writable(tmp_path)
 
 
-def test_demo_where_nothing_can_be_written(tmp_path):
+def test_demo_where_nothing_can_be_written(keras_vit, tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = keras_vit("demo", "--out", tmp_path / "file" / "demo")
-    assert done.returncode == 1
-    assert "Nothing can be written in" in done.stderr
+    assert done.status == 1
+    assert "Nothing can be written in" in done.err
 
 
 @pytest.mark.slow
 def test_demo(tmp_path):
     """The README's first command, whole: it trains, exports three ways, proves them equal and draws the picture."""
-    done = keras_vit("demo", "--out", tmp_path)
+    done = in_a_process("demo", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     for name in ("saved_model", "tflite", "onnx"):
         assert name in done.stdout
@@ -223,7 +280,13 @@ def test_demo(tmp_path):
     assert digit.labels == tuple("0123456789")
 
 
-def test_options_with_several_values():
+def test_options_with_several_values(monkeypatch):
+    told = {}
+    monkeypatch.setattr(export, "run", lambda *_, **options: told.update(options))
     typed = "export runs/1 --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
     parsed = "export runs/1 --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention --out onnx"
-    assert cli.spread(typed.split()) == parsed.split()
+    for line in (typed, parsed):
+        told.clear()
+        assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
+        assert (told["formats"], told["endpoints"]) == (["onnx", "tflite"], ["features", "attention"])
+        assert told["quantize"] == "int8"

@@ -37,7 +37,7 @@ def test_names_are_shown_as_they_are(name, expected):
     assert printable(name) == expected
     assert shown(lambda console: console.print(name)) == expected + "\n"
     assert expected in str(ImageError(f"{name} cannot be read"))
-    output = shown(lambda console: predict.show(name, [(name, 0.75), ("b", 0.25)], False, console))
+    output = shown(lambda console: predict.print_classes(name, [(name, 0.75), ("b", 0.25)], False, console))
     assert output.count(expected) == 2 and "75.0%" in output and len(output.splitlines()) == 3
 
 

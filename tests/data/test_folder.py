@@ -13,7 +13,9 @@ from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.commands import finetune
+from keras_vit.commands.resume import Begun, require_same_classes
+from keras_vit.commands.settings import Settings
+from keras_vit.commands.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
@@ -247,16 +249,16 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
 
 def test_a_run_among_its_own_images_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        finetune.run(finetune.Settings("ViT-Test/4", f"folder:{photos}"), photos / "runs" / "1")
+        train_command(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
 
 
 def test_a_run_is_not_resumed_with_other_classes(photos, tmp_path):
-    (tmp_path / "config.json").write_text('{"classes": ["china", "flower"]}')
-    finetune.require_same_classes(load(photos), tmp_path)
+    begun = Begun(folder=tmp_path, settings={}, batch_size=1, learning_rate=0.1, classes=["china", "flower"])
+    require_same_classes(load(photos), begun)
     (photos / "flower").rename(photos / "blossom")
     with pytest.raises(ConfigError, match="2 classes, now folder:.* has 2: 'flower' gone, 'blossom' new"):
-        finetune.require_same_classes(load(photos), tmp_path)
+        require_same_classes(load(photos), begun)
 
 
 def test_unknown_names():

@@ -51,7 +51,7 @@ def test_a_bundle_of_a_model_from_a_secret_address(tmp_path, monkeypatch):
     for i, name in enumerate((SECRET, str(tmp_path / "alice" / "m.keras"))):
         (tmp_path / "alice").mkdir(exist_ok=True)
         (tmp_path / "alice/m.keras").touch()
-        command.run(name, tmp_path / str(i), ["onnx"], None, None, False, None, console)
+        command.run(name, tmp_path / str(i), console, formats=["onnx"])
         for file in (tmp_path / str(i)).iterdir():
             assert not any(x in file.read_bytes() for x in (b"PASSWORD", b"SIGNATURE", b"FRAGMENT", b"alice")), file
         source = json.loads((tmp_path / str(i) / "model.json").read_text())["source"]
@@ -83,7 +83,7 @@ def test_odd_names_are_data_not_markup(tmp_path):
     console = Console(record=True, width=300)
     report = Report("onnx", "x", None, 1, 1, 1, 0.0, 0.0, 1.0, None, None, None, 4, (1, 3), None)
     console.print("[/x] a[brown] \x1b]0;title\x07\nfalse line")
-    console.print(command.table([report], "[/b]d[red]\x1b[31m\n: every"))
+    console.print(command.tabulate_reports([report], "[/b]d[red]\x1b[31m\n: every"))
     text = console.export_text()
     assert "[/x] a[brown] \\x1b]0;title\\x07\\nfalse line" in text and "[/b]d[red]\\x1b[31m\\n: every" in text
 

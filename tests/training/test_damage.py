@@ -12,14 +12,15 @@ from fuzzing import mutated
 from training_run import points, tiny
 
 from keras_vit import data, training
-from keras_vit.commands import finetune
+from keras_vit.commands.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.commands.settings import Settings
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
 from keras_vit.training.runs.folder import RunFolder, model_of
 from keras_vit.training.runs.metrics_log import read_rows
 from keras_vit.training.runs.state import collect_state, restore_state
 
-SETTINGS = finetune.Settings("ViT-Test/4", "digits", steps=4)
+SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +99,22 @@ def test_a_configs_numbers_are_numbers(tmp_path, name, number):
     facts = json.dumps({"settings": vars(SETTINGS), "recipe": {**recipe, name: "NUMBER"}})
     (tmp_path / "config.json").write_text(facts.replace('"NUMBER"', number))
     with pytest.raises(training.RunError, match="does not say what the run was begun with"):
-        finetune.begun_with(SETTINGS, tmp_path)
+        require_same_settings(SETTINGS, read_begun(tmp_path))
 
 
 @pytest.mark.parametrize("classes", ["[1, null]", '["a", {}]', '"abc"', "7", "{}"])
 def test_a_configs_classes_are_names(tmp_path, classes):
-    (tmp_path / "config.json").write_text(f'{{"classes": {classes}}}')
+    recipe = {"learning_rate": 0.003, "batch_size": 32}
+    facts = json.dumps({"settings": vars(SETTINGS), "recipe": recipe, "classes": "CLASSES"})
+    (tmp_path / "config.json").write_text(facts.replace('"CLASSES"', classes))
     with pytest.raises(training.RunError, match="does not say what the run was begun with"):
-        finetune.require_same_classes(data.load("digits"), tmp_path)
+        read_begun(tmp_path)
 
 
 def read_config(store, digits):
-    out = store.folder.parent
-    finetune.begun_with(SETTINGS, out)
-    finetune.require_same_classes(digits, out)
+    begun = read_begun(store.folder.parent)
+    require_same_settings(SETTINGS, begun)
+    require_same_classes(digits, begun)
 
 
 def read_metrics(store, model):
@@ -176,7 +179,7 @@ def test_files_of_a_run_that_never_end(tmp_path):
     with pytest.raises(training.RunError, match="3 of all steps are saved"):
         model_of(tmp_path)
     with pytest.raises(training.RunError, match="config.json does not say"):
-        finetune.begun_with(SETTINGS, tmp_path)
+        require_same_settings(SETTINGS, read_begun(tmp_path))
     with open(tmp_path / "checkpoints/run.json", "wb") as file:
         file.truncate(10**12)
     with pytest.raises(training.RunError, match="run.json cannot be read: it has more than"):
@@ -185,14 +188,18 @@ def test_files_of_a_run_that_never_end(tmp_path):
 
 def test_settings_are_kept_without_secrets(tmp_path):
     address = "https://me:PASSWORD@host/m.keras?signature="
-    settings = finetune.Settings(f"{address}SIGNATURE", "digits")
-    begun = {"settings": finetune.recorded(settings), "recipe": {"batch_size": 64, "learning_rate": 0.1}}
+    settings = Settings(model=f"{address}SIGNATURE", dataset="digits")
+    begun = {"settings": settings.as_recorded(), "recipe": {"batch_size": 64, "learning_rate": 0.1}}
     (tmp_path / "config.json").write_text(json.dumps(begun))
     assert begun["settings"]["model"] == "https://host/m.keras"
     later = dataclasses.replace(settings, model=f"{address}LATER")
-    assert finetune.begun_with(later, tmp_path) == dataclasses.replace(later, batch_size=64, learning_rate=0.1)
+    assert require_same_settings(later, read_begun(tmp_path)) == dataclasses.replace(
+        later, batch_size=64, learning_rate=0.1
+    )
     with pytest.raises(KerasVitError, match="begun with model='https://host/m.keras'") as caught:
-        finetune.begun_with(dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), tmp_path)
+        require_same_settings(
+            dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), read_begun(tmp_path)
+        )
     assert "PASSWORD" not in str(caught.value)
 
 

@@ -1,0 +1,28 @@
+"""`keras-vit list`: the models and checkpoints of the zoo."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from keras_vit.console import Console
+from keras_vit.zoo.names import listed_models
+
+
+def list_models(
+    pattern: Annotated[
+        str, typer.Argument(help="A shell pattern for the names, such as `'R50*'` or `'*:augreg*'`.")
+    ] = "*",
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="Show only models with public weights.")] = False,
+    family: Annotated[Literal["ViT", "hybrid", "ResNet"] | None, typer.Option(help="Show only one family.")] = None,
+    max_params: Annotated[int | None, typer.Option(help="Show only models with at most this many parameters.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Lists the models and checkpoints of the zoo as a table.
+
+    Example: keras-vit list 'ViT-*' --pretrained --max-params 90000000
+    """
+    rows = listed_models.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    if as_json:
+        print(listed_models.as_json(rows))
+    else:
+        Console().print(listed_models.as_table(rows))

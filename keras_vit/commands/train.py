@@ -1,0 +1,172 @@
+"""What `finetune` and `pretrain` do: a model, a dataset and a recipe become a folder that holds all of the run."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import keras
+
+from keras_vit import data, training, zoo
+from keras_vit.commands.choices import choose_checkpoint
+from keras_vit.commands.plan import (
+    augmentation_for,
+    count_microbatches,
+    load_model,
+    load_splits,
+    recipe_for,
+    require_batch,
+    require_outside_dataset,
+    search_learning_rate,
+)
+from keras_vit.commands.progress import FitProgress
+from keras_vit.commands.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.commands.settings import Settings
+from keras_vit.console import Console
+from keras_vit.evaluation import collect_predictions, draw_mistakes
+from keras_vit.text import without_secrets
+from keras_vit.training.runs.callbacks import is_chief
+from keras_vit.training.runs.folder import model_of
+
+
+def describe_splits(splits):
+    """How many images there are for what, in a sentence."""
+    train, held_out, test = splits
+    said = [f"{train.num_examples:,} to train on"]
+    said += [f"{held_out.num_examples:,} held out"] if held_out else ["none held out: the last weights are the run's"]
+    said += [f"{test.num_examples:,} to test on, once, at the end"] if test else []
+    return ", ".join(said)
+
+
+def counted(number, noun):
+    """ "1 step", "2,000 steps": the number, to three digits where it is not whole, and the noun."""
+    figure = f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
+    return f"{figure} {noun}{'' if figure == '1' else 's'}"
+
+
+def describe_plan(recipe, microbatches, examples):
+    """How long a training is, in a sentence."""
+    cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
+    return (
+        f"{recipe.name}: {recipe.optimizer}, {counted(recipe.total_steps, 'step')} of "
+        f"{counted(recipe.batch_size, 'image')}{cut} at a learning rate of {recipe.learning_rate:.2g}: "
+        f"{counted(recipe.images_seen, 'image')} seen, {counted(recipe.images_seen / examples.num_examples, 'epoch')} "
+        f"({recipe.source.partition(';')[0]})."
+    )
+
+
+def print_summary(console, settings, model, recipe, splits):
+    """Says what will be trained, on what, and for how long, before it begins."""
+    name = without_secrets(settings.model)
+    source = name if settings.pretrain else choose_checkpoint(name)
+    size = "x".join(map(str, model.config.image_size or ("any",)))
+    classes = splits.train.num_classes
+    console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {classes} classes.")
+    if source != name:
+        console.print(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
+    console.print(f"Images: {describe_splits(splits)}.")
+    console.print(describe_plan(recipe, model.microbatches, splits.train))
+    full = recipe_for(dataclasses.replace(settings, steps=None, epochs=None), splits.train)
+    if recipe.images_seen < full.images_seen / 10:
+        console.print(
+            f"That is {recipe.images_seen / full.images_seen:.2g} of the {full.images_seen:,} images that the recipe "
+            "sees without --steps or --epochs."
+        )
+
+
+def evaluation(examples, model, recipe):
+    """Batches of a split, each as large as a microbatch of training."""
+    return examples.evaluation(recipe.batch_size // model.microbatches, model.preprocessing)
+
+
+def fit(run, model, recipe, splits, settings, start, resume):
+    """Trains to the recipe's end, from the step `start` that the run has saved."""
+    augmentation = augmentation_for(settings, recipe, splits.train)
+    progress = FitProgress(recipe.total_steps, start, recipe.batch_size)
+    with contextlib.closing(progress):
+        run.fit(
+            model,
+            lambda step: splits.train.train(
+                recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+            ),
+            recipe.total_steps,
+            steps_per_epoch=splits.train.steps_per_epoch(recipe.batch_size),
+            validation=splits.held_out and evaluation(splits.held_out, model, recipe),
+            resume=resume,
+            callbacks=[progress],
+            config={
+                "settings": settings.as_recorded(),
+                "recipe": dataclasses.asdict(recipe),
+                "classes": splits.train.class_names,
+            },
+        )
+
+
+def finish(run, model, recipe, splits, console):
+    """Writes the model in the official layout and draws its mistakes; returns the accuracy, if any."""
+    judged = splits.test or splits.held_out
+    predictions = judged and collect_predictions(model, evaluation(judged, model, recipe))
+    if is_chief(model):
+        with run.writing("model.npz") as path:
+            zoo.save(model, path)
+        if predictions:
+            with run.writing("mistakes.png") as path:
+                draw_mistakes(predictions, judged.class_names, path)
+    if predictions:
+        name = "Test" if splits.test else "Held-out"
+        console.print(f"{name} accuracy: {predictions.accuracy:.1%} of {len(predictions.labels):,} images.")
+    console.print(
+        f"Everything is in {run.folder}: model.keras, model.npz{', mistakes.png' if predictions else ''}, ..."
+    )
+    return predictions and predictions.accuracy
+
+
+def train(
+    settings: Settings, out: Path, *, resume: bool = False, every: int = 200, console: Console | None = None
+) -> float | None:
+    """Trains, and keeps everything in `out`; returns the accuracy on the test split if asked, else on what is held out.
+
+    The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
+
+    Args:
+        settings: what to train, on what, and how.
+        out: folder of the run.
+        resume: continue the run in that folder.
+        every: steps between checkpoints.
+        console: prints the summary and the result; None prints to the terminal.
+
+    Returns:
+        The accuracy from 0 to 1, or None where nothing was held out or tested on.
+
+    Raises:
+        KerasVitError: for anything that cannot be trained, in a sentence.
+
+    >>> train(Settings(model="ViT-B/16", dataset="folder:photos"), "runs/1")  # doctest: +SKIP
+    0.95
+    """
+    console = console or Console()
+    settings = dataclasses.replace(settings, model=model_of(settings.model))
+    require_outside_dataset(out, settings.dataset)
+    run = training.Run(out, every=every)
+    run.files.check(resume)
+    start = max(run.store.steps(), default=0)
+    begun = read_begun(run.folder) if start else None
+    if resume and not begun:
+        console.print(f"{out} has no checkpoint yet: the run begins.")
+    asked = require_same_settings(settings, begun) if begun else settings
+    # Several workers must know of each other before anything is computed.
+    strategy = training.strategy(settings.strategy)
+    keras.utils.set_random_seed(settings.seed)
+    splits = load_splits(settings)
+    if begun:
+        require_same_classes(splits.train, begun)
+    recipe = recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
+    require_batch(splits.train, recipe.batch_size)
+    with data.data_errors():
+        with strategy.scope():
+            if settings.grid_search and not begun:
+                recipe = search_learning_rate(settings, recipe, console)
+            model = load_model(settings, recipe, splits.train)
+            recipe.compile(model, microbatches=count_microbatches(settings, recipe, model))
+        print_summary(console, settings, model, recipe, splits)
+        fit(run, model, recipe, splits, settings, start, resume)
+        return finish(run, model, recipe, splits, console)
