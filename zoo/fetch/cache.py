@@ -1,4 +1,4 @@
-"""Files of the cache with their records and locks; never through a link that somebody laid there.
+"""Files of the cache with their records and locks; never through a link that somebody put there.
 
 Whoever else may write in the cache must not make this process read or write elsewhere.
 """
@@ -104,12 +104,12 @@ def read_record(path):
 
 
 def write_record(path, sha256, stamp):
-    """Keeps the SHA-256 of a file, and the stamp under which it may be believed unread (None: under none)."""
+    """Keeps the SHA-256 of a file, and the stamp by which it may be trusted unread (None: never)."""
     write_note(record_path(path), {"sha256": sha256, "stamp": stamp})
 
 
 def stamp_of(path):
-    """What a change of the file cannot leave as it was: size, place on disk, times of content and of inode."""
+    """What cannot all stay the same when the file changes: size, place on disk, times of content and of inode."""
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 

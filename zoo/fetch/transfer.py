@@ -55,8 +55,8 @@ def rest_headers(offset, known):
     return {"Range": f"bytes={offset}-", **({"If-Range": known.version} if known.version else {})}
 
 
-def begin(responses, url, partial, offset, bounds):
-    """(Remote, first byte) of the body that comes; `offset` is the byte that was asked for, None for all of the file.
+def accept_reply(responses, url, partial, offset, bounds):
+    """(Remote, first byte) of the body that follows; `offset` is the byte that was asked for, None for all of the file.
 
     Bytes so far that do not belong to it are discarded.
     """
@@ -70,7 +70,7 @@ def begin(responses, url, partial, offset, bounds):
         if continues(responses, url, known, offset):
             return known, offset
         partial.discard()
-        raise Interrupted("the file on the server is another than the one begun")
+        raise Interrupted("the file on the server is not the one that was begun")
     if offset is not None and response.status_code == 416:
         announced = total_of(partial)
         partial.discard()
@@ -105,7 +105,7 @@ def receive_once(session, url, partial, headers, bounds, progress):
     rest = rest_headers(offset, known) if known and known.resumable and offset else {}
     responses = session.follow({**headers, **rest})
     with responses[-1] as response:
-        remote, offset = begin(responses, url, partial, offset if rest else None, bounds)
+        remote, offset = accept_reply(responses, url, partial, offset if rest else None, bounds)
         require_space(remote, offset, partial.path)
         append(response.raw, partial, offset, remote, bounds, progress)
     return remote
