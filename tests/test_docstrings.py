@@ -30,7 +30,7 @@ def examples():
                 yield test
 
 
-@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name)
+@pytest.mark.parametrize("test", [*examples()], ids=lambda test: test.name)
 def test_example(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = []

@@ -323,13 +323,15 @@ def test_other_errors_pass_through():
         tf.io.decode_jpeg(b"not an image")
 
 
-def test_digits():
-    """A fifth of each class is for the test, the last tenth of the others held out."""
+def test_digits_are_split_by_class():
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    stored = load_digits()
-    split = train_test_split(stored.images, stored.target, test_size=0.2, random_state=0, stratify=stored.target)
+    digits = load_digits()
+    pixels = np.repeat((digits.images[..., None] * (255 / 16)).astype("uint8"), 3, axis=-1)
+    _, images_held_out, _, labels_held_out = train_test_split(
+        pixels, digits.target, test_size=0.2, random_state=0, stratify=digits.target
+    )
     parts = {split: data.load("digits", split) for split in ("train", "validation", "train+validation", "test")}
     assert {split: part.num_examples for split, part in parts.items()} == {
         "train": 1293,
@@ -338,8 +340,8 @@ def test_digits():
         "test": 360,
     }
     images, labels, _ = next(iter(parts["test"].evaluation(360, Preprocessing((8, 8)), dtype="uint8")))
-    np.testing.assert_array_equal(images, np.repeat((split[1] * 255 / 16).astype("uint8")[..., None], 3, -1))
-    np.testing.assert_array_equal(labels, split[3])
+    np.testing.assert_array_equal(images, images_held_out)
+    np.testing.assert_array_equal(labels, labels_held_out)
 
 
 def write_idx(path, array):
