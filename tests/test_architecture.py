@@ -135,6 +135,7 @@ HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set
         "import keras_vit",
         "import keras_vit; keras_vit.zoo.list('R50*'); keras_vit.zoo.info('ViT-B/16'); keras_vit.export",
         "import keras_vit.models as m; m.VARIANTS",
+        "from keras_vit import training; training.RECIPES; training.recipe('finetune-pets', batch_size=32)",
         "from typer.testing import CliRunner; from keras_vit.cli import app; r = CliRunner().invoke(app, ['list']); "
         "assert r.exit_code == 0, r.output",
     ],
