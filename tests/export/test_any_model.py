@@ -11,7 +11,7 @@ import pytest
 
 from keras_vit import export
 from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS
-from keras_vit.export.preparation import prepared
+from keras_vit.export.preparation import prepare_model
 from keras_vit.export.tflite.operators import builtin_roll, neighbours, transpose_in_steps
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/any_model.md"
@@ -35,7 +35,7 @@ def entries_used(model, monkeypatch):
     operations, layers = Recording(OPERATIONS), Recording(LAYERS)
     monkeypatch.setattr(lowering, "OPERATIONS", operations)
     monkeypatch.setattr(lowering, "LAYERS", layers)
-    source = prepared(model)
+    source = prepare_model(model)
     try:
         lowering.lower(source, [tuple(x.shape) for x in source.inputs])
     except lowering.Unsupported:

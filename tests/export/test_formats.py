@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from keras_vit import cli
+from keras_vit.commands import export as command
 from keras_vit.errors import ExportError
 from keras_vit.export import formats
 from keras_vit.export.prediction import predict_source
@@ -38,7 +38,7 @@ def test_external_data_is_recognised():
 
 
 def test_the_command_line_offers_the_rows():
-    assert list(cli.Format) == list(formats.NAMES) and list(cli.Quantize) == list(formats.QUANTIZE)
+    assert list(command.Format) == list(formats.NAMES) and list(command.Quantize) == list(formats.QUANTIZE)
     assert {kind.name for kind in KINDS} == {None, *formats.QUANTIZE}
 
 

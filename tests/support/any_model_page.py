@@ -15,7 +15,7 @@ import onnxruntime
 from keras_vit.errors import ExportError
 from keras_vit.export import convert
 from keras_vit.export.onnx.lower import Unsupported, lower
-from keras_vit.export.preparation import prepared
+from keras_vit.export.preparation import prepare_model
 
 MARK = "<!-- From here on: python tests/support/any_model_page.py docs/any_model.md -->"
 HEAD = (
@@ -65,7 +65,7 @@ def random_model(row):
 
 
 def way_to_onnx(model):
-    source = prepared(model)
+    source = prepare_model(model)
     try:
         lower(source, [tuple(x.shape) for x in source.inputs])
     except Unsupported:

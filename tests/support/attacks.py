@@ -26,7 +26,8 @@ from keras_vit.zoo.formats.checkpoint import Hints
 from keras_vit.zoo.formats.opening import open_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
-VIT = dataclasses.asdict(ViTConfig(8, 4, 8, 1, 2, 8, num_classes=2))
+SMALL = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8}
+VIT = dataclasses.asdict(ViTConfig(**SMALL, num_classes=2))
 RESNET = dataclasses.asdict(ResNetConfig(depths=(1,), width_factor=0.5, num_classes=2))
 PREPROCESSING = {"image_size": (8, 8), "mean": (0.5,) * 3, "std": (0.5,) * 3}
 MILLION = 1_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import data, models, training, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.models.config import applicable
+from keras_vit.models.config import drop_inapplicable
 from keras_vit.training.recipes import RecipeChanges
 
 # Table 3: epochs, learning rate, decay, weight decay, dropout.
@@ -271,7 +271,7 @@ def test_type_checkers_see_every_field_of_a_recipe():
 def test_every_family_takes_what_a_recipe_asks(name, recipe):
     asked = training.recipe(recipe).model_arguments
     config = models.variant(name).config
-    config = dataclasses.replace(config, **applicable(config, asked))
+    config = dataclasses.replace(config, **drop_inapplicable(config, asked))
     assert config.image_size == (asked["image_size"],) * 2
     assert getattr(config, "representation_size", None) is None and getattr(config, "dropout_rate", 0) == 0
 
