@@ -6,8 +6,8 @@ batch need not divide evenly; (3) averages the step's logs in a way that fails o
 replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
 condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
 replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy; (7) scales the
-loss of float16 by whether replica 0's gradient is finite; (8) gives the batch of `train_on_batch` and its like whole
-to every replica.
+loss of float16 by whether replica 0's gradient is finite; (8) hands the whole batch of `train_on_batch` and
+its like to every replica.
 
 docs/private_names.md lists the private names that this takes; its test fails when one is gone.
 """

@@ -115,7 +115,7 @@ def block_parameters(config):
 
 
 def block_multiply_adds(config, tokens):
-    """Of one encoder block: projections and MLP, then q k^T and A v."""
+    """Multiply-adds of one encoder block: projections and MLP, then q k^T and A v."""
     d, m = config.hidden_size, config.mlp_dim
     return tokens * (4 * d * d + 2 * d * m) + 2 * tokens * tokens * d
 
