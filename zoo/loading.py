@@ -92,9 +92,9 @@ def load(
     hints = Hints(num_heads=num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
     checkpoint, title, interpolation = locate(name, weights, hints, request)
     target = plan_target(checkpoint.config, checkpoint.labels, request)
-    input_stated = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
+    preprocessing = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
     with about_file(checkpoint.path), VariableFiller() as filler:
-        model = build(target.config, input_stated, target.labels, policy, keras_name(title))
+        model = build(target.config, preprocessing, target.labels, policy, keras_name(title))
         interpolation = position_interpolation or interpolation
         filler.assign(model, *adapt(checkpoint.tensors, checkpoint.config, target, interpolation))
     return model
@@ -127,8 +127,8 @@ def build_untrained(row, request, num_heads, preprocessing, policy):
     if num_heads is not None:
         request = dataclasses.replace(request, fields={**request.fields, "num_heads": num_heads})
     target = plan_target(row.config, None, request)
-    input_stated = fit_preprocessing(preprocessing, target.config)
-    return build(target.config, input_stated, target.labels, policy, keras_name(row.name))
+    preprocessing = fit_preprocessing(preprocessing, target.config)
+    return build(target.config, preprocessing, target.labels, policy, keras_name(row.name))
 
 
 def fit_preprocessing(preprocessing, config):

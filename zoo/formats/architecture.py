@@ -91,7 +91,7 @@ def read_grid(length, stated, wanted):
     """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
 
     `stated` and `wanted` are None or (image size, patch size). What is stated holds where it fits; then a square; then
-    the rectangle of the wanted aspect, of which there is one at most.
+    the one rectangle of the wanted aspect.
     """
     if stated and count_patches(*stated) == length:
         return tuple(side // step for side, step in zip(*stated, strict=True))
@@ -140,5 +140,5 @@ def read_resnet(tensors):
 
 
 def width_factor(filters):
-    """Of a root convolution's filters, of which the narrowest ResNet has 64: an int where it is whole."""
+    """A ResNet's width factor by its root convolution, which has 64 filters at width 1; an int where it is whole."""
     return filters // 64 if filters % 64 == 0 else filters / 64

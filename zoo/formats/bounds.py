@@ -16,7 +16,7 @@ SLACK = 2**24  # bytes that any file may unpack to, however small: a head of zer
 MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
 MOST_LAYERS = 500  # blocks and units; R200x3 has 66
 MOST_JSON = 2**22  # bytes; the names of 21,843 classes take 0.7 million
-MOST_DIRECTORY = 2**22  # bytes of a zip archive's list of members, of which zipfile makes an object of 330 bytes each
+MOST_DIRECTORY = 2**22  # bytes of a zip archive's list of members; zipfile makes an object of 330 bytes of each
 MOST_MISSING = 0.5  # of a model's numbers, that it is begun for, so that each missing tensor can be named
 
 
@@ -72,7 +72,10 @@ def parse_json(text):
 
 
 def require_plausible(config, numbers, share=1):
-    """Refuses a configuration of which the file's numbers do not fill that share, before anything is built for it."""
+    """Refuses, before anything is built, a configuration with more parameters than the file has numbers.
+
+    With `share` below 1 it is enough that the numbers make up that share of the parameters.
+    """
     needed = cost.parameters(config)
     if share * needed > numbers:
         raise Fault(f"describes a model of {needed:,} parameters and holds {numbers:,} numbers.")

@@ -77,7 +77,7 @@ def is_under_strategy():
 
 
 def require_fit(model_name, tensors, table, wanted):
-    """Refuses tensors that are not those of the table, of which the names `wanted` are to be filled."""
+    """Refuses tensors that are not in the table {name: (variable, shape)}, or lack one of the names `wanted`."""
     misfits = [name for name in wanted if name in tensors and tensors[name].shape != table[name][1]]
     problems = (
         list_names("missing", [name for name in wanted if name not in tensors]),

@@ -17,7 +17,7 @@ from keras_vit.zoo.formats.torch import timm_config, transformers_config
 from keras_vit.zoo.formats.torch.layouts import (
     find_layout,
     heads_by_size,
-    hidden_size,
+    sizes_of,
     strip_model_prefix,
     timm_state,
     to_official,
@@ -53,7 +53,7 @@ def read_with_companions(path, tensors, layout, hints):
     statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
     stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(config_json, tensors)
     warn_of_unknown(path, stated)
-    require_own_config(hidden_size(tensors), stated)
+    require_own_config(sizes_of(tensors), stated)
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
     heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)
     tensors = to_official(tensors, layout, heads, stated.patch_positions)

@@ -62,7 +62,7 @@ def find_layout(tensors):
     )
 
 
-def hidden_size(tensors):
+def sizes_of(tensors):
     """{"hidden_size": that of a ViT's position embeddings}, {} where there are none."""
     names = ("pos_embed", "embeddings.position_embeddings")
     positions = next((tensors[name] for name in names if name in tensors), None)
