@@ -39,6 +39,11 @@ MODELS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def seed():
+    keras.utils.set_random_seed(0)
+
+
 def convolutional():
     x = keras.Input((32, 32, 3), name="pictures")
     y = keras.layers.Conv2D(8, 3, strides=2, padding="same", activation="gelu")(keras.layers.Rescaling(2.0, 0.1)(x))
