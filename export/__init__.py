@@ -14,9 +14,8 @@ What a model may bring. Any keras.Model is accepted; of these attributes each is
 - `model.config`: a dataclass, written into the artefact's description.
 
 What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for
-export as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes
-through an operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer
-whose `call` can be said in fewer operations may have `export_call`, which ONNX and TFLite follow in its place.
+export as long as it uses keras.ops, and draws random numbers in training alone. A layer whose `call` can be said in
+fewer operations may have `export_call`, which ONNX and TFLite follow in its place.
 """
 
 import lazy_loader
