@@ -33,7 +33,7 @@ class Classifier(DistributedModel):
         self,
         inputs: Any,
         outputs: Any,
-        config: ViTConfig | ResNetConfig,
+        config: ViTConfig | ResNetConfig | Any,
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -41,7 +41,7 @@ class Classifier(DistributedModel):
     ):
         super().__init__(inputs, outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
-        self.config = config
+        self.config: Any = config  # of its family; Any, so that fields of one family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
 

@@ -69,8 +69,7 @@ def collect_final_weights(model):
     arrays = {v.path: v.numpy() for v in model.weights}
     optimizer = unwrap(model.optimizer)
     if optimizer.use_ema:
-        pairs = zip(optimizer._trainable_variables, optimizer._model_variables_moving_average, strict=True)
-        arrays |= {v.path: a.numpy() for v, a in pairs}
+        arrays |= {v.path: a.numpy() for v, a in optimizer.averages()}
     return arrays
 
 
