@@ -221,7 +221,7 @@ class Variant:
     """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
 
     name: str
-    config: ViTConfig | ResNetConfig | Any  # Any: so that fields of one family need no cast
+    config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
     parameters: int
 
     @property
