@@ -1,9 +1,9 @@
-"""What loading a checkpoint costs, beside reading its arrays and building its model.
+"""What loading a checkpoint costs, compared with reading its arrays and building its model.
 
     python benchmarks/loading.py ViT-B/16 ViT-H/14
 
-Each figure comes from a process of its own. `load / (2 read + build)` should stay below 1; `peak / file` is the memory
-that loading needs at most, above what the framework took before, in units of the file.
+Each number comes from a process of its own. `load / (2 read + build)` should stay below 1; `peak / file` is the most
+memory that loading needs, beyond what the framework took before, divided by the size of the file.
 """
 
 import argparse
@@ -12,19 +12,13 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
+from timing import seconds
 
 
 def peak_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def seconds(function):
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def read_all(path):
@@ -48,7 +42,7 @@ def measure(step, name, path):
     print(seconds(steps[step]), peak_mib() - before)
 
 
-def in_a_process(step, name, path):
+def measure_in_process(step, name, path):
     command = [sys.executable, __file__, "--step", step, name, "--path", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return map(float, done.stdout.split())
@@ -56,27 +50,27 @@ def in_a_process(step, name, path):
 
 def report(name, folder, rounds):
     path = pathlib.Path(folder) / f"{name.replace('/', '_')}.npz"
-    in_a_process("save", name, path)
+    measure_in_process("save", name, path)
     taken = {"build": [], "read": [], "load": []}
     for _ in range(rounds):
         for step, times in taken.items():
-            duration, peak = in_a_process(step, name, path)
+            duration, peak = measure_in_process(step, name, path)
             times.append(duration)
     build, read, load = (float(np.median(times)) for times in taken.values())
-    figures = {
+    results = {
         "read s": read,
         "build s": build,
         "load s": load,
         "load / (2 read + build)": load / (2 * read + build),
         "peak / file": peak * 2**20 / path.stat().st_size,
     }
-    print(f"{name:14}" + "  ".join(f"{title} {value:.2f}" for title, value in figures.items()))
+    print(f"{name:14}" + "  ".join(f"{title} {value:.2f}" for title, value in results.items()))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", help="variants, such as ViT-B/16")
-    parser.add_argument("--rounds", type=int, default=3, help="processes per figure, of which the median counts")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each number, of which the median counts")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

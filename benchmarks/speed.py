@@ -5,8 +5,8 @@
     python benchmarks/speed.py --only inference --models R50x1 --batch 1 --rounds 20
 
 Both libraries run in this process with their default threads, and take turns: only the ratios mean anything. "paired"
-is the median over the rounds of timm's time by keras_vit's of the same round, "best" the ratio of each one's fastest
-round, which a busy machine disturbs less. Above 1, keras_vit is faster. Without timm there are times and no ratios.
+is the median over the rounds of timm's time divided by keras_vit's, "best" the ratio of their fastest rounds, which
+a busy machine disturbs less. Above 1, keras_vit is faster. Without timm there are times and no ratios.
 """
 
 import argparse
@@ -16,7 +16,8 @@ import os
 import statistics
 import subprocess
 import sys
-import time
+
+from timing import median_ratio, take_turns
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -42,29 +43,17 @@ def import_timm():
     return torch, timm
 
 
-def take_turns(contestants, rounds, warm_up=2):
-    """{name: seconds of each round}, from calling the functions in turn, in alternating order."""
-    seconds = {name: [] for name in contestants}
-    for r in range(-warm_up, rounds):
-        for name in list(contestants)[:: -1 if r % 2 else 1]:
-            start = time.perf_counter()
-            contestants[name]()
-            if r >= 0:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def show(label, ours, theirs):
-    """One row of the table: median milliseconds, the median paired ratio and the ratio of the best rounds."""
+def print_row(label, ours, theirs):
+    """Prints a row of the table: median milliseconds, the median paired ratio and the ratio of the best rounds."""
     cells = [f"{1e3 * statistics.median(ours):.0f}"]
     if theirs:
-        paired = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
+        paired = median_ratio(theirs, ours)
         best = min(theirs) / min(ours)
         cells += [f"{1e3 * statistics.median(theirs):.0f}", f"{paired:.2f}", f"{best:.2f}"]
     print(ROW(label, *cells, *["-"] * (4 - len(cells))), flush=True)
 
 
-def keras_inference(name, images, jit_compile):
+def build_keras_inference(name, images, jit_compile):
     import tensorflow as tf
 
     import keras_vit
@@ -75,7 +64,7 @@ def keras_inference(name, images, jit_compile):
     return lambda: call(images).numpy()
 
 
-def timm_inference(torch, timm, name, images):
+def build_timm_inference(torch, timm, name, images):
     model = timm.create_model(TIMM_NAMES[name]).eval()
     images = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
 
@@ -86,7 +75,7 @@ def timm_inference(torch, timm, name, images):
     return call
 
 
-def keras_training(name, images, labels, jit_compile):
+def build_keras_training(name, images, labels, jit_compile):
     import keras
 
     import keras_vit
@@ -97,7 +86,7 @@ def keras_training(name, images, labels, jit_compile):
     return lambda: float(model.train_on_batch(images, labels))
 
 
-def timm_training(torch, timm, name, images, labels):
+def build_timm_training(torch, timm, name, images, labels):
     model = timm.create_model(TIMM_NAMES[name]).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     images, labels = torch.tensor(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)
@@ -112,6 +101,12 @@ def timm_training(torch, timm, name, images, labels):
     return step
 
 
+BUILDERS = {
+    "inference": (build_keras_inference, build_timm_inference),
+    "training": (build_keras_training, build_timm_training),
+}
+
+
 def compare(what, name, args, torch, timm):
     """Times one model at inference or in training, and prints its row."""
     import numpy as np
@@ -119,28 +114,29 @@ def compare(what, name, args, torch, timm):
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (args.batch, 224, 224, 3)).astype("float32")
     data = (images,) if what == "inference" else (images, rng.integers(0, 1000, args.batch))
-    ours, theirs = (keras_inference, timm_inference) if what == "inference" else (keras_training, timm_training)
-    contestants = {"keras_vit": ours(name, *data, args.jit_compile)}
+    build_ours, build_theirs = BUILDERS[what]
+    contestants = {"keras_vit": build_ours(name, *data, args.jit_compile)}
     if timm:
-        contestants["timm"] = theirs(torch, timm, name, *data)
-    seconds = take_turns(contestants, args.rounds)
-    show(f"{name} {what}", seconds["keras_vit"], seconds.get("timm"))
+        contestants["timm"] = build_theirs(torch, timm, name, *data)
+    seconds = take_turns(contestants, args.rounds, warm_up=2)
+    print_row(f"{name} {what}", seconds["keras_vit"], seconds.get("timm"))
 
 
-def import_seconds(statement):
+def time_import(statement):
+    """Seconds of an import statement in a fresh process."""
     code = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
 def compare_imports(rounds):
-    """Prints what an import costs in a fresh process, in seconds and in times of `import keras`."""
+    """Prints what an import costs in a fresh process, in seconds and as a multiple of `import keras`."""
     # The package imports Keras when its first class is asked for.
     statements = "import keras", "import keras_vit", "from keras_vit.models import ResNet"
-    seconds = take_turns({s: lambda s=s: import_seconds(s) for s in statements}, rounds, warm_up=1)
+    seconds = take_turns({s: s for s in statements}, rounds, measure=time_import)
     print("\n" + IMPORT_ROW("in a fresh process", "s", "/ keras"))
     for statement, ours in seconds.items():
-        ratio = statistics.median(a / b for a, b in zip(ours, seconds["import keras"], strict=True))
+        ratio = median_ratio(ours, seconds["import keras"])
         print(IMPORT_ROW(statement, f"{statistics.median(ours):.2f}", f"{ratio:.2f}"))
 
 
@@ -148,7 +144,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["inference", "training", "import"], help="leave the other two out")
     parser.add_argument("--models", nargs="+", choices=TIMM_NAMES, help="in place of the default ones")
-    parser.add_argument("--batch", type=int, default=8, help="pictures a call (default 8)")
+    parser.add_argument("--batch", type=int, default=8, help="images in a call (default 8)")
     parser.add_argument("--rounds", type=int, default=8, help="timed calls of each (default 8)")
     parser.add_argument("--jit-compile", action="store_true", help="compile keras_vit's graph with XLA")
     return parser.parse_args()

@@ -3,7 +3,7 @@
     python examples/imagenet_tpu.py --out gs://bucket/imagenet --strategy tpu
 
 The model has pre-training's hidden layer before its head. docs/tpu.md says how to set up the machine. Without a TPU,
---strategy auto takes what there is.
+--strategy auto uses the devices that there are.
 """
 
 import argparse

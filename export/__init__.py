@@ -1,22 +1,25 @@
-"""Models out: SavedModel, TFLite and ONNX, each proved equal to its model before it appears.
+"""Exports models to SavedModel, TFLite and ONNX, and compares each file with its model before it appears.
 
+>>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
 >>> report = keras_vit.export.convert(model, "vit.onnx")
->>> report.max_abs_diff
-1.2e-06
+>>> report.max_abs_diff < 1e-4
+True
 
-What a model may bring. Any keras.Model is accepted; of these attributes each is used where it is there:
+Which models can be exported. Any built keras.Model. These attributes are used if the model has them:
 
-- `model.preprocessing`: None, or a callable from uint8 pictures (n, h, w, c) of any one size to the model's float
-  inputs, written with keras.ops, with the fields `image_size` (height, width), `mean`, `std` (of pixels in [0, 1]),
-  `interpolation`, `crop` and `crop_mode`.
-- `model.labels`: None, or a tuple with the names of the classes in the order of the logits.
-- methods such as `model.features` and `model.attention`, inputs to a tensor: endpoints of a SavedModel when asked for.
-- `model.config`: a dataclass, written into the artefact's description.
+- `model.preprocessing`: None, or a callable that takes uint8 images (n, h, w, c), all of one size, and returns the
+  model's float inputs. It is written with keras.ops and has the fields `image_size` (height, width), `mean` and `std`
+  (of pixels in [0, 1]), `interpolation`, `crop` and `crop_mode`, which mean what they do in `models.Preprocessing`.
+- `model.labels`: None, or a tuple with the names of the classes, in the order of the logits.
+- `model.config`: a dataclass, which becomes a part of the artefact's description.
+- methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as
+  endpoints.
 
-What a layer must be. Layers are entered by calling `layer.call` on symbolic tensors, so a layer needs nothing for
-export as long as it uses keras.ops. Two rules: a weight stands to the right of a tensor (`x * self.gamma`) or goes
-through an operation (`ops.multiply(self.gamma, x)`); and what random numbers touch is a keras.layers.Dropout. A layer
-whose `call` can be said in fewer operations may have `export_call`, which ONNX and TFLite follow in its place.
+What a layer must do. The exporter calls `layer.call` on symbolic tensors, so a layer that uses keras.ops needs no code
+for export, as long as it draws random numbers in training alone. A layer may have a method `export_call`, with the
+arguments of `call` and the same result by fewer operations. ONNX and TFLite use it in place of `call`.
+
+How a format is added: see `formats`.
 """
 
 import lazy_loader

@@ -1,40 +1,54 @@
-"""The bundle: one folder with every artefact of a model, what it needs to be used, and what proves it again."""
+"""The bundle: one folder with every artefact of a model, what is needed to use them, and examples for `verify`."""
 
 import dataclasses
 import json
-import shutil
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Unpack
+
+import keras
 
 from keras_vit.errors import ExportError
-from keras_vit.export.card import card
-from keras_vit.export.conversion import FORMATS, runner, write_proved
-from keras_vit.export.description import described, described_preprocessing
-from keras_vit.export.preparation import input_shapes, prepared, probe_shapes
+from keras_vit.export.card import write_card
+from keras_vit.export.conversion import Options, write_proved
+from keras_vit.export.description import describe_model, describe_preprocessing
+from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
+from keras_vit.export.prediction import predict_source
+from keras_vit.export.preparation import choose_input_shapes, fill_free_sizes, prepare_model
+from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.examples import EXAMPLES, write_examples
-from keras_vit.export.proof.model_json import FILES, read_model_json
-from keras_vit.export.proof.probes import inputs_for
-from keras_vit.export.proof.runtimes import in_batches
-from keras_vit.export.quantization import kind_of
-from keras_vit.export.staging.stage import staged
+from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.probes import choose_inputs
+from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.quantization import choose_kind
+from keras_vit.export.report import Report
+from keras_vit.export.staging.stage import stage
 
 
 def bundle(
-    model, out, formats=("onnx", "tflite", "saved_model"), quantize=None, *, endpoints=(), progress=None, **options
-):
-    """Writes into the folder `out`: artefacts, model.json, README.md (a model card), predict.py, examples.npz, and a
-    manifest, which lists them with their SHA-256.
+    model: keras.Model,
+    out: str | os.PathLike,
+    formats: Iterable[str] = NAMES,
+    quantize: Quantize | None = None,
+    *,
+    endpoints: Sequence[str] = (),
+    progress: Callable[[str], object] | None = None,
+    **options: Unpack[Options],
+) -> list[Report]:
+    """Writes artefacts, model.json, README.md (a model card), predict.py and examples.npz into the folder `out`.
 
-    The files take their places when every artefact has proved equal. Those of a former export are replaced, and removed
-    where they have no successor; what no export wrote, or was changed since, stays, and where it is in the way there is
-    an error.
+    A manifest lists them with their SHA-256. The files take their places when every artefact was compared with the
+    model. Those of an earlier export are replaced, and removed where they have no successor. A file that no export
+    wrote, or that was changed since, stays; if it is in the way, that is an error.
 
     Args:
         model: a built keras.Model.
         formats: any of "onnx", "tflite", "saved_model".
         quantize: see `convert`; a SavedModel stays in float32.
-        endpoints: further methods of the model for the SavedModel, such as ("features", "attention").
+        endpoints: methods of the model to add to the SavedModel, such as ("features", "attention").
         progress: called with a line of text at every step, and for files that were removed; or None.
-        options: images, image_size, batch_size, metadata, latency of `convert`.
+        options: images, image_size, batch_size, metadata, latency; see `convert`.
 
     Returns:
         A list of `Report`, one per format.
@@ -42,76 +56,78 @@ def bundle(
     Raises:
         ExportError, ParityError: as `convert`; then nothing changes at `out`.
 
-    >>> bundle(model, "dist", formats=["onnx"], quantize="dynamic")[0].bytes
-    88123456
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> [report.format for report in keras_vit.export.bundle(model, "dist", formats=["onnx"])]
+    ['onnx']
     """
     tell = progress or (lambda line: None)
-    rows = [row_of(name) for name in dict.fromkeys(formats)]
-    if not rows:
-        raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(FILES)}.")
-    for row in rows:
-        kind_of(supported(row, quantize), row.kinds, row.name)
-    if endpoints and "saved_model" not in formats:
-        raise ExportError("Only a SavedModel can have further endpoints. Add saved_model to the formats.")
-    names = [*companions_of(model), *(name for row in rows for name in names_of(row))]
-    with staged(out, names, is_folder=True, tell=tell) as staging:
+    rows = [format_named(name) for name in dict.fromkeys(formats)]
+    require_formats(rows, quantize, endpoints)
+    names = [*companion_files(model), *(name for row in rows for name in row.bundled_files())]
+    with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         for row in rows:
             tell(f"{row.name}: converting and comparing")
-            path = staging / FILES[row.name]
+            path = staging / row.bundled
             path.parent.mkdir(exist_ok=True)
-            served = endpoints if row.name == "saved_model" else ()
-            report = write_proved(model, row, path, quantize=supported(row, quantize), endpoints=served, **options)
-            reports.append(dataclasses.replace(report, path=str(Path(out) / FILES[row.name])))
+            served = endpoints if row.endpoints else ()
+            report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
+            reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         write_companions(model, staging, reports, options)
         read_model_json(staging)  # what `verify` would refuse is not written
     return reports
 
 
-def row_of(name):
-    for row in FORMATS:
-        if row.name == name:
-            return row
-    raise ExportError(f"No format is called {name!r}. Expected: {', '.join(FILES)}.")
+def require_formats(rows, quantize, endpoints):
+    """Raises before any work unless there are formats, and these can be quantized and have endpoints as asked for."""
+    if not rows:
+        raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
+    for row in rows:
+        choose_kind(supported_quantize(row, quantize), row)
+    if endpoints and not any(row.endpoints for row in rows):
+        able = [row for row in FORMATS if row.endpoints]
+        raise ExportError(
+            f"Only a {' or '.join(row.title for row in able)} can have further endpoints. Add "
+            f"{' or '.join(row.name for row in able)} to the formats."
+        )
 
 
-def companions_of(model):
+def supported_quantize(row, quantize):
+    """A format that cannot be quantized, such as SavedModel, is written in float32 whatever the others are."""
+    return None if quantize in QUANTIZE and not row.quantize else quantize
+
+
+def companion_files(model):
     """The files of a bundle beside its artefacts."""
-    preprocessing = described_preprocessing(getattr(model, "preprocessing", None))
+    preprocessing = describe_preprocessing(getattr(model, "preprocessing", None))
     return ["README.md", "examples.npz", "model.json", *(["predict.py"] if preprocessing else [])]
 
 
-def names_of(row):
-    """The files of an artefact in a bundle, as far as they are known before."""
-    return [f"{FILES[row.name]}/{name}" for name in row.files] or [FILES[row.name]]
-
-
-def supported(row, quantize):
-    """A SavedModel is written in float32 whatever the others are."""
-    return None if row.name == "saved_model" and quantize in ("float16", "dynamic", "int8") else quantize
-
-
 def write_companions(model, folder, reports, options):
-    """model.json, the card, the examples, and predict.py where the model knows its preprocessing."""
-    source = prepared(model)
-    shapes = input_shapes(model, source, options.get("image_size"), free_size=True)
+    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing."""
+    source = prepare_model(model)
+    shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
+    inputs = choose_examples(model, source, shapes, options)
+    outputs = run_in_batches(model_runner(source), inputs, (EXAMPLES,))
+    write_examples(folder / "examples.npz", inputs, outputs)
+    about = describe_model(model, source, shapes, options.get("metadata"))
+    about["artefacts"] = [describe_artefact(report) for report in reports]
+    (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
+    (folder / "README.md").write_text(write_card(about), "utf-8")
+    if about["preprocessing"]:
+        (folder / "predict.py").write_text(predict_source([report.format for report in reports]), "utf-8")
+
+
+def choose_examples(model, source, shapes, options):
+    """A few inputs, whole batches where the batch is fixed."""
     batch_size = options.get("batch_size") or 1
     count = -(-EXAMPLES // batch_size) * batch_size
-    inputs = inputs_for(
-        source, probe_shapes(shapes, model), options.get("images"), count, getattr(model, "preprocessing", None)
-    )
-    outputs = in_batches(runner(source), inputs, (EXAMPLES,))
-    write_examples(folder / "examples.npz", inputs, outputs)
-    about = described(model, source, shapes, options.get("metadata"))
-    about["artefacts"] = [artefact(report) for report in reports]
-    (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
-    (folder / "README.md").write_text(card(about), "utf-8")
-    if about["preprocessing"]:
-        shutil.copyfile(Path(__file__).with_name("predict_script.py"), folder / "predict.py")
+    preprocessing = getattr(model, "preprocessing", None)
+    return choose_inputs(source, fill_free_sizes(shapes, model), options.get("images"), count, preprocessing)
 
 
-def artefact(report):
+def describe_artefact(report):
     """A report as an entry of model.json."""
     entry = {name: value for name, value in dataclasses.asdict(report).items() if name != "path"}
-    return {"file": FILES[report.format], **entry}
+    return {"file": format_named(report.format).bundled, **entry}

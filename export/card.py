@@ -5,19 +5,25 @@ import re
 from keras_vit.text import printable
 
 
-def card(about):
-    """Text for README.md from the contents of model.json."""
-    parts = [f"# {plain(about['name'])}", facts(about), "## Artefacts", table(about["artefacts"]), use(about)]
+def write_card(about: dict) -> str:
+    """The text of README.md for the contents of model.json."""
+    parts = [
+        f"# {escape_markdown(about['name'])}",
+        list_facts(about),
+        "## Artefacts",
+        artefact_table(about["artefacts"]),
+        describe_use(about),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def plain(text):
-    """A text from elsewhere, with what Markdown or HTML would read as markup escaped."""
+def escape_markdown(text):
+    """Text from elsewhere, with the markup of Markdown and HTML escaped."""
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", printable(text))
 
 
-def facts(about):
-    """What is known of the model, one line each."""
+def list_facts(about):
+    """What is known about the model, a line each."""
     preprocessing = about["preprocessing"]
     lines = [f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}"]
     if preprocessing:
@@ -29,18 +35,18 @@ def facts(about):
         )
     if about["labels"]:
         lines.append(f"- Classes: {len(about['labels'])}, named in model.json")
-    lines += [f"- {name.capitalize()}: {plain(about[name])}" for name in ("source", "licence") if about[name]]
+    lines += [f"- {name.capitalize()}: {escape_markdown(about[name])}" for name in ("source", "licence") if about[name]]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return "\n".join([*lines, f"- Made with {versions}"])
 
 
-def table(artefacts):
-    """Every artefact with what it proved."""
+def artefact_table(artefacts):
+    """Every artefact with its comparison."""
     head = "| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *(row(entry) for entry in artefacts)])
+    return "\n".join([head, *(artefact_row(entry) for entry in artefacts)])
 
 
-def row(entry):
+def artefact_row(entry):
     agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
     kind = entry["quantize"] or "float32"
     return (
@@ -49,7 +55,7 @@ def row(entry):
     )
 
 
-def use(about):
+def describe_use(about):
     first = about["artefacts"][0]["file"]
-    predict = f"    python predict.py picture.jpg --model {first}\n" if about["preprocessing"] else ""
-    return f"## Use\n\n{predict}    keras-vit verify .    # proves the files again"
+    predict = f"    python predict.py image.jpg --model {first}\n" if about["preprocessing"] else ""
+    return f"## Use\n\n{predict}    keras-vit verify .    # compares the files with the examples again"

@@ -1,315 +1,169 @@
-"""`convert`: a model to a file or folder that is proved equal to it before it appears."""
+"""`convert`: a model to a file or folder that is compared with it before it appears."""
 
 import contextlib
 import dataclasses
-import statistics
-import tempfile
-import time
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any, TypedDict, Unpack
 
 import keras
 import numpy as np
 
-from keras_vit.errors import ExportError, KerasVitError, ParityError
-from keras_vit.export import onnx, saved_model, tflite
-from keras_vit.export.description import described
-from keras_vit.export.preparation import arguments, input_shapes, prepared, probe_shapes
-from keras_vit.export.proof.parity import BATCHES, difference
-from keras_vit.export.proof.probes import inputs_for
-from keras_vit.export.proof.runtimes import in_batches
-from keras_vit.export.quantization import kind_of
+from keras_vit.errors import ExportError, KerasVitError
+from keras_vit.export.description import describe_model
+from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
+from keras_vit.export.preparation import choose_input_shapes, fill_free_sizes, prepare_model
+from keras_vit.export.proof.comparison import Trial, compare, probe_count, require_parity
+from keras_vit.export.proof.latency import measure_latencies
+from keras_vit.export.proof.probes import choose_inputs
+from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report, size_of
-from keras_vit.export.staging.stage import staged
-from keras_vit.text import printable
-
-PROBES = 8
-QUANTIZED_PROBES = 64
-SIMPLE = (None,)
-QUANTIZABLE = (None, "float16", "dynamic", "int8")
+from keras_vit.export.staging.stage import stage
 
 
-@dataclass(frozen=True)
-class Format:
-    """A row: the suffix of its paths, its name, the module that writes and loads it, whether image sizes may be free,
-    its kinds of quantization, and, where it is a folder, the names of the files in it."""
+class Options(TypedDict, total=False):
+    """The keyword arguments that `convert` and `bundle` share; `convert` says what they mean."""
 
-    suffix: str
-    name: str
-    module: ModuleType
-    free_size: bool
-    kinds: tuple
-    files: tuple = ()
-
-    def names_at(self, path):
-        """The names of an artefact's files, as far as they are known before: in its folder, or beside each other."""
-        return self.files or (Path(path).name,)
-
-
-FORMATS = (
-    Format(".onnx", "onnx", onnx, True, QUANTIZABLE),
-    Format(".tflite", "tflite", tflite, False, QUANTIZABLE),
-    Format("", "saved_model", saved_model, True, SIMPLE, saved_model.FILES),
-)
+    images: np.ndarray | Iterable[Any] | None
+    image_size: int | tuple[int, int] | None
+    batch_size: int | None
+    metadata: dict[str, Any] | None
+    latency: bool
 
 
 def convert(
-    model,
-    path,
+    model: keras.Model,
+    path: str | os.PathLike,
     *,
-    quantize=None,
-    images=None,
-    image_size=None,
-    batch_size=None,
-    metadata=None,
-    latency=False,
-    endpoints=(),
-):
+    quantize: Quantize | None = None,
+    endpoints: Sequence[str] = (),
+    **options: Unpack[Options],
+) -> Report:
     """Writes `model` as ONNX, TFLite or SavedModel, loads it in that format's runtime and compares it with the model.
 
-    The artefact replaces an earlier one at `path` only after it has proved equal; until then nothing there changes.
-    Files that no export wrote, or that were changed since, are never replaced or removed.
+    The artefact replaces an earlier one at `path` only after the comparison; until then nothing there changes. Files
+    that no export wrote, or that were changed since, are never replaced or removed.
 
     Args:
         model: a built keras.Model, from this package or not.
         path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
             with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
+        endpoints: methods of the model to add to a SavedModel, such as ("features", "attention").
         images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs, of which at most 64 are used;
-            uint8 pictures go through `model.preprocessing`. None takes photographs that scikit-learn has, which suits
-            "int8" only for models of photographs.
-        image_size: (height, width), or an int, for a model whose own is free.
-        batch_size: None leaves the batch free; a number fixes it, which TFLite runs faster.
-        metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}. Passwords, queries
-            and folders of this machine are left out; see `described`.
-        latency: whether to measure milliseconds at batch 1 and 8, beside the float original.
-        endpoints: methods of the model that a SavedModel shall have too, such as ("features", "attention").
+            uint8 images go through `model.preprocessing`. None takes photographs that come with scikit-learn, which
+            suits "int8" only for models of photographs.
+        image_size: (height, width), or an int, for a model that takes images of any size.
+        batch_size: None leaves the batch free; a number fixes it, which makes TFLite faster.
+        metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}. Passwords and
+            queries of addresses and folders of this machine are left out.
+        latency: whether to measure milliseconds at batch 1 and 8, for the artefact and for the float model.
 
     Returns:
         A `Report`.
 
     Raises:
-        ExportError: when the model, the path or an argument cannot be used; the sentence says why.
-        ParityError: when the artefact's outputs are not the model's. What was at `path` before stays.
+        ExportError: if the model, the path or an argument cannot be used.
+        ParityError: if the artefact's outputs differ from the model's. What was at `path` before stays.
 
-    >>> convert(model, "vit.onnx").top1_agreement
-    1.0
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> keras_vit.export.convert(model, "vit.onnx").cosine > 0.999
+    True
     """
-    form = format_of(path)
-    with staged(path, form.names_at(path), is_folder=bool(form.files)) as staging:
-        report = write_proved(
-            model,
-            form,
-            staging,
-            quantize=quantize,
-            images=images,
-            image_size=image_size,
-            batch_size=batch_size,
-            metadata=metadata,
-            latency=latency,
-            endpoints=endpoints,
-        )
+    form = format_of_path(path)
+    with stage(path, form.expected_files(path), is_folder=form.is_folder) as staging:
+        report = write_proved(model, form, staging, quantize, endpoints, **options)
     return dataclasses.replace(report, path=str(path))
 
 
 def write_proved(
     model,
-    form,
-    path,
+    form: Format,
+    path: Path,
+    quantize: Quantize | None = None,
+    endpoints: Sequence[str] = (),
     *,
-    quantize=None,
     images=None,
     image_size=None,
     batch_size=None,
     metadata=None,
     latency=False,
-    endpoints=(),
-):
-    """`convert` to a path where nothing is, in the format of the row `form`."""
-    kind = kind_of(quantize, form.kinds, form.name)
-    with export_errors(model, form):
-        source = prepared(model)
+) -> Report:
+    """`convert` to a path where nothing is, in the format `form`."""
+    kind = choose_kind(quantize, form)
+    with raise_export_errors(model, form):
+        source = prepare_model(model)
         require_float_weights(source, form)
-        shapes = [with_batch(s, batch_size) for s in input_shapes(model, source, image_size, form.free_size)]
-        inputs = inputs_for(
-            source, probe_shapes(shapes, model), images, probe_count(kind, batch_size), model_preprocessing(model)
-        )
-        further = require_endpoints(form, source, endpoints)
-        calibration = dict(zip((x.name for x in source.inputs), inputs, strict=True)) if kind.calibrated else None
-        sizes = BATCHES if shapes[0][0] is None else (shapes[0][0],)
-        about = described(model, source, shapes, metadata)
-        form.module.write(source, shapes, path, about, quantize, calibration, **further)
-        found = compared(source, form, path, inputs, sizes)
-        require_parity(found, form, kind, source, shapes, inputs, sizes)
-        times = latencies(source, form, path, inputs, sizes) if latency else {}
+        require_endpoints(source, form, endpoints)
+        shapes = [fix_batch(s, batch_size) for s in choose_input_shapes(model, source, image_size, form.free_size)]
+        probe_shapes, count = fill_free_sizes(shapes, model), probe_count(kind, batch_size)
+        inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
+        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs)
+        description = describe_model(model, source, shapes, metadata)
+        trial.write(source, path, description, **({"endpoints": tuple(endpoints)} if endpoints else {}))
+        difference = compare(trial, path)
+        require_parity(trial, difference)
+        latencies = measure_latencies(trial, path) if latency else {}
     return Report(
         format=form.name,
         path=str(path),
         quantize=quantize,
         bytes=size_of(path),
-        weight_bytes=form.module.weight_bytes(path),
+        weight_bytes=form.load_module().weight_bytes(path),
         model_weight_bytes=4 * source.count_params(),
-        **found.numbers(),
+        **difference.numbers(),
         images=len(inputs[0]),
-        batches=sizes,
+        batches=trial.batches,
         tolerance=kind.max_rel_diff,
-        **times,
+        **latencies,
     )
 
 
 @contextlib.contextmanager
-def export_errors(model, form):
+def raise_export_errors(model, form):
     """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
     try:
         yield
     except KerasVitError:
         raise
     except Exception as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
         raise ExportError(
             f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
-            f"{type(error).__name__}, {said}. Nothing was written. Try another format, or export a part of the model."
+            f"{type(error).__name__}, {message}. Nothing was written. Try another format, or export a part of the "
+            "model."
         ) from error
 
 
 def require_float_weights(model, form):
     """Refuses a model that `keras.Model.quantize` has changed where the format quantizes by itself."""
+    # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
     modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()} - {None}
-    if modes and "int8" in form.kinds:
+    if modes and "int8" in form.quantize:
+        others = " or ".join(row.title for row in FORMATS if not row.quantize)
         raise ExportError(
-            f"The model {model.name!r} was quantized by Keras ({', '.join(sorted(modes))}), which {form.name} cannot "
-            'hold. Export the model as it was before model.quantize, with quantize="int8" or "dynamic"; a SavedModel '
-            "takes it as it is."
+            f"The model {model.name!r} was quantized by Keras ({', '.join(sorted(modes))}), which {form.title} cannot "
+            'store. Export the model as it was before model.quantize, with quantize="int8" or "dynamic"; or export '
+            f"this one as a {others}."
         )
 
 
-def require_endpoints(form, model, endpoints):
-    """The further argument of a format's `write` that says them; none where there are none."""
+def require_endpoints(model, form, endpoints):
+    """Raises unless the format and the model have what `endpoints` asks for."""
     for name in endpoints:
-        if form.name != "saved_model":
-            raise ExportError(f"Only a SavedModel can have further endpoints. Received: {name!r} for {form.name}.")
+        if not form.endpoints:
+            able = " or ".join(row.title for row in FORMATS if row.endpoints)
+            raise ExportError(f"Only a {able} can have further endpoints. Received: {name!r} for {form.name}.")
         if not callable(getattr(model, name, None)):
             raise ExportError(f"The model {model.name!r} has no method {name!r} to serve as an endpoint.")
-    return {"endpoints": tuple(endpoints)} if endpoints else {}
 
 
-def with_batch(shape, batch_size):
+def fix_batch(shape, batch_size):
+    """The shape of an input with its batch size fixed, unless that is None."""
     if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
         raise ExportError(
-            f"The model's batch is {shape[0]}. Received: batch_size={batch_size}; expected that, or None."
+            "batch_size must be a positive integer, equal to the model's if that is fixed "
+            f"({shape[0]}). Received: batch_size={batch_size}."
         )
     return (batch_size or shape[0], *shape[1:])
-
-
-def probe_count(kind, batch_size):
-    """Pictures of the proof, whole batches where the batch is fixed."""
-    count = PROBES if kind.name is None else QUANTIZED_PROBES
-    return count if batch_size is None else max(count // batch_size, 1) * batch_size
-
-
-def model_preprocessing(model):
-    return getattr(model, "preprocessing", None)
-
-
-def format_of(path):
-    suffix = Path(path).suffix.lower()
-    for form in FORMATS:
-        if form.suffix == suffix:
-            return form
-    raise ExportError(
-        f"No format is written as *{printable(suffix)}. Expected a path that ends in .onnx or .tflite, or, for the "
-        f"folder of a SavedModel, one without a suffix. Received: {printable(path)}."
-    )
-
-
-def runner(model):
-    """The model at inference as a function from a list of arrays to the list of outputs."""
-
-    def run(inputs):
-        return [
-            keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(model(arguments(model, inputs), training=False))
-        ]
-
-    return run
-
-
-def compared(source, form, path, inputs, sizes):
-    """The difference between the model and its artefact at `path`, which runs in batches of `sizes`."""
-    expected = in_batches(runner(source), inputs, (8,))
-    return difference(expected, in_batches(form.module.load(path, names_of(source)), inputs, sizes))
-
-
-def names_of(model):
-    return [x.name for x in model.inputs]
-
-
-def require_parity(found, form, kind, source, shapes, inputs, sizes):
-    """Raises unless the difference is within bounds; not-a-number never is.
-
-    Outputs that are the same for every picture, such as those of a new zero head, prove nothing: then the output of
-    every layer is compared instead.
-    """
-    broken = kind.broken_bounds(found)
-    if not broken and (found.varies or kind.calibrated):
-        return
-    layer = first_differing_layer(form, kind, source, shapes, inputs, sizes)
-    if not broken and layer is None:
-        return
-    where = (
-        ""
-        if layer is None
-        else f" The first layer whose output differs is {layer[0]!r} (by {layer[1]:.2e} of its largest)."
-    )
-    raise ParityError(
-        f"The {form.name} artefact is not the model: its outputs differ by up to {found.max_abs_diff:.2e}. "
-        f"{'; '.join(broken) or 'All outputs are the same for every image, and those of its layers are not'}."
-        f"{where} Nothing was written."
-    )
-
-
-def has_one_output(layer):
-    """Whether the layer computes one tensor at one place of the model."""
-    nodes = layer._inbound_nodes
-    return not isinstance(layer, keras.layers.InputLayer) and len(nodes) == 1 and len(nodes[0].outputs) == 1
-
-
-def first_differing_layer(form, kind, source, shapes, inputs, sizes):
-    """The first layer whose output differs in an artefact of this format: (name, relative difference), or None."""
-    layers = [layer for layer in source.layers if has_one_output(layer)]
-    every = keras.Model(source.input, [layer.output for layer in layers])
-    few = [x[:PROBES] for x in inputs]
-    calibration = dict(zip(names_of(source), inputs, strict=True)) if kind.calibrated else None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"layers{form.suffix}"
-        form.module.write(every, shapes, path, {}, kind.name, calibration)
-        expected = in_batches(runner(every), few, (8,))
-        received = in_batches(form.module.load(path, names_of(source)), few, sizes)
-    for layer, a, b in zip(layers, expected, received, strict=True):
-        found = difference([a], [b])
-        if kind.broken_bounds(dataclasses.replace(found, top1_regret=None)):
-            return layer.name, found.max_rel_diff
-    return None
-
-
-def latencies(source, form, path, inputs, sizes):
-    """Milliseconds a batch of 1 and of 8, median of five, of the artefact and of the model as a TensorFlow function."""
-    import tensorflow as tf
-
-    original = tf.function(lambda *x: source(arguments(source, x), training=False), reduce_retracing=True)
-    runs = {
-        "latency_ms": form.module.load(path, names_of(source)),
-        "model_latency_ms": lambda inputs: [np.asarray(y) for y in keras.tree.flatten(original(*inputs))],
-    }
-    batches = (1, 8) if sizes == BATCHES else sizes
-    return {name: {n: milliseconds(run, [x[:n] for x in inputs]) for n in batches} for name, run in runs.items()}
-
-
-def milliseconds(run, inputs):
-    run(inputs)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        run(inputs)
-        times.append(1e3 * (time.perf_counter() - start))
-    return round(statistics.median(times), 2)

@@ -1,9 +1,10 @@
-"""What an artefact says about itself: where it comes from, how to feed it, what its classes are called."""
+"""The description stored in an artefact: where it comes from, how to feed it, what its classes are called."""
 
 import dataclasses
 import json
 import re
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +16,48 @@ LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?",
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
-def described(model, source, shapes, extra=None):
+def describe_config(config):
+    """The fields of a dataclass as plain values; None for anything else."""
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return None
+    return dataclasses.asdict(config)
+
+
+def describe_preprocessing(preprocessing):
+    """Its fields as plain values; None for a callable that lacks one."""
+    fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
+    if any(value is None for name, value in fields.items() if name != "crop"):
+        return None
+    numbers = {name: np.asarray(fields[name]).tolist() for name in ("image_size", "mean", "std")}
+    return {**fields, **numbers}
+
+
+def remove_secrets(value):
+    """The value without what must not be published: passwords and queries of addresses, and folders of this machine.
+
+    >>> remove_secrets({"source": "https://alice:secret@host/m.keras?signature=1"})
+    {'source': 'https://host/m.keras'}
+    """
+    if isinstance(value, dict):
+        return {name: remove_secrets(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [remove_secrets(entry) for entry in value]
+    if not isinstance(value, str | PurePath):
+        return value
+    text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
+    local = LOCAL.fullmatch(text)
+    return local["name"] if local else without_secrets(text)
+
+
+def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
     """A dictionary of plain values for a model's metadata; what is not known is None.
 
     Args:
-        model: what the user gave, with what it may know of itself.
+        model: the user's, whose labels, preprocessing and config are described if it has them.
         source: its functional float32 form.
         shapes: of the artefact's inputs, None for a free length.
-        extra: entries to add or replace, such as {"source": ..., "licence": ...}. What is published must tell no
-            secrets: of an address in them the password and what follows "?" is left out, of a path of this machine all
-            but its last name.
+        extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see
+            `remove_secrets`.
     """
     import keras
 
@@ -37,40 +70,14 @@ def described(model, source, shapes, extra=None):
             for x, shape in zip(source.inputs, shapes, strict=True)
         ],
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
-        "preprocessing": described_preprocessing(getattr(model, "preprocessing", None)),
+        "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
-        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
+        "config": describe_config(config),
         "source": None,
         "licence": None,
         "versions": {"keras_vit": __version__, "keras": keras.__version__},
-        **public(extra or {}),
+        **remove_secrets(extra or {}),
     }
-
-
-def described_preprocessing(preprocessing):
-    """Its fields as plain values; None for a callable that lacks one."""
-    fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
-    if any(value is None for name, value in fields.items() if name != "crop"):
-        return None
-    numbers = {name: np.asarray(fields[name]).tolist() for name in ("image_size", "mean", "std")}
-    return {**fields, **numbers}
-
-
-def public(value):
-    """Entries for a description without the secrets that addresses and paths hold.
-
-    >>> public({"source": "https://alice:secret@host/m.keras?signature=1"})
-    {'source': 'https://host/m.keras'}
-    """
-    if isinstance(value, dict):
-        return {name: public(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [public(entry) for entry in value]
-    if not isinstance(value, str | PurePath):
-        return value
-    text = str(value).encode(errors="backslashreplace").decode()  # file names that are not UTF-8
-    local = LOCAL.fullmatch(text)
-    return local["name"] if local else without_secrets(text)
 
 
 def as_properties(description):

@@ -1,7 +1,7 @@
-"""Classifies pictures with a model of this folder: python predict.py PICTURE... [--model model.onnx] [--top 5]
+"""Classifies images with a model of this folder: python predict.py IMAGE... [--model model.onnx] [--top 5]
 
-Needs numpy, Pillow and the runtime of the model alone: onnxruntime for .onnx, ai-edge-litert for .tflite, tensorflow
-for the SavedModel. Reads model.json beside it.
+Needs numpy, Pillow and the runtime of the model: onnxruntime for .onnx, ai-edge-litert for .tflite, tensorflow for a
+SavedModel. Reads model.json beside it.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 HERE = Path(__file__).resolve().parent
 MOST_PIXELS = 2**26  # of an image, as it is and as it is resized
-# Others start programs (EPS) or old decoders.
+# Pillow opens other formats by starting programs (EPS) or old decoders.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
 
 
@@ -35,8 +35,8 @@ def lanczos(x):
 KERNELS = {"bilinear": linear, "bicubic": cubic, "lanczos3": lanczos, "nearest": None}
 
 
-def resampling(source, target, kernel, antialias):
-    """Matrix (target, source) that resizes a line of pixels."""
+def resampling_matrix(source, target, kernel, antialias):
+    """The matrix (target, source) that resizes a line of `source` pixels to `target`."""
     scale = source / target
     if kernel is None:
         return np.eye(source)[np.minimum((np.arange(target) + 0.5) * scale, source - 1).astype(int)]
@@ -46,16 +46,16 @@ def resampling(source, target, kernel, antialias):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def resized(x, size, interpolation, antialias):
-    """(h, w, c) to (*size, c)."""
+def resize(x, size, interpolation, antialias):
+    """Resizes (h, w, c) to (*size, c)."""
     rows, columns = (
-        resampling(n, m, KERNELS[interpolation], antialias) for n, m in zip(x.shape[:2], size, strict=True)
+        resampling_matrix(n, m, KERNELS[interpolation], antialias) for n, m in zip(x.shape[:2], size, strict=True)
     )
     return np.einsum("ih,hwc,jw->ijc", rows, x, columns, optimize=True)
 
 
 def size_before_crop(shape, image_size, crop, crop_mode):
-    """(height, width) that a picture is resized to before its middle is kept."""
+    """(height, width) that an image of `shape` is resized to before its middle is kept; as `Preprocessing` has it."""
     least = [math.floor(part / crop + 1e-6) for part in image_size]
     if crop_mode == "squash":
         return least
@@ -63,68 +63,51 @@ def size_before_crop(shape, image_size, crop, crop_mode):
     return [max(math.floor(length * scale + 1e-6), part) for length, part in zip(shape, least, strict=True)]
 
 
-def preprocessed(x, image_size, crop, interpolation, mean, std, crop_mode="center"):
+def preprocess(x, image_size, crop, interpolation, mean, std, crop_mode="center"):
     """uint8 (h, w, c) to the model's input, float32 (*image_size, c)."""
     x = x.astype("float64")
     if crop is None:
-        x = resized(x, image_size, interpolation, antialias=False)
+        x = resize(x, image_size, interpolation, antialias=False)
     else:
         size = size_before_crop(x.shape[:2], image_size, crop, crop_mode)
-        require_few(size)
-        x = resized(x, size, interpolation, antialias=True)
+        require_few_pixels(size)
+        x = resize(x, size, interpolation, antialias=True)
         top, left = (round((length - part) / 2) for length, part in zip(size, image_size, strict=True))
         x = x[top : top + image_size[0], left : left + image_size[1]]
     return ((x / 255 - mean) / std).astype("float32")
 
 
-def require_few(size):
+def require_few_pixels(size):
     if size[0] * size[1] > MOST_PIXELS:
         raise ValueError(f"{size[0]} x {size[1]} pixels are more than {MOST_PIXELS:,}")
 
 
-def opened(path, channels):
-    """A picture file as uint8 (h, w, channels), upright."""
+def open_image(path, channels):
+    """An image file as uint8 (h, w, channels), upright."""
     if not Path(path).is_file():
         raise ValueError("there is no such file")
     Image.init()
-    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as picture:
-        require_few(picture.size)
-        picture = ImageOps.exif_transpose(picture)
-        if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8
-            picture = Image.fromarray((np.asarray(picture) >> 8).astype("uint8"))
-        x = np.asarray(picture.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
+    with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
+        require_few_pixels(image.size)
+        image = ImageOps.exif_transpose(image)
+        if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8
+            image = Image.fromarray((np.asarray(image) >> 8).astype("uint8"))
+        x = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
     return x.reshape(*x.shape[:2], -1)
 
 
-def onnx_model(path):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]
+# By format. A bundle's predict.py has a function for each of its artefacts here.
+LOADERS = {}
 
 
-def tflite_model(path):
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_path=str(path))
-    runner = interpreter.get_signature_runner()
-    (name,) = runner.get_input_details()
-    return lambda x: runner(**{name: x})["output_0"]
-
-
-def saved_model(path):
-    import tensorflow as tf
-
-    loaded = tf.saved_model.load(str(path))
-    return lambda x: np.asarray(loaded.serve(x))
-
-
-def model_at(path):
-    return {".onnx": onnx_model, ".tflite": tflite_model}.get(path.suffix, saved_model)(path)
+def load_model(artefact):
+    """A function from float32 (n, h, w, c) to logits (n, classes), for an entry of model.json."""
+    run = LOADERS[artefact["format"]](HERE / artefact["file"])
+    return lambda x: run([x])[0]
 
 
 def printable(text):
-    """The text with what a terminal would obey, such as escapes and newlines, escaped."""
+    """The text with control characters, which a terminal would obey, escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -135,21 +118,23 @@ def softmax(logits):
 
 def main():
     about = json.loads((HERE / "model.json").read_text("utf-8"))
-    parser = argparse.ArgumentParser(description="Classifies pictures with a model of this folder.")
-    parser.add_argument("pictures", nargs="+")
-    parser.add_argument("--model", default=about["artefacts"][0]["file"], help="a file or folder beside this script")
+    artefacts = about["artefacts"]
+    parser = argparse.ArgumentParser(description="Classifies images with a model of this folder.")
+    parser.add_argument("images", nargs="+")
+    parser.add_argument("--model", default=artefacts[0]["file"], help="a file or folder beside this script")
     parser.add_argument("--top", type=int, default=5)
     arguments = parser.parse_args()
-    if not (HERE / arguments.model).exists():
+    chosen = [entry for entry in artefacts if HERE / entry["file"] == HERE / arguments.model]
+    if not chosen or not (HERE / arguments.model).exists():
         sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
-    run = model_at(HERE / arguments.model)
+    run = load_model(chosen[0])
     Image.MAX_IMAGE_PIXELS = None  # MOST_PIXELS is stricter
     failed = False
-    for path in arguments.pictures:
+    for path in arguments.images:
         try:
-            x = preprocessed(opened(path, about["inputs"][0]["shape"][-1]), **about["preprocessing"])
+            x = preprocess(open_image(path, about["inputs"][0]["shape"][-1]), **about["preprocessing"])
         except Exception as error:  # Pillow raises what it likes for damaged files, and MemoryError
-            print(f"{printable(path)} cannot be read as a picture: {printable(error)}", file=sys.stderr)
+            print(f"{printable(path)} cannot be read as an image: {printable(error)}", file=sys.stderr)
             failed = True
             continue
         probabilities = softmax(run(x[None])[0].astype("float64"))

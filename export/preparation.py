@@ -7,12 +7,13 @@ import keras
 from keras_vit.errors import ExportError
 
 
-def prepared(model):
+def prepare_model(model: keras.Model) -> keras.Model:
     """`model` as a functional float32 model with the same weights; itself where it already is one."""
     require_model(model)
-    source = functional(model)
+    source = as_functional(model)
+    # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
     if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
-        source = in_float32(source)
+        source = rebuild_in_float32(source)
     if source is not model and hasattr(model, "preprocessing"):
         source.preprocessing = model.preprocessing
     source.labels = getattr(model, "labels", None)
@@ -21,11 +22,11 @@ def prepared(model):
 
 
 def require_labels(labels):
-    """Names of classes must be text that UTF-8 can hold, as every format stores them."""
+    """Raises unless the names of classes are text that UTF-8 can encode, as every format stores them."""
     for i, name in enumerate(() if labels is None else labels):
         if not isinstance(name, str) or not is_unicode(name):
             raise ExportError(
-                f"The name of class {i} must be text that UTF-8 can hold. Received: {name!r}. Set model.labels."
+                f"The name of class {i} must be text that UTF-8 can encode. Received: {name!r}. Set model.labels."
             )
 
 
@@ -45,12 +46,14 @@ def require_model(model):
         raise ExportError(f"The model {model.name!r} is not built: call it on a batch of images first, then export it.")
 
 
-def functional(model):
-    """A subclassed model behind inputs of the shapes it was built with; a functional one as it is."""
+def as_functional(model):
+    """A subclassed model called on inputs of the shapes it was built with; a functional one as it is."""
     if isinstance(model, keras.Sequential):
+        # A Sequential model has no `input` structure of its own; the functional model inside it has.
         return model._functional
     if getattr(model, "inputs", None):
         return model
+    # Keras keeps the shapes that `build` was called with for its own files alone.
     shapes = list((getattr(model, "_build_shapes_dict", None) or {}).values())
     if len(shapes) != 1 or not isinstance(shapes[0], tuple):
         raise ExportError(
@@ -61,10 +64,10 @@ def functional(model):
     return keras.Model(x, model(x, training=False), name=model.name)
 
 
-def in_float32(model):
+def rebuild_in_float32(model):
     """The same architecture and weights with every layer in float32, rebuilt from its configuration."""
     try:
-        config = with_float32(keras.saving.serialize_keras_object(model))
+        config = replace_dtypes(keras.saving.serialize_keras_object(model))
         twin = keras.saving.deserialize_keras_object(config)
         twin.set_weights(model.get_weights())
     except Exception as error:
@@ -75,25 +78,26 @@ def in_float32(model):
     return twin
 
 
-def with_float32(config):
+def replace_dtypes(config):
     """A serialized model with every data type policy replaced."""
     if isinstance(config, dict):
         if config.get("class_name") == "DTypePolicy":
             return {**config, "config": {"name": "float32"}}
-        return {key: with_float32(value) for key, value in config.items()}
+        return {key: replace_dtypes(value) for key, value in config.items()}
     if isinstance(config, list | tuple):
-        return type(config)(with_float32(value) for value in config)
+        return type(config)(replace_dtypes(value) for value in config)
     return "float32" if config in ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16") else config
 
 
-def arguments(model, inputs):
+def pack_inputs(model, inputs):
     """A flat list of tensors in the structure in which the model takes them: alone, as a list, by name."""
     return keras.tree.pack_sequence_as(model.input, list(inputs))
 
 
 @contextlib.contextmanager
-def export_calls(model):
-    """Within, every layer that has an `export_call` is called by it."""
+def follow_export_calls(model):
+    """Within, `export_call` takes the place of `call` in every layer that has one."""
+    # Layers inside layers, too, for which Keras has no public way.
     layers = [layer for layer in model._flatten_layers() if hasattr(layer, "export_call")]
     for layer in layers:
         vars(layer)["call"] = layer.export_call
@@ -104,7 +108,7 @@ def export_calls(model):
             del vars(layer)["call"]
 
 
-def input_shapes(model, source, image_size, free_size):
+def choose_input_shapes(model, source, image_size, free_size):
     """The shape of each input in the artefact; None for a free batch, height or width.
 
     Args:
@@ -114,12 +118,12 @@ def input_shapes(model, source, image_size, free_size):
         free_size: whether the format can leave height and width free.
 
     Raises:
-        ExportError: when a size is needed and nobody knows it, or contradicts the model's.
+        ExportError: if a size is needed and not known, or contradicts the model's.
     """
-    return [input_shape(tuple(x.shape), model, image_size, free_size) for x in source.inputs]
+    return [choose_input_shape(tuple(x.shape), model, image_size, free_size) for x in source.inputs]
 
 
-def input_shape(shape, model, image_size, free_size):
+def choose_input_shape(shape, model, image_size, free_size):
     if len(shape) != 4:
         return shape
     if image_size is not None:
@@ -129,17 +133,17 @@ def input_shape(shape, model, image_size, free_size):
         return (shape[0], *size, shape[3])
     if None not in shape[1:3] or free_size:
         return shape
-    return (shape[0], *known_size(model), shape[3])
+    return (shape[0], *require_known_size(model), shape[3])
 
 
-def known_size(model):
+def require_known_size(model):
     size = getattr(getattr(model, "preprocessing", None), "image_size", None)
     if size is None:
         raise ExportError(f"The model {model.name!r} takes images of any size. Pass image_size=(height, width).")
     return tuple(size)
 
 
-def probe_shapes(shapes, model):
+def fill_free_sizes(shapes, model):
     """The shapes with free heights and widths filled for the proof: the model's own size, else 224."""
     size = getattr(getattr(model, "preprocessing", None), "image_size", None) or (224, 224)
     return [

@@ -1,11 +1,11 @@
-"""What an export proved: numbers, no models."""
+"""How close an artefact is to its model, in numbers."""
 
 import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_vit.export.staging.listing import beside
+from keras_vit.export.formats import Quantize, data_files
 
 
 @dataclass(frozen=True)
@@ -17,26 +17,26 @@ class Report:
         path: of the artefact.
         quantize: None, "float16", "dynamic" or "int8".
         bytes: size on disk, external data and folders included.
-        weight_bytes: of these, the constants: weights, and the scales of those in int8.
+        weight_bytes: of these, the weights, and the scales of those in int8.
         model_weight_bytes: the model's weights in float32.
         max_abs_diff: largest absolute difference of any output value.
         max_rel_diff: the same over the largest absolute value of that output, in [0, 1] for anything usable.
-        cosine: smallest cosine between the model's and the artefact's outputs of one picture, in [-1, 1]; where a
-            picture gives one number, of all pictures together.
-        top1_agreement: part of the pictures for which both give the same class, in [0, 1]; None without classes.
+        cosine: smallest cosine between the model's and the artefact's outputs for one image, in [-1, 1]; if an image
+            has one number as output, for all images together.
+        top1_agreement: part of the images with the same best class in both, in [0, 1]; None without classes.
         top5_agreement: part of the five best classes that both have in common, in [0, 1]; None without classes.
-        top1_regret: how far below its best class the model puts the one that the artefact puts first, over the range of
-            the model's outputs, in [0, 1]: the worst picture's; None without classes.
-        images: number of pictures compared.
+        top1_regret: the model's score of its own best class less its score of the artefact's best class, as a part of
+            the range of the model's outputs, in [0, 1]; the largest of all images; None without classes.
+        images: number of images compared.
         batches: the batch sizes at which they were compared.
-        tolerance: what max_rel_diff had to stay under; None where only agreement counts.
+        tolerance: the bound that max_rel_diff had to keep.
         latency_ms: milliseconds by batch size in the artefact's runtime; empty unless asked for.
-        model_latency_ms: the same for the float original.
+        model_latency_ms: the same for the float model.
     """
 
     format: str
     path: str
-    quantize: str | None
+    quantize: Quantize | None
     bytes: int
     weight_bytes: int
     model_weight_bytes: int
@@ -47,27 +47,28 @@ class Report:
     top5_agreement: float | None
     top1_regret: float | None
     images: int
-    batches: tuple
+    batches: tuple[int, ...]
     tolerance: float | None
-    latency_ms: dict = dataclasses.field(default_factory=dict)
-    model_latency_ms: dict = dataclasses.field(default_factory=dict)
+    latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
+    model_latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
 
-    def as_json(self):
+    def as_json(self) -> str:
+        """The fields as a JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2)
 
-    def __str__(self):
+    def __str__(self) -> str:
         agreement = "" if self.top1_agreement is None else f", top-1 agreement {self.top1_agreement:.1%}"
         kind = f" ({self.quantize})" if self.quantize else ""
         shrunk = f", weights {self.model_weight_bytes / self.weight_bytes:.1f} times smaller" if self.quantize else ""
         return (
             f"{self.path}: {self.format}{kind}, {self.bytes / 1e6:.1f} MB{shrunk}, "
-            f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} pictures"
+            f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} images"
         )
 
 
-def size_of(path):
+def size_of(path: str | Path) -> int:
     """Bytes of a file with the external data of its name, or of every file in a folder."""
     path = Path(path)
-    data = [file for file in path.parent.iterdir() if beside(path.stem).fullmatch(file.name)]
+    data = [file for file in path.parent.iterdir() if data_files(path.stem).fullmatch(file.name)]
     files = [path, *data] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)

@@ -1,4 +1,4 @@
-"""Running a converter in a process of its own, so that its memory is given back and its crashes are only errors."""
+"""Running a converter in a process of its own, which frees its memory and turns its crashes into errors."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from keras_vit.text import printable
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def run_apart(script, job, explained=None, time_limit=None):
+def run_script(script, job, explain=None, time_limit=None):
     """Runs a script of this folder with `job` as JSON on its stdin.
 
     Args:
-        explained: makes one sentence of what a failing script wrote; by default its last line.
-        time_limit: seconds after which it is ended; None for none.
+        explain: turns what a failing script wrote into one sentence; by default its last line.
+        time_limit: seconds after which the script is killed; None for no limit.
 
     Raises:
-        ExportError: when the script fails, or takes longer than it may.
+        ExportError: if the script fails, or exceeds the time limit.
     """
     command = [sys.executable, "-P", str(Path(__file__).parent / script)]
     environment = {**os.environ, **ENVIRONMENT}
@@ -28,12 +28,12 @@ def run_apart(script, job, explained=None, time_limit=None):
     try:
         result = subprocess.run(command, input=json.dumps(job), **settings)
     except subprocess.TimeoutExpired as error:
-        raise ExportError((explained or last_line)(f"it takes longer than {time_limit} seconds")) from error
+        raise ExportError((explain or last_line)(f"it takes longer than {time_limit} seconds")) from error
     if result.returncode:
-        raise ExportError((explained or last_line)(result.stderr))
+        raise ExportError((explain or last_line)(result.stderr))
 
 
 def last_line(log):
-    """The last line that says something, without what a terminal would obey, cut to a length that can be read."""
+    """The last line that is not blank, without control characters, at most 400 characters."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return printable(lines[-1])[:400] if lines else "its process was ended from outside, perhaps for want of memory"
+    return printable(lines[-1])[:400] if lines else "its process was killed, perhaps because memory ran out"

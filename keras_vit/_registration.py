@@ -1,8 +1,9 @@
 """Makes `.keras` files loadable by `import keras_vit` alone, which itself imports no Keras.
 
-Keras finds our classes only once their modules have run. So they are imported when Keras is: at once where it is
-loaded already, else right after its own import. A module of ours that is the first to import Keras is half imported at
-that moment, which may keep others from being imported: it calls `register` again when it is done.
+Keras finds our classes only once their modules have run, and does not import them itself. So they are imported when
+Keras is: at once if it is loaded already, else right after its own import. If a module of ours is the first to import
+Keras, it is itself only half imported at that moment, and others that need it fail to import: then `register` is called
+again once it is complete.
 """
 
 import importlib
@@ -22,13 +23,6 @@ MODULES = (
 importing = False
 
 
-def register():
-    if "keras" not in sys.modules:
-        sys.meta_path.insert(0, KerasFinder())
-    elif not importing:
-        import_classes()
-
-
 def import_classes():
     global importing
     importing = True
@@ -42,8 +36,22 @@ def import_classes():
         importing = False
 
 
+class ThenRegister(importlib.abc.Loader):
+    """Runs a module as its own loader does, then imports our classes, which registers them."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        import_classes()
+
+
 class KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: wraps the loader of `keras`, once."""
+    """Finds no module itself: wraps the loader of `keras`, once."""
 
     def find_spec(self, name, path, target=None):
         if name != "keras":
@@ -55,15 +63,8 @@ class KerasFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-class ThenRegister(importlib.abc.Loader):
-    """Runs a module as its own loader does, then registers our classes."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        self.loader.exec_module(module)
+def register():
+    if "keras" not in sys.modules:
+        sys.meta_path.insert(0, KerasFinder())
+    elif not importing:
         import_classes()

@@ -1,4 +1,4 @@
-"""What the command prints and logs: names in it are data, neither markup nor what a terminal obeys."""
+"""Printing and logging of the commands: names are shown as they are, neither as markup nor obeyed by a terminal."""
 
 import logging
 
@@ -8,7 +8,7 @@ from keras_vit.text import printable, without_secrets
 
 
 class Console(rich.console.Console):
-    """A rich console that shows every text as it is, and what would act on a terminal as an escape.
+    """A console of `rich` that shows every text as it is, with control characters escaped.
 
     >>> Console().print("cat [brown] :smile: \\x1b[31m")
     cat [brown] :smile: \\x1b[31m
@@ -21,8 +21,8 @@ class Console(rich.console.Console):
         return super().render_str(printable(text), **options)
 
 
-class Printable(logging.Filter):
-    """Makes the messages of a logger one line each, without secrets."""
+class OneSafeLine(logging.Filter):
+    """Makes each message of a logger one line, without control characters and secrets."""
 
     def filter(self, record):
         record.msg, record.args = printable(without_secrets(record.getMessage())), ()
@@ -30,4 +30,4 @@ class Printable(logging.Filter):
 
 
 log = logging.getLogger("keras_vit")
-log.addFilter(Printable())
+log.addFilter(OneSafeLine())

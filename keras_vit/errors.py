@@ -8,57 +8,57 @@ from keras_vit.text import printable, without_secrets
 LONGEST = 2000  # characters of a message
 
 
-class KerasVitError(Exception):
-    """Base of every error that this package raises for input it cannot use.
-
-    Messages quote names and values of files and users, so control characters are escaped, what may be secret in an
-    address is left out, and what is too long is cut.
-    """
-
-    def __init__(self, *args):
-        super().__init__(*(sentence(arg) if isinstance(arg, str) else arg for arg in args))
-
-
-def sentence(text):
-    """`text` fit to be shown; of one that is longer than a message should be, the two ends."""
+def make_presentable(text):
+    """`text` fit to be shown; if it is longer than a message should be, its two ends."""
     text = printable(without_secrets(text))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 
+class KerasVitError(Exception):
+    """Base of every error that this package raises for input it cannot use.
+
+    Messages quote names and values from files and users: control characters are escaped, what may be secret in an
+    address is left out, and the middle of a long message is cut.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(make_presentable(arg) if isinstance(arg, str) else arg for arg in args))
+
+
 class ConfigError(KerasVitError, ValueError):
-    """A model configuration that no model can have."""
+    """An invalid model configuration: an invalid argument, or arguments that contradict each other."""
 
 
 class PreprocessingError(ConfigError, AttributeError):
-    """The preprocessing of a model whose files do not state it."""
+    """The preprocessing of a model is unknown, because its files do not state it."""
 
 
 class UnknownNameError(KerasVitError, LookupError):
-    """A name (model, tag, format) that no table holds; the message names the nearest ones."""
+    """A name (of a model, tag or format) is unknown; the message suggests the nearest ones."""
 
 
 class CheckpointError(KerasVitError, ValueError):
-    """A checkpoint that is missing, damaged, foreign, or does not fit the model."""
+    """A checkpoint is missing, damaged, of another program, or does not fit the model."""
 
 
 class DownloadError(KerasVitError, OSError):
-    """A file that could not be fetched, or that is not what was promised."""
+    """A file could not be fetched, or is not the one that was expected."""
 
 
 class ImageError(KerasVitError, ValueError):
-    """A picture that cannot be read."""
+    """An image cannot be read."""
 
 
 class ExportError(KerasVitError, RuntimeError):
-    """A model that a format cannot hold, or a place where no artefact can be written."""
+    """A model cannot be exported to a format, or an artefact cannot be written to a place."""
 
 
 class ParityError(ExportError):
-    """An artefact whose outputs are not the model's."""
+    """The outputs of an exported artefact differ from the model's."""
 
 
 def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for a name that a table lacks: the nearest names, or all of them.
+    """The sentence for an unknown name: with the nearest known ones, or with all of them.
 
     >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
     "There is no model 'vit-b/16'. Did you mean ViT-B/16?"
@@ -70,12 +70,12 @@ def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
 
 
 def require_tensorflow(what: str, error: type[KerasVitError] = ConfigError) -> None:
-    """Raises `error` unless Keras' backend is TensorFlow; what: the part of the package that needs it."""
+    """Raises `error` unless Keras' backend is TensorFlow; `what` names the part of the package that needs it."""
     import keras
 
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise error(
-            f"{what} works on Keras' TensorFlow backend alone. Received: the backend {backend!r}. "
+            f"{what} works only on Keras' TensorFlow backend. Received: the backend {backend!r}. "
             "Set KERAS_BACKEND=tensorflow before Keras is imported."
         )

@@ -1,18 +1,19 @@
-"""Text from files and servers, made fit to be shown."""
+"""Makes text from files and servers safe to print, log and put into messages."""
 
 import re
 
 # Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# scheme://user:password@host/path?query#fragment; of two slashes paths keep one.
+# From the end of the scheme: scheme://user:password@host/path?query#fragment; of two slashes paths keep one. A pattern
+# for the scheme itself would be tried from every letter of a text without one: quadratic time, in strangers' names.
 ADDRESS = re.compile(
-    r"""(?P<scheme>\b(?:[A-Za-z][\w+.-]*://|https?:/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
+    r"""(?P<slashes>(?<=[\w+.-])://|\bhttps?:/(?!/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
 )
 NO_PORT = re.compile(r"[^/\[]*:\d*[^\d/.,;:)\]]")
 
 
-def printable(text) -> str:
-    r"""`text` on one line, with what would act on a terminal or in a log written as an escape.
+def printable(text: object) -> str:
+    r"""`text` on one line, with the characters that would act on a terminal or in a log escaped.
 
     >>> printable("a\n\x1b[31mb")
     'a\\n\\x1b[31mb'
@@ -20,12 +21,12 @@ def printable(text) -> str:
     return UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
 
 
-def without_secrets(text) -> str:
+def without_secrets(text: object) -> str:
     """`text` without the passwords, queries and fragments of the addresses in it.
 
     >>> without_secrets("from https://alice:secret@host/m.keras?signature=1 and https://alice:sec/ret@host")
     'from https://host/m.keras and https://...'
     """
     return ADDRESS.sub(
-        lambda found: found["scheme"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
+        lambda found: found["slashes"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
     )

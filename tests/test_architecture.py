@@ -114,14 +114,9 @@ def test_who_imports_whom(room):
                 assert other in MAY_IMPORT[room], f"{path} imports {module}"
 
 
-# What only TensorFlow has: which replica runs, and the step of a model on many of them.
-KNOW_TENSORFLOW = {"dropout.py"}
-
-
 @pytest.mark.parametrize("room", ["layers", "models", "inspection"])
 def test_layers_and_models_know_only_keras(room):
-    paths = [path for path in folder(f"keras_vit.{room}").glob("**/*.py") if path.name not in KNOW_TENSORFLOW]
-    for path in paths:
+    for path in folder(f"keras_vit.{room}").glob("**/*.py"):
         assert not [m for m in imports(path) if m.split(".")[0] in ("tensorflow", "jax", "torch")], path
 
 
@@ -140,6 +135,7 @@ HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set
         "import keras_vit",
         "import keras_vit; keras_vit.zoo.list('R50*'); keras_vit.zoo.info('ViT-B/16'); keras_vit.export",
         "import keras_vit.models as m; m.VARIANTS",
+        "from keras_vit import training; training.RECIPES; training.recipe('finetune-pets', batch_size=32)",
         "from typer.testing import CliRunner; from keras_vit.cli import app; r = CliRunner().invoke(app, ['list']); "
         "assert r.exit_code == 0, r.output",
     ],
@@ -160,7 +156,7 @@ FIRST = (
     "keras_vit",
     "keras_vit.layers",
     "keras_vit.models.classifier",
-    "keras_vit.distribution.model",
+    "keras_vit.distribution.replicas",
     "keras_vit.models.resnet",
     "keras_vit.zoo.saving",
     "keras_vit.training.optimizers",

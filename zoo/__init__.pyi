@@ -1,8 +1,9 @@
 from .loading import load
-from .names.registry import info, list
+from .names.listed_models import ListedModel, info, list
 from .saving import save
 
 __all__ = [
+    "ListedModel",
     "info",
     "list",
     "load",

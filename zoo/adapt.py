@@ -3,26 +3,33 @@
 import numpy as np
 
 from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
-from keras_vit.zoo.formats.big_vision import SineCosine
+from keras_vit.zoo.formats.official.big_vision import SineCosine
+from keras_vit.zoo.formats.official.layouts import prepend_zero
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")
 PATCHES = "embedding/kernel"
 
 
-def adapt(tensors, source, target, new_head, interpolation="linear"):
-    """Tensors of a model of configuration `source` for one of `target`, and prefixes of names that start afresh."""
-    tensors = dict(tensors)
-    fresh = set_head(tensors, source, target, new_head)
-    set_channels(tensors, source, target)
+def adapt(tensors, source, target, interpolation="linear"):
+    """(tensors of the model `target`, prefixes of names that start afresh), of a checkpoint's.
+
+    Args:
+        tensors: {official name: Tensor} of a model of the configuration `source`.
+        target: the `Target`: configuration, and whether the head is new.
+        interpolation: of position embeddings, a key of POSITION_MATRICES.
+    """
+    tensors, config = dict(tensors), target.config
+    fresh = set_head(tensors, source, config, target.new_head)
+    set_channels(tensors, source, config)
     if POSITIONS in tensors:
         computed = isinstance(tensors[POSITIONS], SineCosine)
         if computed:
-            tensors[POSITIONS] = tensors[POSITIONS].on(target.grid)
-        fresh += set_classifier(tensors, source, target)
-        set_patches(tensors, source, target)
+            tensors[POSITIONS] = SineCosine.of_grid(config.grid, tensors[POSITIONS].shape[2])
+        fresh += set_classifier(tensors, source, config)
+        set_patches(tensors, source, config)
         if not computed:
-            set_grid(tensors, source, target, interpolation)
+            set_grid(tensors, source, config, interpolation)
     return tensors, fresh
 
 
@@ -36,16 +43,18 @@ def set_head(tensors, source, target, new_head):
 
 
 def representation(config):
+    """The width of the layer under the head; None where there is none, as in every ResNet."""
     return getattr(config, "representation_size", None)
 
 
 def drop(tensors, prefixes):
+    """Removes the tensors whose names start so."""
     for name in [name for name in tensors if name.startswith(prefixes)]:
         del tensors[name]
 
 
 def set_channels(tensors, source, target):
-    """One channel takes the sum over the old ones; more repeat them, scaled so that a grey picture's response stays."""
+    """One channel takes the sum over the old; more repeat them, scaled so that a grey image's response stays."""
     old, new = source.num_channels, target.num_channels
     name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
     if old == new:
@@ -63,18 +72,17 @@ def set_classifier(tensors, source, target):
     """The class token leaves with its position embedding, or comes with a zero one."""
     if source.classifier == target.classifier:
         return ()
-    n, l, d = tensors[POSITIONS].shape
     if target.classifier == "gap":
+        n, l, d = tensors[POSITIONS].shape
         del tensors["cls"]
         tensors[POSITIONS] = tensors[POSITIONS].map((n, l - 1, d), lambda values: values[:, 1:])
         return ()
-    tensors[POSITIONS] = tensors[POSITIONS].map(
-        (n, l + 1, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1)
-    )
+    tensors[POSITIONS] = prepend_zero(tensors[POSITIONS])
     return ("cls",)
 
 
 def set_patches(tensors, source, target):
+    """The patch kernel at the model's patch size."""
     if source.patch_size != target.patch_size:
         _, _, channels, d = tensors[PATCHES].shape
         size = target.patch_size
@@ -82,6 +90,7 @@ def set_patches(tensors, source, target):
 
 
 def set_grid(tensors, source, target, interpolation):
+    """The position embeddings on the model's grid of patches; the class token's stays."""
     if source.grid != target.grid:
         prefix = int(target.classifier == "token")
         n, _, d = tensors[POSITIONS].shape

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def corners(old, new):
+def corner_aligned(old, new):
     """Linear interpolation with the corners kept in place, (new, old): scipy.ndimage.zoom of order 1."""
     place = np.arange(new) * (old - 1) / max(new - 1, 1)
     low = np.minimum(place.astype(int), max(old - 2, 0))
@@ -14,6 +14,7 @@ def corners(old, new):
 
 
 def triangle(x):
+    """The kernel of linear interpolation."""
     return np.maximum(1 - np.abs(x), 0)
 
 
@@ -32,12 +33,13 @@ def antialiased(old, new, kernel):
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def along(values, axis, matrix):
+def resize_axis(values, axis, matrix):
+    """The values with one axis multiplied by a matrix (new, old)."""
     return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
 POSITION_MATRICES = {
-    "linear": corners,
+    "linear": corner_aligned,
     "bilinear": lambda old, new: antialiased(old, new, triangle),
     "bicubic": lambda old, new: antialiased(old, new, cubic),
 }
@@ -50,17 +52,17 @@ def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear")
     """
     head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
     for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
-        grid = along(grid, axis, POSITION_MATRICES[interpolation](old, new))
+        grid = resize_axis(grid, axis, POSITION_MATRICES[interpolation](old, new))
     return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
 
 
 def resize_patches(kernel, new_size):
     """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
 
-    Resized patches then get the embeddings that the old ones had, exactly where patches grow.
+    The embedding of a resized patch is then that of the patch before, exactly so where patches grow.
     """
     result = kernel
     for axis, new in enumerate(new_size):
         resize = antialiased(kernel.shape[axis], new, triangle)  # (new, old)
-        result = along(result, axis, np.linalg.pinv(resize.T))
+        result = resize_axis(result, axis, np.linalg.pinv(resize.T))
     return result.astype(kernel.dtype)

@@ -1,13 +1,14 @@
-"""The model that a call of `load` asks for: its configuration, its labels, and whether it starts from a new head."""
+"""The model that a call of `load` requests: its configuration, its labels, and whether it starts from a new head."""
 
 import dataclasses
+from typing import Literal, TypedDict
 
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, applicable
+from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.zoo.adapt import representation
 
-CHOICES = ("new", "keep")
+HEAD_CHOICES = ("new", "keep")
 ARGUMENTS = (
     "weights",
     "num_classes",
@@ -21,9 +22,37 @@ ARGUMENTS = (
 )
 
 
+class ModelFields(TypedDict, total=False):
+    """Fields of a configuration that `load` takes beside its own arguments, for type checkers."""
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    mlp_dim: int
+    representation_size: int | None
+    classifier: Literal["token", "gap"]
+    dropout_rate: float
+    attention_dropout_rate: float
+    num_channels: int
+    gelu_approximate: bool
+    layer_norm_epsilon: float
+    backbone: BackboneConfig | None
+    depths: tuple[int, ...]
+    width_factor: float
+    group_norm_epsilon: float
+    kernel_variance_epsilon: float
+
+
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What `load` was asked for of the head and the configuration; None leaves it to the checkpoint."""
+class Request:
+    """What `load` was asked for of the head and the configuration; None leaves it to the checkpoint.
+
+    Args:
+        head: "new", "keep" or None.
+        num_classes: of the model.
+        labels: names of the classes.
+        fields: others of the configuration, by name.
+    """
 
     head: str | None = None
     num_classes: int | None = None
@@ -31,14 +60,14 @@ class Asked:
     fields: dict = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, head, num_classes, labels, image_size, fields):
-        if head is not None and head not in CHOICES:
-            raise ConfigError(describe_unknown("head", head, CHOICES))
+    def from_arguments(cls, head, num_classes, labels, image_size, fields):
+        if head is not None and head not in HEAD_CHOICES:
+            raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
         if labels is not None:
-            labels = listed(labels)
+            labels = as_tuple(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
         fields = fields if image_size is None else {**fields, "image_size": image_size}
-        return cls(head, num_classes, labels, fields)
+        return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
 
     @property
     def changes(self):
@@ -46,7 +75,16 @@ class Asked:
         return self.fields if self.num_classes is None else {**self.fields, "num_classes": self.num_classes}
 
 
-def listed(labels):
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A model to be built from a checkpoint, or from scratch."""
+
+    config: ViTConfig | ResNetConfig
+    labels: tuple | None
+    new_head: bool
+
+
+def as_tuple(labels):
     """Labels as a tuple; a string stays one, for `as_labels` to refuse."""
     if isinstance(labels, str):
         return labels
@@ -64,35 +102,37 @@ def require_fields(fields, kinds=(ViTConfig, ResNetConfig)):
             raise ConfigError(describe_unknown("argument", name, [*known, *ARGUMENTS]))
 
 
-def target(config, labels, asked):
-    """(configuration, labels, whether the head is new) of the model asked for, of a checkpoint's own two.
+def plan_target(config, labels, request):
+    """The `Target` of a request for a checkpoint of that configuration and labels.
 
     Raises:
-        ConfigError: for what no model can have, and for a head that cannot be kept or made.
+        ConfigError: for a request that is invalid, and for a head that cannot be kept or made.
     """
-    changes = applicable(config, asked.changes)
+    changes = drop_inapplicable(config, request.changes)
     require_fields(changes, (type(config),))
     wanted = dataclasses.replace(config, **changes)
-    new = takes_new_head(config, wanted, labels, asked)
-    if new and isinstance(config, ViTConfig) and "representation_size" not in asked.fields:
+    new_head = takes_new_head(config, wanted, labels, request)
+    if new_head and isinstance(config, ViTConfig) and "representation_size" not in request.fields:
         wanted = dataclasses.replace(wanted, representation_size=None)
-    kept = None if new or wanted.num_classes != config.num_classes else labels
-    return wanted, as_labels(kept if asked.labels is None else asked.labels, wanted), new
+    kept = None if new_head or wanted.num_classes != config.num_classes else labels
+    names = as_labels(kept if request.labels is None else request.labels, wanted)
+    return Target(config=wanted, labels=names, new_head=new_head)
 
 
-def takes_new_head(config, wanted, labels, asked):
+def takes_new_head(config, wanted, labels, request):
     """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
     differs = wanted.num_classes != config.num_classes or representation(wanted) != representation(config)
-    if asked.head == "keep":
+    if request.head == "keep":
         require_same_head(config, wanted, differs)
         return False
-    if asked.head == "new" and not wanted.num_classes:
+    if request.head == "new" and not wanted.num_classes:
         raise ConfigError("head='new' needs classes to tell apart. Received: none. Pass num_classes= or labels=.")
-    renamed = asked.labels is not None and asked.labels != labels
-    return asked.head == "new" or bool(wanted.num_classes and (differs or renamed))
+    renamed = request.labels is not None and request.labels != labels
+    return request.head == "new" or bool(wanted.num_classes and (differs or renamed))
 
 
 def require_same_head(config, wanted, differs):
+    """Refuses to keep a head that the checkpoint does not have, or not so."""
     if not config.num_classes:
         raise ConfigError("head='keep' needs a head, and the checkpoint has none. Leave head= out for a new one.")
     if differs:

@@ -1,19 +1,26 @@
 """ONNX files: the graph as protocol buffers, weights beside it where they have more than INLINE_LIMIT bytes."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from keras_vit.export.description import as_properties
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.lower import Unsupported, lower
-from keras_vit.export.onnx.quantize import narrowed, products_with_weights, quantize_products
+from keras_vit.export.onnx.quantize import narrow_weights, products_with_weights, quantize_products
+from keras_vit.export.onnx.runtime import load
 from keras_vit.export.onnx.simplify import simplify
-from keras_vit.export.proof.runtimes import load_onnx as load
 from keras_vit.export.staging.listing import seal
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["load", "weight_bytes", "write"]
 
@@ -24,27 +31,39 @@ SMALL = 1024  # bytes; constants up to this stay in the file, where shape infere
 ALIGNMENT = 4096  # bytes; lets a runtime map each tensor into memory
 
 
-def write(model, shapes, path, description, quantize=None, calibration=None):
+def write(
+    model: keras.Model,
+    shapes: Sequence[tuple[int | None, ...]],
+    path: Path,
+    description: dict,
+    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    calibration: Mapping[str, np.ndarray] | None = None,
+) -> None:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
     Args:
+        shapes: of each input; None for a free length.
+        description: entries of the file's metadata.
         quantize: see `quantization`.
         calibration: inputs by name, arrays (n, ...), for "int8".
+
+    Raises:
+        ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
     """
     import onnx
 
     if quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            proto = saved(whole_proto(model, shapes, source, quantize), source, description)
+            proto = save_proto(make_proto(model, shapes, source, quantize), source, description)
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
-        saved(whole_proto(model, shapes, path, quantize), path, description)
+        save_proto(make_proto(model, shapes, path, quantize), path, description)
     seal(path, append_property, companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def whole_proto(model, shapes, path, quantize):
+def make_proto(model, shapes, path, quantize):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(model, shapes)
@@ -52,8 +71,8 @@ def whole_proto(model, shapes, path, quantize):
         return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
     simplify(graph, outputs)
     kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
-    graph.nodes[:0] = narrowed(graph.constants, kernels, quantize)
-    return model_proto(graph, inputs, outputs, path)
+    graph.nodes[:0] = narrow_weights(graph.constants, kernels, quantize)
+    return make_model(graph, inputs, outputs, path)
 
 
 def with_narrow_weights(proto, quantize):
@@ -62,14 +81,15 @@ def with_narrow_weights(proto, quantize):
 
     constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
     kernels = {node.input[1] for node in proto.graph.node if node.op_type == "Conv"}
-    nodes = [*map(node_proto, narrowed(constants, kernels, quantize)), *proto.graph.node]
+    nodes = [*map(make_node, narrow_weights(constants, kernels, quantize)), *proto.graph.node]
     del proto.graph.initializer[:], proto.graph.node[:]
     proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
     proto.graph.node.extend(nodes)
     return proto
 
 
-def saved(proto, path, description):
+def save_proto(proto, path, description):
+    """Writes the ModelProto with its description as metadata; returns it."""
     import onnx
 
     onnx.helper.set_model_props(proto, as_properties(description))
@@ -78,7 +98,10 @@ def saved(proto, path, description):
 
 
 def append_property(path, key, value):
-    """Adds an entry to the metadata of an ONNX file without reading it: repeated fields may lie apart."""
+    """Adds an entry to the metadata of an ONNX file without reading it.
+
+    Protocol buffers may be joined end to end: a reader takes the elements of a repeated field from all of them.
+    """
     import onnx
 
     proto = onnx.ModelProto()
@@ -87,27 +110,27 @@ def append_property(path, key, value):
         file.write(proto.SerializeToString())
 
 
-def model_proto(graph, inputs, outputs, path):
+def make_model(graph, inputs, outputs, path):
     """The graph as an onnx.ModelProto with its constants, or references to the file they went to."""
     from onnx import helper, numpy_helper
 
     constants = graph.constants
     if sum(array.nbytes for array in constants.values()) > INLINE_LIMIT:
-        initializers = written_beside(constants, path)
+        initializers = write_beside(constants, path)
     else:
         initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     proto = helper.make_graph(
-        [node_proto(node) for node in graph.nodes],
+        [make_node(node) for node in graph.nodes],
         "model",
-        [value_proto(graph, value) for value in inputs],
-        [value_proto(graph, value) for value in outputs],
+        [make_value(graph, value) for value in inputs],
+        [make_value(graph, value) for value in outputs],
         initializers,
     )
     opset = [helper.make_opsetid("", OPSET)]
     return helper.make_model(proto, opset_imports=opset, ir_version=IR_VERSION, producer_name="keras_vit")
 
 
-def node_proto(node):
+def make_node(node):
     from onnx import helper
 
     attributes = {name: onnx_attribute(name, value) for name, value in node.attributes.items()}
@@ -122,7 +145,7 @@ def onnx_attribute(name, value):
     return [int(x) for x in value] if isinstance(value, tuple | list) else value
 
 
-def value_proto(graph, value):
+def make_value(graph, value):
     from onnx import helper
 
     names = ("batch", "height", "width")
@@ -134,8 +157,8 @@ def value_proto(graph, value):
     return helper.make_tensor_value_info(value.name, dtype, shape)
 
 
-def written_beside(constants, path):
-    """Streams the constants to one file beside `path`, freeing each; gives TensorProtos that refer to it.
+def write_beside(constants, path):
+    """Streams the constants to one file beside `path`, freeing each; returns TensorProtos that refer to it.
 
     The file's name holds a digest of its content: replacing the .onnx file alone then switches from one whole model to
     another.
@@ -157,10 +180,10 @@ def written_beside(constants, path):
             file.write(data)
     location = f"{path.stem}-{digest.hexdigest()[:12]}.onnx.data"
     unnamed.rename(path.with_name(location))
-    return tensors + [external(location, *place) for place in places]
+    return tensors + [refer_to_data(location, *place) for place in places]
 
 
-def external(location, name, shape, dtype, offset, length):
+def refer_to_data(location, name, shape, dtype, offset, length):
     """A TensorProto whose data lies in another file; the path is a bare file name, which no reader may leave."""
     import onnx
 
@@ -180,7 +203,7 @@ def companions(path):
     return sorted(names)
 
 
-def weight_bytes(path):
+def weight_bytes(path: Path) -> int:
     """Bytes of the constants that the file holds or refers to."""
     import onnx
 

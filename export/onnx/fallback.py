@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export import saved_model
-from keras_vit.export.subprocess_job import run_apart
+from keras_vit.export.subprocess_job import run_script
 
 OPSET = 18  # the newest that tf2onnx writes
 STANDARD = ("", "ai.onnx")
@@ -29,7 +29,7 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
         inputs = [[x.name, shape, x.dtype] for shape, x in zip(shapes, model.inputs, strict=True)]
         job = {"saved_model": str(Path(work) / "model"), "output": str(output), "inputs": inputs, "opset": OPSET}
         try:
-            run_apart("onnx/tf2onnx_worker.py", job)
+            run_script("onnx/tf2onnx_worker.py", job)
         except ExportError as error:
             raise ExportError(f"{reason}; and tf2onnx cannot convert it either: {error}") from error
         proto = optimizer.optimize(onnx.load(output))

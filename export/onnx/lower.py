@@ -3,14 +3,9 @@
 import keras
 import numpy as np
 
-from keras_vit.export.onnx.emit.layers import LAYERS, is_leaf
-from keras_vit.export.onnx.emit.linear import LINEAR
-from keras_vit.export.onnx.emit.math import MATH
-from keras_vit.export.onnx.emit.shape import SHAPE
+from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
 from keras_vit.export.onnx.trace import Untraceable, trace
-
-OPERATIONS = {**MATH, **SHAPE, **LINEAR}
 
 
 class Unsupported(Exception):
@@ -40,15 +35,15 @@ def lower(model, input_shapes):
     inputs = [
         Value(graph.unique(name), tuple(x.shape), x.dtype) for name, x in zip(input_names(model), tensors, strict=True)
     ]
-    lowering = Lowering(graph, traced.same, dict(zip(map(id, tensors), inputs, strict=True)))
+    lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
     traced.steps.reverse()
-    while traced.steps:
+    while traced.steps:  # each step goes as soon as it is written, and with it what only it holds of the weights
         lowering.run(traced.steps.pop())
     graph.path = ""
-    return graph, inputs, distinct(graph, inputs, [lowering.value(x) for x in traced.outputs])
+    return graph, inputs, name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
 
 
-def distinct(graph, inputs, outputs):
+def name_outputs(graph, inputs, outputs):
     """Outputs with names of their own, channels last: neither an input's, nor one another's."""
     taken, results = {x.name for x in inputs}, []
     for x in outputs:
@@ -67,7 +62,11 @@ def input_names(model):
 
 
 def stand_in(model, input_shapes):
-    """A prime for the free batch that divides no length of the weights or inputs, so that it can be told apart."""
+    """A length for the free batch while tracing: without divisors below 60, and a divisor of no length of the model.
+
+    Any traced length that it divides then holds the batch, as in (n, l, d) reshaped to (n * l, d), where Keras' own
+    None would be lost.
+    """
     lengths = {n for w in model.weights for n in w.shape} | {n for shape in input_shapes for n in shape if n}
     candidate = 1009
     while any(candidate % d == 0 for d in range(2, 60)) or any(n % candidate == 0 for n in lengths):
@@ -78,15 +77,15 @@ def stand_in(model, input_shapes):
 class Lowering:
     """Values by the id of the traced tensor they stand for."""
 
-    def __init__(self, graph, same, values):
+    def __init__(self, graph, inner_output, values):
         self.graph = graph
-        self.same = same
+        self.inner_output = inner_output
         self.values = values
 
     def run(self, step):
         args, kwargs = keras.tree.map_structure(self.argument, (step.args, step.kwargs))
         self.graph.path = step.path.strip("/")
-        results = self.emitted(step, args, kwargs)
+        results = self.emit(step, args, kwargs)
         if len(results) != len(step.outputs):
             raise Unsupported(f"{len(results)} of {len(step.outputs)} outputs of {type(step.operation).__name__}")
         for x, value in zip(step.outputs, results, strict=True):
@@ -95,30 +94,30 @@ class Lowering:
     def argument(self, x):
         if isinstance(x, keras.KerasTensor):
             return self.value(x)
-        return shared_by_batch(as_array(x), self.graph.batch)
+        return share_by_batch(as_array(x), self.graph.batch)
 
     def value(self, x):
-        while id(x) in self.same:
-            x = self.same[id(x)]
+        while id(x) in self.inner_output:
+            x = self.inner_output[id(x)]
         if isinstance(x, keras.KerasTensor):
             return self.values[id(x)]
-        return shared_by_batch(as_array(x), self.graph.batch)
+        return share_by_batch(as_array(x), self.graph.batch)
 
-    def emitted(self, step, args, kwargs):
+    def emit(self, step, args, kwargs):
         operation = step.operation
         name = type(operation).__name__
         where = step.path.strip("/") or "no layer"
         tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
         if not tensors and step.args:
-            return evaluated(operation, args, kwargs)
-        emit = LAYERS[name][1] if isinstance(operation, keras.Layer) else OPERATIONS.get(name)
-        if emit is None:
+            return evaluate(operation, args, kwargs)
+        rows = LAYERS if isinstance(operation, keras.Layer) else OPERATIONS
+        if name not in rows:
             raise Unsupported(f"operation {name} in layer {where}")
         if isinstance(operation, keras.Layer):
             args, kwargs = args[:1], {}
         out = step.outputs if len(step.outputs) > 1 or name in ("Split", "Unstack") else step.outputs[0]
         try:
-            result = emit(self.graph, operation, out, *args, **kwargs)
+            result = rows[name].emit(self.graph, operation, out, *args, **kwargs)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Unsupported(f"{name} in layer {where}: {error}") from error
         return list(result) if isinstance(result, list | tuple) else [result]
@@ -133,15 +132,15 @@ def as_array(x):
     return np.asarray(x) if keras.backend.backend() == "tensorflow" else keras.ops.convert_to_numpy(x)
 
 
-def shared_by_batch(x, batch):
-    """A constant repeated for every picture of the stand-in batch, once."""
+def share_by_batch(x, batch):
+    """A constant repeated for every image of the stand-in batch, once."""
     if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[0] != batch:
         return x
     if (x == x[:1]).all():
         return x[:1]
-    raise Unsupported("a constant that differs from picture to picture")
+    raise Unsupported("a constant that differs from image to image")
 
 
-def evaluated(operation, args, kwargs):
+def evaluate(operation, args, kwargs):
     """An operation on constants, computed now."""
     return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]

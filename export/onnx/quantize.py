@@ -7,13 +7,13 @@ loads the file, which folds operations on constants.
 import numpy as np
 
 from keras_vit.export.onnx.graph import Node
-from keras_vit.export.subprocess_job import run_apart
+from keras_vit.export.subprocess_job import run_script
 
 SMALL = 2048  # elements; smaller tensors gain nothing
 PRODUCTS = ("MatMul", "Gemm")
 
 
-def narrowed(constants, kernels, quantize):
+def narrow_weights(constants, kernels, quantize):
     """Stores float32 constants in fewer bits where that needs no quantizer; `constants` changes in place.
 
     Args:
@@ -26,19 +26,19 @@ def narrowed(constants, kernels, quantize):
     """
     large = [name for name, x in constants.items() if x.dtype == "float32" and x.size >= SMALL]
     if quantize == "float16":
-        return [in_float16(constants, name) for name in large]
+        return [store_in_float16(constants, name) for name in large]
     if quantize is None:
         return []
-    return [node for name in large if name in kernels for node in in_int8(constants, name)]
+    return [node for name in large if name in kernels for node in store_in_int8(constants, name)]
 
 
-def in_float16(constants, name):
+def store_in_float16(constants, name):
     limit = np.finfo("float16").max
     constants[f"{name}_float16"] = np.clip(constants.pop(name), -limit, limit).astype("float16")
     return Node("Cast", [f"{name}_float16"], [name], {"to": "float32"})
 
 
-def in_int8(constants, name):
+def store_in_int8(constants, name):
     """A kernel with 127 steps on each side of 0 per output channel."""
     kernel = constants.pop(name)
     scale = np.abs(kernel).max(axis=(1, 2, 3), keepdims=True) / 127
@@ -63,14 +63,14 @@ def quantize_products(source, output, kind, nodes, calibration=None):
     Args:
         calibration: inputs by name, arrays (n, ...), for the kind "int8".
     """
-    pictures = source.with_name("calibration.npz")
+    inputs = source.with_name("calibration.npz")
     if calibration is not None:
-        np.savez(pictures, **calibration)
+        np.savez(inputs, **calibration)
     job = {
         "source": str(source),
         "output": str(output),
         "kind": kind,
         "nodes": nodes,
-        "calibration": str(pictures),
+        "calibration": str(inputs),
     }
-    run_apart("onnx/quantize_worker.py", job)
+    run_script("onnx/quantize_worker.py", job)

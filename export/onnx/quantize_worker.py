@@ -1,4 +1,4 @@
-"""Quantizes one ONNX file; run by `onnx_quantization` as a script in its own process, with a job as JSON on stdin.
+"""Quantizes one ONNX file; run by `quantize` as a script in its own process, with a job as JSON on stdin.
 
 Keys of the job: source, output (files), kind ("dynamic" or "int8"), calibration (a .npz of inputs by name, for "int8"),
 nodes (names of the products with weights).
@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 
-class Pictures:
+class CalibrationInputs:
     """The calibration inputs one at a time, as onnxruntime's calibrators read them."""
 
     def __init__(self, path):
@@ -24,7 +24,7 @@ class Pictures:
         return batch if all(len(array) for array in batch.values()) else None
 
 
-def quantized(job):
+def quantize_file(job):
     """Writes the output with the products of activations and weights in int8, a scale per channel of the weights."""
     from onnxruntime import quantization as q
 
@@ -41,7 +41,7 @@ def quantized(job):
     q.quantize_static(
         job["source"],
         job["output"],
-        Pictures(job["calibration"]),
+        CalibrationInputs(job["calibration"]),
         nodes_to_quantize=job["nodes"],
         quant_format=q.QuantFormat.QDQ,
         activation_type=q.QuantType.QUInt8,
@@ -83,7 +83,7 @@ def share_constants(graph):
     graph.initializer.extend(kept)
 
 
-def compacted(path):
+def compact(path):
     """The file again without shapes that can be inferred and constants that can be spared."""
     import onnx
 
@@ -98,8 +98,8 @@ def compacted(path):
 
 def main():
     job = json.load(sys.stdin)
-    quantized(job)
-    compacted(job["output"])
+    quantize_file(job)
+    compact(job["output"])
 
 
 if __name__ == "__main__":

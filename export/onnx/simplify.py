@@ -1,4 +1,7 @@
-"""Passes over a finished graph: each removes nodes and keeps what the graph computes."""
+"""Passes over a finished graph: each removes nodes and keeps what the graph computes.
+
+A pass that changed something returns True and is run again: its maps of the graph no longer hold after a change.
+"""
 
 from collections import Counter
 
@@ -16,13 +19,13 @@ def simplify(graph, outputs):
     drop_unused(graph, keep)
 
 
-def uses(graph, keep):
+def count_uses(graph, keep):
     counts = Counter(name for node in graph.nodes for name in node.inputs)
     counts.update(keep)
     return counts
 
 
-def producers(graph):
+def nodes_by_output(graph):
     return {name: node for node in graph.nodes for name in node.outputs}
 
 
@@ -33,7 +36,7 @@ def rename(graph, old, new):
 
 def merge_transposes(graph, keep):
     """Two transposes in a row are one; one that changes nothing is none."""
-    made = producers(graph)
+    made = nodes_by_output(graph)
     for node in graph.nodes:
         if node.op != "Transpose":
             continue
@@ -52,7 +55,7 @@ def merge_transposes(graph, keep):
 
 def fold_scale(graph, keep):
     """Multiplication by one number goes into the constants of the product and bias before it."""
-    counts, made = uses(graph, keep), producers(graph)
+    counts, made = count_uses(graph, keep), nodes_by_output(graph)
     for node in graph.nodes:
         if node.op != "Mul" or node.outputs[0] in keep:
             continue
@@ -79,12 +82,13 @@ def is_number(array):
 def linear_before(graph, name, counts, made):
     """The places of the constants that a factor can move into: [(node, input)]; None where it cannot move."""
     places = []
+    # A tensor that something else reads too must stay as it is: only chains of single readers are followed.
     while counts[name] == 1 and name in made:
         node = made[name]
         constant = next((i for i, n in enumerate(node.inputs) if n in graph.constants), None)
         if node.op in PURE_SHAPE:
             name = node.inputs[0]
-        elif node.op == "Add" and constant is not None and not places:
+        elif node.op == "Add" and constant is not None and not places:  # (x w + b) s = x (w s) + b s
             places.append((node, constant))
             name = node.inputs[1 - constant]
         elif node.op == "MatMul" and constant == 1:
@@ -98,7 +102,7 @@ def linear_before(graph, name, counts, made):
 
 def merge_constant_adds(graph, keep):
     """x + a + b is x + (a + b)."""
-    counts, made = uses(graph, keep), producers(graph)
+    counts, made = count_uses(graph, keep), nodes_by_output(graph)
     for node in graph.nodes:
         if node.op != "Add" or node.outputs[0] in keep:
             continue
@@ -121,7 +125,7 @@ def merge_constant_adds(graph, keep):
 
 def bias_into_gemm(graph, keep):
     """The product of a matrix with weights, and the bias added to it, are one Gemm."""
-    counts, made = uses(graph, keep), producers(graph)
+    counts, made = count_uses(graph, keep), nodes_by_output(graph)
     for node in graph.nodes:
         place = next((i for i, n in enumerate(node.inputs) if n in graph.constants), None)
         if node.op != "Add" or place is None or graph.constants[node.inputs[place]].ndim != 1:
@@ -138,8 +142,8 @@ def bias_into_gemm(graph, keep):
 
 
 def pad_into_conv(graph, keep):
-    """Zeros around the picture are the convolution's own padding."""
-    counts, made = uses(graph, keep), producers(graph)
+    """Zeros around the image are the convolution's own padding."""
+    counts, made = count_uses(graph, keep), nodes_by_output(graph)
     for node in graph.nodes:
         if node.op != "Conv" or "pads" not in node.attributes:
             continue
@@ -148,8 +152,8 @@ def pad_into_conv(graph, keep):
             continue
         pads = graph.constants.get(pad.inputs[1], np.full(8, -1))
         value = graph.constants.get(pad.inputs[2]) if len(pad.inputs) > 2 and pad.inputs[2] else 0
-        outside_picture = pads[[0, 1, 4, 5]]
-        if len(pads) != 8 or pads.min() < 0 or outside_picture.any() or value != 0:
+        outside_image = pads[[0, 1, 4, 5]]
+        if len(pads) != 8 or pads.min() < 0 or outside_image.any() or value != 0:
             continue
         own = np.array(node.attributes["pads"]) + pads[[2, 3, 6, 7]]
         node.attributes["pads"] = tuple(int(n) for n in own)

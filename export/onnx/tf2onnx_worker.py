@@ -1,4 +1,4 @@
-"""Converts one SavedModel to ONNX with tf2onnx; run by `onnx_fallback` as a script, with a job as JSON on stdin.
+"""Converts one SavedModel to ONNX with tf2onnx; run by `fallback` as a script, with a job as JSON on stdin.
 
 Keys of the job: saved_model (folder), output (file), inputs (list of [name, shape, dtype]), opset.
 """
@@ -11,26 +11,43 @@ import numpy as np
 from keras_vit.export.proof.runtimes import literal
 
 
-def register_erfc():
-    """TensorFlow writes exact GELU with Erfc, which tf2onnx passes through as it is, into files that do not load."""
+# Operations of TensorFlow that tf2onnx passes through as they are, into files that do not load. Exact GELU has Erfc,
+# CELU Expm1. Each function gives the last operator and its inputs; `one` is a constant.
+def erfc(ctx, x, one):
+    return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
+
+
+def expm1(ctx, x, one):
+    return "Sub", [ctx.make_node("Exp", [x]).output[0], one]
+
+
+def log1p(ctx, x, one):
+    return "Log", [ctx.make_node("Add", [x, one]).output[0]]
+
+
+MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
+
+
+def register_missing():
     from tf2onnx.handler import tf_op
 
-    @tf_op("Erfc")
-    class Erfc:
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
+
+
+def handler(rewrite):
+    """A class as tf2onnx wants it, which puts the operator of `rewrite` in the place of a node."""
+
+    class Handler:
         @classmethod
         def version_9(cls, ctx, node, **kwargs):
-            dtype, shape = ctx.get_dtype(node.output[0]), ctx.get_shape(node.output[0])
-            one = ctx.make_const(node.name + "_one", np.array(1, "float32"))
-            erf = ctx.make_node("Erf", node.input, dtypes=[dtype], shapes=[shape])
+            kind, shape = ctx.get_dtype(node.output[0]), ctx.get_shape(node.output[0])
+            one = ctx.make_const(f"{node.name}_one", np.array(1, "float32")).output[0]
+            op, inputs = rewrite(ctx, node.input[0], one)
             ctx.remove_node(node.name)
-            ctx.make_node(
-                "Sub",
-                [one.output[0], erf.output[0]],
-                name=node.name,
-                outputs=node.output,
-                dtypes=[dtype],
-                shapes=[shape],
-            )
+            ctx.make_node(op, inputs, name=node.name, outputs=node.output, dtypes=[kind], shapes=[shape])
+
+    return Handler
 
 
 def hold_constants(path, function):
@@ -52,7 +69,7 @@ def main():
     import tensorflow as tf
     import tf2onnx
 
-    register_erfc()
+    register_missing()
     with literal(job["saved_model"]) as folder:
         loaded = tf.saved_model.load(folder)
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import keras
 
-from keras_vit.export.preparation import arguments
+from keras_vit.export.onnx.calls import export_call
+from keras_vit.export.preparation import pack_inputs
 
 
 class Untraceable(Exception):
@@ -30,26 +31,33 @@ class Step:
 
 @dataclass(frozen=True)
 class Trace:
-    """`steps` in order; `same` maps a layer's output, by id, to what is computed inside; `alive` keeps ids unique."""
+    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
+
+    `keep_alive` holds every tensor, so that no id is given to another.
+    """
 
     steps: list
-    same: dict
+    inner_output: dict
     outputs: list
-    alive: list
+    keep_alive: list
 
 
 def trace(model, inputs, is_leaf):
     """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole."""
     tracer = Tracer(is_leaf)
-    with unrecorded(model):
+    with unrecorded(model), variables_that_defer():
         known = {id(x) for x in inputs}
-        outputs = tracer.enter(model, (arguments(model, inputs),), {}, known, path="")
-    return Trace(tracer.steps, tracer.same, outputs, tracer.alive)
+        outputs = tracer.enter(model, (pack_inputs(model, inputs),), {}, known, path="")
+    return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)
 
 
 @contextlib.contextmanager
 def unrecorded(model):
-    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous."""
+    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous.
+
+    Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
+    layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).
+    """
     operations = {id(x): x for x in [model, *model._flatten_layers()]}
     for layer in list(operations.values()):
         operations.update((id(x), x) for x in getattr(layer, "_operations", []))
@@ -62,30 +70,54 @@ def unrecorded(model):
             del operation._outbound_nodes[outbound:]
 
 
+# Infix operations of keras.Variable that KerasTensor has with the operands exchanged.
+INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__")
+
+
+@contextlib.contextmanager
+def variables_that_defer():
+    """Within, `variable * x` of a symbolic `x` is recorded as `x * variable` is; Keras would compute it, and fail."""
+    own = {name: vars(keras.Variable).get(name) for name in INFIX}
+    for name in INFIX:
+        setattr(keras.Variable, name, deferring(getattr(keras.Variable, name)))
+    try:
+        yield
+    finally:
+        for name, method in own.items():
+            delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
+
+
+def deferring(method):
+    def infix(self, other):
+        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+
+    return infix
+
+
 class Tracer:
     def __init__(self, is_leaf):
         self.is_leaf = is_leaf
         self.steps = []
-        self.same = {}
-        self.alive = []  # every KerasTensor, so that no id is used twice
+        self.inner_output = {}
+        self.keep_alive = []
 
     def enter(self, layer, args, kwargs, known, path):
         """Records the steps of one call of `layer`; gives its outputs as a flat list."""
-        call = getattr(layer, "export_call", layer.call)
+        call = export_call(layer)
         try:
-            outputs = keras.tree.flatten(call(*args, **inference(call, kwargs)))
+            outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
         # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
         except Exception as error:
             raise Untraceable(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
-        for node in ordered(outputs, known):
+        for node in order_nodes(outputs, known):
             self.visit(node, path)
         return outputs
 
     def visit(self, node, path):
         operation, called = node.operation, node.arguments
-        args, kwargs = keras.tree.map_structure(owned, (called.args, called.kwargs))
-        inputs, outputs = node.input_tensors, tuple(node.outputs)
-        self.alive += node.outputs
+        args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
+        inputs, outputs = [self.inner(x) for x in node.input_tensors], tuple(node.outputs)
+        self.keep_alive += node.outputs
         node.arguments = None  # the node is kept, what was computed from weights need not be
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
         if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
@@ -94,42 +126,52 @@ class Tracer:
         results = self.enter(operation, args, kwargs, {id(x) for x in inputs}, inside)
         for outer, inner in zip(outputs, results, strict=True):
             if outer is not inner:
-                self.same[id(outer)] = inner
-        self.alive += results
+                self.inner_output[id(outer)] = inner
+        self.keep_alive += results
+
+    def inner(self, x):
+        """What is computed inside the layer that gives `x`, whose shape has no holes; other tensors as arrays."""
+        while id(x) in self.inner_output:
+            x = self.inner_output[id(x)]
+        return as_numpy(x)
 
 
-def owned(x):
+def as_numpy(x):
     """A tensor computed from weights as a NumPy array, since TensorFlow gives no memory back to the system."""
     if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
         return x
     return keras.ops.convert_to_numpy(x)
 
 
-def inference(call, kwargs):
-    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere."""
-    names = inspect.signature(call).parameters
-    kwargs = {name: value for name, value in kwargs.items() if name != "training" or name in names}
-    return {**kwargs, "training": False} if "training" in names else kwargs
+def at_inference(layer, call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
+
+    A graph of layers would hand it to each, of which some do not expect it when called on symbolic tensors; they are
+    entered one by one, and get it then.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
+    return {**kwargs, "training": False} if takes_training else kwargs
 
 
-def ordered(outputs, known):
+def order_nodes(outputs, known):
     """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
     nodes, seen = [], set(known)
     stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
     while stack:
         x, ready = stack.pop()
         if ready:
-            nodes.append(producer(x))
-        elif id(x) not in seen and producer(x) is not None:
-            node = producer(x)
+            nodes.append(node_behind(x))
+        elif id(x) not in seen and node_behind(x) is not None:
+            node = node_behind(x)
             seen.update(id(y) for y in node.outputs)
             stack.append((x, True))
             stack.extend((y, False) for y in reversed(node.input_tensors))
     return nodes
 
 
-def producer(x):
-    """The node that computes a KerasTensor; None for an input."""
+def node_behind(x):
+    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
     history = getattr(x, "_keras_history", None)
     if history is None or history.operation is None:
         return None

@@ -1,1 +1,1 @@
-"""What proves an artefact equal to its model, and reads artefacts without believing them."""
+"""Comparing artefacts with their models, and reading artefacts from elsewhere without trusting them."""

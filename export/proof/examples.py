@@ -1,4 +1,4 @@
-"""examples.npz of a bundle: a few inputs with the outputs that the model gave."""
+"""examples.npz of a bundle: a few inputs with the model's outputs."""
 
 import math
 import zipfile
@@ -18,7 +18,7 @@ def write_examples(path, inputs, outputs):
     """Writes lists of arrays (n, ...), one per input and output of the model.
 
     Raises:
-        ExportError: when they take more than 512 MiB, which `read_examples` would refuse.
+        ExportError: if they take more than 512 MiB, which `read_examples` would refuse.
     """
     arrays = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
     if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
@@ -27,16 +27,16 @@ def write_examples(path, inputs, outputs):
 
 
 def read_examples(path, inputs, outputs):
-    """Reads them again; no array is made before its size is known to be in the file.
+    """Reads them again; memory for an array is taken only when the file is known to have its bytes.
 
     Args:
-        inputs, outputs: lists of {"shape": [...], "dtype": name}, with None for a free length; what must be there.
+        inputs, outputs: what must be there: lists of {"shape": [...], "dtype": name}, None for a free length.
 
     Returns:
         Two lists of arrays (n, ...), n in 1 to 1024.
 
     Raises:
-        ExportError: when the file is damaged, or holds anything else.
+        ExportError: if the file is damaged, or contains anything else.
     """
     wanted = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
     try:
@@ -52,23 +52,23 @@ def read_examples(path, inputs, outputs):
         if len({len(x) for x in arrays.values()}) != 1:
             raise ValueError("its arrays differ in their number of examples")
     except Exception as error:  # whatever zipfile, zlib and NumPy raise for damaged files
-        raise ExportError(f"{printable(path)} does not hold the model's examples: {printable(error)}.") from error
-    found = list(arrays.values())
-    return found[: len(inputs)], found[len(inputs) :]
+        raise ExportError(f"{printable(path)} does not contain the model's examples: {printable(error)}.") from error
+    values = list(arrays.values())
+    return values[: len(inputs)], values[len(inputs) :]
 
 
 def read_array(archive, name):
-    """One array of numbers; its header is believed only as far as the bytes are there."""
+    """One array of numbers; its header is trusted only if the file has as many bytes."""
     with archive.open(name) as file:
         version = np.lib.format.read_magic(file)
         if version not in READERS:
             raise ValueError(f"{name} has the unknown version {version}")
         shape, transposed, dtype = READERS[version](file)
         if dtype.kind not in "fiub" or not all(0 <= length < MOST_BYTES for length in shape):
-            raise ValueError(f"{name} does not hold numbers")
+            raise ValueError(f"{name} does not contain numbers")
         data = file.read()
     if len(data) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{name} has {len(data):,} bytes, which is not what its shape {shape} takes")
+        raise ValueError(f"{name} has {len(data):,} bytes, which do not match its shape {shape}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if transposed else "C")
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.description import PREPROCESSING
+from keras_vit.export.formats import NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.text import printable
 
-# A SavedModel lies in a folder with its version, as TensorFlow Serving reads it.
-FILES = {"onnx": "model.onnx", "tflite": "model.tflite", "saved_model": "saved_model/1"}
 LONGEST = 1 << 26  # bytes
 MOST = 64  # inputs, outputs, batch sizes
 LENGTHS = 1 << 31
@@ -21,7 +20,7 @@ def read_model_json(folder):
     """The contents of `folder`/model.json.
 
     Raises:
-        ExportError: when it is missing, damaged, or a field is not what an export writes there.
+        ExportError: if it is missing, damaged, or a field has a value that no export writes.
     """
     path = Path(folder, "model.json")
     try:
@@ -34,7 +33,7 @@ def read_model_json(folder):
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
                 require(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
-            require(entry["file"] == FILES[entry["format"]], "artefacts, file", entry["file"])
+            require(entry["file"] == format_named(entry["format"]).bundled, "artefacts, file", entry["file"])
         formats = [entry["format"] for entry in about["artefacts"]]
         require(len(set(formats)) == len(formats), "artefacts, format", formats)
     except (OSError, ValueError, RecursionError) as error:
@@ -118,9 +117,9 @@ FIELDS = {
     "artefacts": lambda x: is_list(x, lambda entry: isinstance(entry, dict), 1),
 }
 ARTEFACT = {
-    "format": lambda x: is_text(x) and x in FILES,
+    "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,
-    "quantize": lambda x: x in (None, "float16", "dynamic", "int8"),
+    "quantize": lambda x: x in (None, *QUANTIZE),
     "bytes": is_count,
     "weight_bytes": is_count,
     "model_weight_bytes": is_count,

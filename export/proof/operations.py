@@ -1,62 +1,21 @@
-"""What a foreign artefact may hold, read from its file before any runtime opens it.
+"""Looks at an artefact from elsewhere before any runtime opens it: it may only compute.
 
-Operations of TensorFlow can read and write any file; of a SavedModel only those pass that compute. Operators of ONNX
-and TFLite cannot, but custom ones and data in other files can.
+What may be in a file of each format stands in the format's own operations.py.
 """
 
 from pathlib import Path
 
 from keras_vit.errors import ExportError
-from keras_vit.export.staging.listing import beside
+from keras_vit.export.formats import format_named
 from keras_vit.text import printable
 
-# What the SavedModels of this package's models and of keras.applications hold (measured), and their plain relatives.
-COMPUTING = frozenset(
-    """
-    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Assert Atan Atan2 Atanh AvgPool AvgPool3D
-    BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BroadcastArgs BroadcastTo Case Cast Ceil ClipByValue
-    Concat ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Conv3DBackpropInputV2 Cos Cosh Cumprod Cumsum DecodeJpeg
-    DecodePaddedRaw DecodePng DecodeRaw DepthToSpace DepthwiseConv2dNative Div DivNoNan Einsum Elu EnsureShape Equal
-    Erf Erfc Exp ExpandDims Expm1 ExtractImagePatches ExtractJpegShape Fill Floor FloorDiv FloorMod FusedBatchNorm
-    FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If InTopKV2
-    Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN LeakyRelu Less LessEqual LinSpace Log Log1p LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D MaxPoolV2 Maximum Mean Min Minimum MirrorPad Mod
-    Mul MulNoNan Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault
-    Pow PreventGradient Prod Range Rank ReadVariableOp RealDiv Reciprocal Relu Relu6 Reshape ResizeArea
-    ResizeBicubic ResizeBilinear ResizeNearestNeighbor Reverse ReverseV2 Rint Roll Round Rsqrt ScaleAndTranslate
-    ScatterNd Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Slice Snapshot Softmax Softplus Softsign
-    SpaceToDepth Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase
-    StatelessIf StatelessWhile StaticRegexReplace StopGradient StridedSlice StringLength StringSplitV2 Sub Substr
-    Sum Tan Tanh TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
-    TensorListLength TensorListReserve TensorListSetItem TensorListSplit TensorListStack TensorScatterUpdate Tile
-    TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where While Xdivy Xlog1py Xlogy ZerosLike
-    """.split()
-)
-# What the functions that save and restore the variables hold besides; a signature must not reach them.
-SAVING = frozenset(
-    "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
-    "StringJoin".split()
-)
-OBJECTS = {"user_object", "function", "bare_concrete_function", "variable", "constant", "captured_tensor"}
-PLAIN_OBJECTS = {
-    "_generic_user_object",
-    "signature_map",
-    "trackable_dict_wrapper",
-    "trackable_list_wrapper",
-    "trackable_tuple_wrapper",
-}
-REGISTERED = {"", "tf.TrackableConstant"}  # classes that TensorFlow itself registers
-MAIN = "saved_model_main_op"  # the collection with the name of the node that a server runs first
-STANDARD = ("", "ai.onnx")
-REFUSED_TFLITE = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
-MOST = 1 << 20  # entries of a vector
 ADVICE = "Run it only if you trust whoever made it."
 
 
 def require_known_operations(format_name, path):
-    """Raises ExportError unless the artefact holds nothing but computation, and refers to no file beyond its own."""
+    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
     try:
-        CHECKS[format_name](Path(path))
+        format_named(format_name).load_module("operations").check(Path(path))
     except ImportError as error:
         raise ExportError(f"{printable(path)} needs {error.name}, which is not installed.") from error
     except ExportError:
@@ -67,162 +26,3 @@ def require_known_operations(format_name, path):
 
 def refuse(path, what):
     raise ExportError(f"{printable(path)} was not opened: it has {printable(what)}. {ADVICE}")
-
-
-def check_saved_model(path):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    proto = saved_model_pb2.SavedModel()
-    proto.ParseFromString((path / "saved_model.pb").read_bytes())
-    if len(proto.meta_graphs) != 1:
-        refuse(path, f"{len(proto.meta_graphs)} graphs, where an export writes one")
-    graph = proto.meta_graphs[0]
-    if graph.asset_file_def or set(graph.collection_def) - {MAIN}:
-        refuse(path, "assets or collections, which an export does not write")
-    check_objects(path, graph.object_graph_def)
-    check_functions(path, graph)
-
-
-def check_objects(path, objects):
-    """Only plain objects, functions and variables: others run code of their own when TensorFlow loads them."""
-    if not objects.nodes:
-        refuse(path, "no objects, as TensorFlow 1 wrote it")
-    for node in objects.nodes:
-        kind = node.WhichOneof("kind")
-        foreign = node.registered_saver or (node.registered_name if node.registered_name not in REGISTERED else "")
-        if kind == "user_object" and node.user_object.identifier not in PLAIN_OBJECTS:
-            foreign = node.user_object.identifier
-        if kind not in OBJECTS or foreign:
-            refuse(path, f"an object of the kind {foreign or kind}")
-
-
-def check_functions(path, graph):
-    """Every function computes only, but for those that save and restore, which nothing else may reach."""
-    library = {function.signature.name: function for function in graph.graph_def.library.function}
-    if len(library) != len(graph.graph_def.library.function):
-        refuse(path, "two functions of one name")
-    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
-    top = [node for node in graph.graph_def.node if node.name not in saver]
-    require_unreached(path, saver, top, graph)
-    reached = reachable(library, [*methods(graph), *(name for node in top for name in callees(node, library))])
-    for node in graph.graph_def.node:
-        require_computing(path, node, library)
-    for name, function in library.items():
-        for node in function.node_def:
-            if name in reached or node.op not in SAVING:
-                require_computing(path, node, library)
-
-
-def require_unreached(path, saver, nodes, graph):
-    """No signature and no other node may lead to the nodes that save and restore."""
-    names = [name.lstrip("^") for node in nodes for name in node.input]
-    names += [x.name for s in graph.signature_def.values() for part in (s.inputs, s.outputs) for x in part.values()]
-    names += graph.collection_def[MAIN].node_list.value
-    for name in names:
-        if name.partition(":")[0] in saver:
-            refuse(path, "a signature that saves or restores files")
-
-
-def methods(graph):
-    """The names of the functions that objects have."""
-    objects = graph.object_graph_def
-    names = list(objects.concrete_functions)
-    for node in objects.nodes:
-        names += [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
-    return names
-
-
-def reachable(library, names):
-    """The names of the functions that these call, directly or by others, and their own."""
-    found, waiting = set(), list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in library and name not in found:
-            found.add(name)
-            waiting += [callee for node in library[name].node_def for callee in callees(node, library)]
-    return found
-
-
-def callees(node, library):
-    """The functions that a node names, as its operation or in its attributes."""
-    functions = [node.op] if node.op in library else []
-    for value in node.attr.values():
-        functions += [x.name for x in [value.func, *value.list.func] if x.name]
-    return functions
-
-
-def require_computing(path, node, library):
-    if node.op not in COMPUTING and node.op not in library:
-        refuse(path, f"the operation {node.op}, which is not among those that an export writes")
-
-
-def check_onnx(path):
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    if not proto.graph.node:
-        refuse(path, "no operators")
-    if proto.functions or proto.training_info:
-        refuse(path, "functions or training steps, which an export does not write")
-    known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain in STANDARD}
-    for graph in graphs_in(proto.graph):
-        for node in graph.node:
-            if node.domain not in STANDARD or node.op_type not in known:
-                refuse(path, f"the operator {node.domain}:{node.op_type}, which ONNX does not have")
-        for tensor in tensors_in(graph):
-            check_data(path, tensor)
-
-
-def graphs_in(graph):
-    """A graph and those in the attributes of its nodes, however deep."""
-    waiting = [graph]
-    while waiting:
-        graph = waiting.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                waiting += [attribute.g, *attribute.graphs] if attribute.HasField("g") else attribute.graphs
-
-
-def tensors_in(graph):
-    """Every constant of a graph but those of graphs in it."""
-    sparse = list(graph.sparse_initializer)
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from [attribute.t, *attribute.tensors]
-            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
-    for tensor in sparse:
-        yield from (tensor.values, tensor.indices)
-
-
-def check_data(path, tensor):
-    """Data outside the file must be in a file beside it that the manifest can list."""
-    for entry in tensor.external_data:
-        if entry.key == "location" and not beside(path.stem).fullmatch(entry.value):
-            refuse(path, f"data in {entry.value}, which is not a file of the bundle")
-
-
-def check_tflite(path):
-    from ai_edge_litert import schema_py_generated as schema
-
-    data = path.read_bytes()
-    if not schema.Model.ModelBufferHasIdentifier(data, 0):
-        refuse(path, "no identifier of TFLite")
-    model = schema.Model.GetRootAs(data)
-    lengths = (model.OperatorCodesLength(), model.SubgraphsLength(), model.BuffersLength())
-    if max(lengths) > min(MOST, len(data)):
-        refuse(path, "a list that is longer than the file")
-    if model.ExternalBufferGroupsLength() or model.ExternalBuffersLength():
-        refuse(path, "data in other files")
-    refused = {getattr(schema.BuiltinOperator, name): name for name in REFUSED_TFLITE}
-    for code in map(model.OperatorCodes, range(model.OperatorCodesLength())):
-        name = code.CustomCode()
-        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        if name or number in refused:
-            refuse(
-                path, f"the operator {(name or b'').decode(errors='replace') or refused[number]}, not a built-in one"
-            )
-
-
-CHECKS = {"saved_model": check_saved_model, "onnx": check_onnx, "tflite": check_tflite}

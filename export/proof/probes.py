@@ -1,4 +1,4 @@
-"""Pictures to prove an export on: parts of two photographs, gradients, shapes; noise only beside them."""
+"""Images on which artefact and model are compared: parts of two photographs, and gradients with a little noise."""
 
 import itertools
 
@@ -7,39 +7,39 @@ import numpy as np
 from keras_vit.errors import ExportError
 
 
-def probes(count, shape, preprocessing=None, seed=0):
+def make_probes(count, shape, preprocessing=None, seed=0):
     """`count` inputs (count, h, w, c) in a model's range: `preprocessing`'s, else [-1, 1].
 
     Args:
         shape: (h, w, c) of the model's input.
-        preprocessing: callable from uint8 pictures to inputs, or None.
+        preprocessing: callable from uint8 images to inputs, or None.
 
-    >>> probes(4, (32, 32, 3)).shape
+    >>> make_probes(4, (32, 32, 3)).shape
     (4, 32, 32, 3)
     """
     height, width, channels = shape
-    pictures = np.stack(list(itertools.islice(pictures_of(height, width, seed), count)))
+    images = np.stack(list(itertools.islice(generate_images(height, width, seed), count)))
     if channels != 3:
-        pictures = np.repeat(pictures.mean(axis=-1, keepdims=True).astype("uint8"), channels, axis=-1)
-    return as_inputs(pictures, preprocessing)
+        images = np.repeat(images.mean(axis=-1, keepdims=True).astype("uint8"), channels, axis=-1)
+    return scale_images(images, preprocessing)
 
 
-def as_inputs(pictures, preprocessing):
-    """uint8 pictures in a model's range, float32."""
+def scale_images(images, preprocessing):
+    """uint8 images as float32 inputs of a model."""
     if preprocessing is None:
-        return pictures.astype("float32") / 127.5 - 1
-    return np.asarray(preprocessing(pictures), "float32")
+        return images.astype("float32") / 127.5 - 1
+    return np.asarray(preprocessing(images), "float32")
 
 
-def pictures_of(height, width, seed):
-    """Endless uint8 pictures (height, width, 3): mostly parts of photographs."""
+def generate_images(height, width, seed):
+    """Endless uint8 images (height, width, 3): mostly parts of photographs."""
     from PIL import Image
 
     random = np.random.default_rng(seed)
-    sources = photographs()
+    sources = load_photographs()
     for i in itertools.count():
         if i % 4 == 3:
-            yield gradient(random, height, width)
+            yield make_gradient(random, height, width)
             continue
         source = sources[i % len(sources)]
         side = int(random.uniform(0.4, 1.0) * min(source.shape[:2]))
@@ -48,40 +48,41 @@ def pictures_of(height, width, seed):
         yield np.asarray(part.resize((width, height), Image.Resampling.BILINEAR))
 
 
-def photographs():
+def load_photographs():
     """scikit-learn's two sample photographs, (427, 640, 3) uint8; gradients where it is not installed."""
     try:
         from sklearn.datasets import load_sample_images
     except ImportError:
         random = np.random.default_rng(1)
-        return [gradient(random, 427, 640) for _ in range(2)]
+        return [make_gradient(random, 427, 640) for _ in range(2)]
     return load_sample_images().images
 
 
-def gradient(random, height, width):
+def make_gradient(random, height, width):
     """Waves of random direction and colour with a little noise, uint8."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     waves = [np.sin(random.uniform(2, 12) * (y * np.cos(a) + x * np.sin(a))) for a in random.uniform(0, 6.3, 3)]
-    picture = np.stack(waves, axis=-1) * 110 + 128 + random.normal(0, 6, (height, width, 3))
-    return np.clip(picture, 0, 255).astype("uint8")
+    image = np.stack(waves, axis=-1) * 110 + 128 + random.normal(0, 6, (height, width, 3))
+    return np.clip(image, 0, 255).astype("uint8")
 
 
-def inputs_for(model, shapes, images, count, preprocessing):
-    """A list with one array per input of the model, all of the same number of pictures.
+def choose_inputs(model, shapes, images, count, preprocessing):
+    """A list with one array per input of the model, all of the same number of images.
 
     Args:
         images: None for probes; an array (n, h, w, c), a list of arrays for several inputs, or an iterable of batches
             such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
 
     Raises:
-        ExportError: when `images` holds nothing or has another shape.
+        ExportError: if `images` is empty or has another shape.
     """
     if images is None:
         return [
-            probe(shape, count, tensor.dtype, preprocessing) for shape, tensor in zip(shapes, model.inputs, strict=True)
+            make_probe(shape, count, tensor.dtype, preprocessing)
+            for shape, tensor in zip(shapes, model.inputs, strict=True)
         ]
-    arrays = gathered(images, count, len(shapes))
-    arrays = [as_inputs(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
+    arrays = gather_images(images, count, len(shapes))
+    arrays = [scale_images(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
     for array, shape in zip(arrays, shapes, strict=True):
         fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
         if not fits or not len(array):
@@ -91,11 +92,11 @@ def inputs_for(model, shapes, images, count, preprocessing):
     return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]
 
 
-def probe(shape, count, dtype, preprocessing):
-    """Probes for one input; smooth random numbers where it does not hold pictures."""
+def make_probe(shape, count, dtype, preprocessing):
+    """Probes for one input; random numbers if it does not take images."""
     if len(shape) == 4 and shape[-1] in (1, 3, 4):
         scaled = (lambda x: x) if dtype == "uint8" else preprocessing if shape[-1] == 3 else None
-        return probes(count, shape[1:], scaled).astype(dtype)
+        return make_probes(count, shape[1:], scaled).astype(dtype)
     random = np.random.default_rng(0)
     lengths = [length or 8 for length in shape[1:]]
     if np.issubdtype(np.dtype(dtype), np.integer):
@@ -103,8 +104,8 @@ def probe(shape, count, dtype, preprocessing):
     return random.normal(0, 1, (count, *lengths)).astype(dtype)
 
 
-def gathered(images, count, inputs):
-    """At most `count` pictures of an array, a list of arrays or an iterable of batches, as a list of arrays."""
+def gather_images(images, count, inputs):
+    """At most `count` images of an array, a list of arrays or an iterable of batches, as a list of arrays."""
     if hasattr(images, "shape"):
         return [np.asarray(images)[:count]]
     if isinstance(images, list | tuple) and len(images) == inputs and all(hasattr(x, "shape") for x in images):
@@ -118,5 +119,5 @@ def gathered(images, count, inputs):
         if total >= count:
             break
     if not batches:
-        raise ExportError("images holds no pictures. Pass an array, a tf.data.Dataset of batches, or None.")
+        raise ExportError("images is empty. Pass an array, a tf.data.Dataset of batches, or None.")
     return [np.concatenate(column)[:count] for column in zip(*batches, strict=True)]

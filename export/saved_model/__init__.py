@@ -1,32 +1,33 @@
 """SavedModels: the model's forward pass as TensorFlow functions, loadable without this package."""
 
 from keras_vit.errors import ExportError, require_tensorflow
-from keras_vit.export.preparation import arguments
-from keras_vit.export.proof.runtimes import load_saved_model as load
+from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.saved_model.runtime import load
 from keras_vit.export.subprocess_job import last_line
 
-__all__ = ["FILES", "load", "weight_bytes", "write"]
-
-FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.index", "variables/variables.data-00000-of-00001")
+__all__ = ["load", "weight_bytes", "write"]
 
 
 def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
-    """Writes `model` with a free batch as the folder `path`.
+    """Writes `model` as the folder `path`; see `formats`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
-    also has "serve_uint8", pictures (n, h, w, c) of any one size, and with one or three channels "serve_bytes",
-    encoded JPEG or PNG files (n,); both return "logits", "probabilities" and, where the model knows them, "label".
-    Each of `endpoints` names a method of the model that takes its inputs, such as "features".
+    also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
+    JPEG or PNG files (n,); both return "logits", "probabilities" and, if the model knows its labels, "label". Each of
+    `endpoints` names a method of the model that takes its inputs, such as "features".
+
+    Raises:
+        ExportError: if Keras does not run on TensorFlow, or TensorFlow cannot write the folder.
     """
     require_tensorflow("Writing a SavedModel, from which TFLite files are made too,", ExportError)
     import keras
     import tensorflow as tf
 
     archive = keras.export.ExportArchive()
+    # Layers at any depth, for which Keras has no public way. Those with lookup tables and the like must be tracked to
+    # be saved; those with variables are not, which would store these twice.
     for layer in model._flatten_layers():
-        if (
-            layer.built and not layer.variables
-        ):  # tables and the like; a layer's variables, tracked here, would be stored twice
+        if layer.built and not layer.variables:
             archive.track(layer)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
     archive.add_endpoint("serve", forward(model), signature)
@@ -34,7 +35,7 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
         from keras_vit.export.saved_model import serving
 
         channels = model.inputs[0].shape[-1]
-        archive.add_endpoint("serve_uint8", *serving.pictures_endpoint(model, channels))
+        archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels))
         if channels in (1, 3):
             archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
     for name in endpoints:
@@ -47,16 +48,16 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
 
 
 def is_image_classifier(model):
-    """Whether pictures go in by a known preprocessing, and one row of numbers a picture comes out."""
-    one = len(model.inputs) == len(model.outputs) == 1
-    return one and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
+    """Whether the model takes images that it knows how to preprocess, and has one row of outputs per image."""
+    single = len(model.inputs) == len(model.outputs) == 1
+    return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
 
 
 def forward(model):
     """The model at inference as a function of its inputs, one argument each."""
 
     def serve(*inputs):
-        return model(arguments(model, inputs), training=False)
+        return model(pack_inputs(model, inputs), training=False)
 
     return serve
 

@@ -1,1 +1,1 @@
-"""Where artefacts are written: in a hidden folder first, then in place of a former export."""
+"""Where artefacts are written: in a hidden folder first, then in place of an earlier export."""

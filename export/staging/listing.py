@@ -1,7 +1,7 @@
 """What an export wrote, so that the next one replaces this and nothing else: file names with their SHA-256.
 
-A folder holds the list as a manifest. A single .onnx or .tflite file ends in a seal: the digests of the files beside it
-that belong to it, then that of all bytes before.
+A folder has the list as a manifest. A single file ends in a seal: the digests of the files beside it that belong to it,
+then the digest of all bytes before.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from keras_vit.errors import ExportError
+from keras_vit.export.formats import FORMATS, data_files
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
@@ -22,18 +23,10 @@ DIGITS = 64  # of a SHA-256
 LONGEST = 1_000_000  # bytes of a manifest
 SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.encode()), DIGITS), re.DOTALL)
 
-# Every name that an export may write. A manifest that lists another is not ours, so it cannot have that file deleted.
-SAVED_MODEL = r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-\d{5}-of-\d{5})"
-NAMES = re.compile(
-    rf"README\.md|predict\.py|examples\.npz|model\.(json|onnx|tflite)|model-[0-9a-f]{{12}}\.onnx\.data"
-    rf"|(saved_model/1/)?({SAVED_MODEL})",
-    re.ASCII,
-)
-
-
-def beside(stem):
-    """The pattern of the names of an ONNX file's external data; `stem`: the file's name without .onnx."""
-    return re.compile(re.escape(stem) + r"-[0-9a-f]{12}\.onnx\.data", re.ASCII)
+# Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
+COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
+ALONE = (row.folder_pattern for row in FORMATS if row.is_folder)
+NAMES = re.compile("|".join([COMPANIONS, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
 
 
 def files_in(folder):
@@ -49,12 +42,12 @@ def write_manifest(folder):
     """Lists every file in `folder` in its manifest.
 
     Raises:
-        ExportError: for a file that no export knows, such as a SavedModel's assets.
+        ExportError: for a file that no export writes, such as a SavedModel's assets.
     """
     files = {name: sha256_of_regular(folder / name) for name in files_in(folder)}
     for name in files:
         if not NAMES.fullmatch(name):
-            raise ExportError(f"The model needs the file {printable(name)} beside it, which an export cannot hold.")
+            raise ExportError(f"The model needs the file {printable(name)} beside it, which an export cannot contain.")
     text = json.dumps({"made_by": MAKER, "format": FORMAT, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n")
 
@@ -63,7 +56,7 @@ def read_manifest(folder):
     """{name: SHA-256} of the files that the manifest of `folder` lists, without itself; None where it has none.
 
     Raises:
-        ExportError: when it is damaged, of another kind or of a later version, or lists what no export writes.
+        ExportError: if it is damaged, of another kind or of a later version, or lists what no export writes.
     """
     path = Path(folder, MANIFEST)
     if not os.path.lexists(path):
@@ -90,7 +83,7 @@ def listed_files(contents):
         if not NAMES.fullmatch(name):
             raise ValueError(f"it lists {name!r}, which no export writes")
         if not isinstance(digest, str) or not re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", digest, re.ASCII):
-            raise ValueError(f"the SHA-256 of {name} is not one")
+            raise ValueError(f"the SHA-256 of {name} is not 64 hexadecimal digits")
     return files
 
 
@@ -98,7 +91,7 @@ def seal(path, append, data=()):
     """Seals the file `path`.
 
     Args:
-        append: function of the path, a key and a text, after which the file ends in that text and still is of its kind.
+        append: function of the path, a key and a text, which makes the file end in that text and leaves it valid.
         data: names of the files in the same folder that belong to it.
     """
     files = {name: sha256_of_regular(path.with_name(name)) for name in data}
@@ -110,7 +103,7 @@ def seal(path, append, data=()):
 
 
 def digest_before_seal(path):
-    """SHA-256 of a file but its last 64 bytes."""
+    """SHA-256 of a file without its last 64 bytes."""
     total, left = hashlib.sha256(), path.stat().st_size - DIGITS
     with open(path, "rb") as file:
         while left > 0 and (part := file.read(min(left, 1 << 20))):
@@ -120,7 +113,7 @@ def digest_before_seal(path):
 
 
 def read_seal(path):
-    """{name: SHA-256} of the file `path` and of the files that belong to it; None unless its seal is whole."""
+    """{name: SHA-256} of the file `path` and of the files that belong to it; None unless its seal is intact."""
     path = Path(path)
     if path.is_symlink() or not path.is_file():
         return None
@@ -130,7 +123,7 @@ def read_seal(path):
     if found is None or found[2].decode() != digest_before_seal(path):
         return None
     try:
-        data = {name: digest for name, digest in json.loads(found[1]).items() if beside(path.stem).fullmatch(name)}
+        data = {name: digest for name, digest in json.loads(found[1]).items() if data_files(path.stem).fullmatch(name)}
     except ValueError:
         return None
     return {path.name: sha256_of_regular(path), **data}

@@ -1,11 +1,11 @@
-"""How new files take the places of old ones so that a process killed at any point loses neither.
+"""How new files replace old ones so that a process killed at any point loses neither.
 
 1. Every old file gets a second name in the hidden folder (a hard link, or a copy where there are none).
 2. A journal with the names and SHA-256 of old and new files appears in the hidden folder.
 3. The new files are renamed into their places, the artefact or manifest last; old ones without a successor are removed.
-4. The journal is removed: from here the new files stand.
+4. The journal is removed: from here on the new files are the export.
 
-What is found with a journal, by this process or the next export to the same path, is put back as it was.
+Where there is a journal, this process or the next export to the same path restores the old files.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_vit.errors import ExportError
+from keras_vit.export.formats import data_files
 from keras_vit.export.staging.listing import (
     LONGEST,
     MANIFEST,
     NAMES,
-    beside,
     files_in,
     read_manifest,
     read_seal,
@@ -46,20 +46,20 @@ class Place:
         return self.home if self.last == MANIFEST else self.home / self.last
 
     def listed(self):
-        """{name: SHA-256} of what a former export listed here, by a manifest or a seal."""
+        """{name: SHA-256} of what an earlier export listed here, by a manifest or a seal."""
         if self.last != MANIFEST:
             return read_seal(self.home / self.last) or {}
         files = read_manifest(self.home)
         return {} if files is None else {**files, MANIFEST: sha256_of_regular(self.home / MANIFEST)}
 
     def may_hold(self, name):
-        """Whether exports to this place write files of that name; what a foreign journal lists is not believed."""
-        known = NAMES if self.last == MANIFEST else beside(Path(self.last).stem)
+        """Whether exports to this place write files of that name; a journal from elsewhere is not trusted."""
+        known = NAMES if self.last == MANIFEST else data_files(Path(self.last).stem)
         return name == self.last or known.fullmatch(name) is not None
 
 
 def require_replaceable(place, names):
-    """Raises unless everything that would be replaced or removed is as a former export left it; gives the listing."""
+    """Raises unless everything to be replaced or removed is as an earlier export left it; returns the listing."""
     listed = place.listed()
     for name in sorted({*names, *listed}):
         path = place.home / name
@@ -98,7 +98,7 @@ def is_unchanged(path, digest):
         return False
 
 
-def put(place, tell):
+def move_into_place(place, tell):
     """Moves the files of staging/new to their places; see above."""
     new = {name: sha256_of_regular(place.staging / "new" / name) for name in files_in(place.staging / "new")}
     listed = require_replaceable(place, new)
@@ -119,7 +119,7 @@ def put(place, tell):
     (place.staging / JOURNAL).unlink()
     remove_empty_folders(place.home, stale)
     if stale:
-        tell(f"removed from {printable(place.home)}, of the former export: {said(stale)}")
+        tell(f"removed from {printable(place.home)}, of the earlier export: {join_names(stale)}")
 
 
 def undo(place):
@@ -127,15 +127,15 @@ def undo(place):
         restore(place)
     except OSError as error:
         raise ExportError(
-            f"The export failed, and the former one could not be put back: {printable(error.strerror or error)}. Its "
-            f"files lie in {printable(place.staging / 'old')}; the next export here puts them back."
+            f"The export failed, and the earlier one could not be restored: {printable(error.strerror or error)}. Its "
+            f"files are in {printable(place.staging / 'old')}; the next export here restores them."
         ) from error
 
 
-def said(names):
-    """Some names in words.
+def join_names(names):
+    """The first few names, and the number of the others.
 
-    >>> said(["a", "b"])
+    >>> join_names(["a", "b"])
     'a, b'
     """
     rest = len(names) - MOST_NAMED
@@ -151,7 +151,7 @@ def back_up(path, backup):
 
 
 def write_journal(place, contents):
-    """The journal appears whole, and on the disk."""
+    """Writes the journal so that it appears whole, and is on the disk."""
     partial = place.staging / f"{JOURNAL}.partial"
     with open(partial, "w") as file:
         json.dump(contents, file)
@@ -161,10 +161,10 @@ def write_journal(place, contents):
 
 
 def restore(place):
-    """Puts back what an export that was cut off had begun to replace, and clears the hidden folder.
+    """Restores what an export that was cut off had begun to replace, and clears the hidden folder.
 
     Raises:
-        ExportError: when a file was changed meanwhile; then nothing changes.
+        ExportError: if a file was changed meanwhile; then nothing changes.
     """
     journal = read_journal(place)
     for name in {**journal["old"], **journal["new"]}:
@@ -184,10 +184,10 @@ def restore(place):
 
 
 def require_no_others(place):
-    """The hidden folder may hold what an export puts there, and nothing of the user's."""
+    """Raises if the hidden folder contains anything that no export puts there."""
     for name in sorted(set(os.listdir(place.staging)) - {"old", "new", JOURNAL, f"{JOURNAL}.partial"}):
         raise ExportError(
-            f"{printable(place.staging / name)} is in the folder in which an export works, and no export wrote it. "
+            f"{printable(place.staging / name)} is in the folder in which an export works, but no export wrote it. "
             "Move it away, or choose another path."
         )
 
@@ -203,7 +203,7 @@ def read_journal(place):
             raise ValueError("it is too long")
         journal = json.loads(path.read_text("utf-8"))
         if not all(place.may_hold(name) for part in ("old", "new") for name in journal[part]):
-            raise ValueError("it names what no export writes")
+            raise ValueError("it lists files that no export writes")
         return {part: dict(journal[part]) for part in ("old", "new")}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ExportError(
@@ -213,19 +213,19 @@ def read_journal(place):
 
 
 def require_own(place, name, journal):
-    """A file that the cut export would have replaced must be the old or the new one, or missing."""
+    """Raises unless a file that the interrupted export would have replaced is the old one, the new one, or missing."""
     path = place.home / name
     require_plain_folders(place.home, path)
     own = {journal[part].get(name) for part in ("old", "new")}
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or sha256_of_regular(path) not in own):
         raise ExportError(
-            f"{printable(path)} was changed after an export here was cut off. Move it away and export again: the files "
-            f"of the former export, which lie in {printable(place.staging / 'old')}, are put back then."
+            f"{printable(path)} was changed after an export here was cut off. Move it away and export again: this "
+            f"restores the files of the earlier export, which are in {printable(place.staging / 'old')}."
         )
 
 
 def remove_empty_folders(home, names):
-    """The folders of removed files, where nothing else lies in them."""
+    """Removes the folders of removed files that are empty now."""
     for name in names:
         with contextlib.suppress(OSError):
             for folder in list((home / name).relative_to(home).parents)[:-1]:

@@ -1,7 +1,7 @@
-"""Artefacts appear when they are proved, in place of what a former export wrote and of nothing else.
+"""Artefacts appear when they are complete, and replace what an earlier export wrote and nothing else.
 
-The files are written in a hidden folder where they will stand, which the process holds by a lock, and then take their
-places one by one; see `placing`.
+The files are written to a hidden folder at their destination, which the process has locked, and are then renamed into
+their places one by one; see `placing`.
 """
 
 import contextlib
@@ -11,7 +11,14 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.staging.listing import MANIFEST, write_manifest
-from keras_vit.export.staging.placing import JOURNAL, Place, put, require_no_others, require_replaceable, restore
+from keras_vit.export.staging.placing import (
+    JOURNAL,
+    Place,
+    move_into_place,
+    require_no_others,
+    require_replaceable,
+    restore,
+)
 from keras_vit.text import printable
 
 try:
@@ -23,31 +30,31 @@ HIDDEN = ".keras-vit-export"
 
 
 @contextlib.contextmanager
-def staged(path, names, *, is_folder, tell=None):
-    """Yields a path in a hidden folder; what is written there takes the place of a former export at `path`.
+def stage(path, names, *, is_folder, tell=None):
+    """Yields a path in a hidden folder; what is written there replaces an earlier export at `path`.
 
-    A folder is yielded as it is, a new empty one, and gets its manifest; a file must be sealed. A process killed inside
-    leaves the hidden folder, which the next export to the same path clears.
+    A folder is new and empty, and gets its manifest here; a file must be sealed by who writes it. A process killed
+    inside leaves the hidden folder, which the next export to the same path clears.
 
     Args:
         path: of the file, or the folder.
         names: of the files that will be written, as far as they are known before.
-        tell: called with a line of text that names the files of the former export that have no successor.
+        tell: called with a line of text that names the files of the earlier export that have no successor.
 
     Raises:
-        ExportError: when nothing can be written there, or a file in the way is not one that a former export wrote.
+        ExportError: if nothing can be written there, or a file in the way is not one that an earlier export wrote.
     """
-    with sentences(path), contextlib.ExitStack() as stack:
+    with raise_export_errors(path), contextlib.ExitStack() as stack:
         place = place_of(path, is_folder)
-        stack.enter_context(made(place.home))
-        stack.enter_context(alone(place))
+        stack.enter_context(make_folder(place.home))
+        stack.enter_context(lock(place))
         restore(place)
         require_replaceable(place, names)
         (place.staging / "new").mkdir()
         yield place.staging / "new" if is_folder else place.staging / "new" / place.last
         if is_folder:
             write_manifest(place.staging / "new")
-        put(place, tell or (lambda line: None))
+        move_into_place(place, tell or (lambda line: None))
 
 
 def place_of(path, is_folder):
@@ -55,7 +62,7 @@ def place_of(path, is_folder):
     path = Path(path)
     if is_folder:
         if path.exists() and not path.is_dir():
-            raise ExportError(f"{printable(path)} is a file, and a folder is to be written there. Choose another path.")
+            raise ExportError(f"{printable(path)} is a file, but a folder is written there. Choose another path.")
         home = Path(os.path.realpath(path))
         return Place(home, MANIFEST, home / HIDDEN)
     if path.is_dir():
@@ -65,8 +72,8 @@ def place_of(path, is_folder):
 
 
 @contextlib.contextmanager
-def sentences(path):
-    """Turns what the system says of full disks, missing permissions and the like into an ExportError."""
+def raise_export_errors(path):
+    """Within, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
     try:
         yield
     except OSError as error:
@@ -77,8 +84,8 @@ def sentences(path):
 
 
 @contextlib.contextmanager
-def made(folder):
-    """Makes the folder and those above it; when what follows fails, those that it made go again."""
+def make_folder(folder):
+    """Makes the folder and those above it; removes those that it made if what follows fails."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,9 +98,9 @@ def made(folder):
 
 
 @contextlib.contextmanager
-def alone(place):
-    """Makes the hidden folder and holds it by a lock, which ends with the process in whatever container it runs."""
-    held = hold(place)
+def lock(place):
+    """Makes the hidden folder and locks it; the lock ends with the process, in whatever container it runs."""
+    held = open_locked(place)
     try:
         require_no_others(place)
         try:
@@ -106,8 +113,8 @@ def alone(place):
             os.close(held)
 
 
-def hold(place):
-    """A descriptor of the hidden folder, locked and, but for what a killed export left, empty."""
+def open_locked(place):
+    """A descriptor of the hidden folder, locked, and empty except for what a killed export left."""
     if fcntl is None:
         place.staging.mkdir(exist_ok=True)
         return None
@@ -135,8 +142,8 @@ def require_lock(held, place, is_new):
     except OSError as error:
         if not is_new:  # a file system without locks
             raise ExportError(
-                f"{printable(place.staging)} belongs to another export, which may still run: this file system has no "
-                "locks. Remove that folder when no export runs, and try again."
+                f"{printable(place.staging)} belongs to another export, which may still be running: this file "
+                "system has no locks. Remove that folder when no export is running, and try again."
             ) from error
 
 

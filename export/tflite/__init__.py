@@ -1,27 +1,44 @@
 """TFLite files with built-in operators only, converted in a process of their own so that its memory is given back."""
 
+from __future__ import annotations
+
 import json
 import re
 import tempfile
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from keras_vit.export import saved_model
-from keras_vit.export.preparation import export_calls
-from keras_vit.export.proof.runtimes import load_tflite as load
+from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.staging.listing import seal
-from keras_vit.export.subprocess_job import last_line, run_apart
+from keras_vit.export.subprocess_job import last_line, run_script
+from keras_vit.export.tflite.operators import builtin_operators
+from keras_vit.export.tflite.runtime import load
 from keras_vit.text import printable
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["load", "weight_bytes", "write"]
 
 
-def write(model, shapes, path, description, quantize=None, calibration=None):
+def write(
+    model: keras.Model,
+    shapes: Sequence[tuple[int | None, ...]],
+    path: Path,
+    description: dict,
+    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    calibration: Mapping[str, np.ndarray] | None = None,
+) -> None:
     """Writes `model` as the file `path`.
 
     Args:
+        shapes: of each input; None for a free batch.
+        description: metadata; its "labels" also become a file of their own.
         quantize: see `quantization`.
         calibration: inputs by name, arrays (n, ...), for "int8".
 
@@ -29,21 +46,21 @@ def write(model, shapes, path, description, quantize=None, calibration=None):
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with export_calls(model):
+        with follow_export_calls(model), builtin_operators():
             saved_model.write(model, shapes, Path(folder) / "model")
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if calibration is not None:
             job["calibration"] = str(Path(folder) / "calibration.npz")
             np.savez(job["calibration"], **calibration)
-        run_apart("tflite/worker.py", job, explained)
+        run_script("tflite/worker.py", job, explain_log)
     append_description(path, description)
     seal(path, append_comment)
 
 
 def append_description(path, description):
-    """Appends a zip archive with the metadata and the labels, which TFLite's readers look for there.
+    """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
 
-    labels.txt has a line a class: what would break a line is escaped there, not in the metadata.
+    labels.txt has one line for each class: line breaks in a label are escaped there, not in the metadata.
     """
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
@@ -52,13 +69,13 @@ def append_description(path, description):
 
 
 def append_comment(path, key, text):
-    """The comment of a zip archive is the end of its file."""
+    """Puts the entry into the comment of the zip archive, which is the end of the file."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = f"{key} {text}".encode()
 
 
-def explained(log):
-    """One sentence from what the converter wrote before it failed."""
+def explain_log(log):
+    """One sentence of what the converter wrote before it failed."""
     foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
     if foreign:
         names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
@@ -67,7 +84,7 @@ def explained(log):
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
 
 
-def weight_bytes(path):
+def weight_bytes(path: Path) -> int:
     """Bytes of the constants in the file and of their scales."""
     from ai_edge_litert import schema_py_generated as schema
 

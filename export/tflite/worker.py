@@ -18,7 +18,7 @@ from keras_vit.export.proof.runtimes import literal
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
-def converted(job):
+def convert(job):
     """The SavedModel as TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
@@ -35,18 +35,18 @@ def converted(job):
     return converter.convert()
 
 
-def ranges(quantizer, pictures):
-    """Smallest and largest value of every tensor over all pictures; the quantizer itself would average them."""
+def calibrate(quantizer, images):
+    """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
     found = {}
-    for picture in pictures:
-        for name, seen in quantizer.calibrate({"serving_default": [picture]}).items():
+    for image in images:
+        for name, seen in quantizer.calibrate({"serving_default": [image]}).items():
             known = found.setdefault(name, dict(seen))
             known["min"] = np.minimum(known["min"], seen["min"])
             known["max"] = np.maximum(known["max"], seen["max"])
     return found
 
 
-def pictures_of(path):
+def read_inputs(path):
     arrays = np.load(path, allow_pickle=False)
     count = len(arrays[arrays.files[0]])
     return [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
@@ -73,7 +73,7 @@ def quantizer_modules():
     return qtyping, quantizer
 
 
-def in_int8(job):
+def quantize_file(job):
     """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
 
     Calibrated ranges serve dense layers but the last, whose logits lie close to each other. It and the convolutions,
@@ -92,7 +92,7 @@ def in_int8(job):
     else:
         quantizing.add_static_config(".*", operations.FULLY_CONNECTED, activation_num_bits=8, weight_num_bits=8)
         quantizing.add_dynamic_config(re.escape(last), operations.FULLY_CONNECTED, num_bits=8)
-        result = quantizing.quantize(ranges(quantizing, pictures_of(job["calibration"])))
+        result = quantizing.quantize(calibrate(quantizing, read_inputs(job["calibration"])))
     os.remove(job["output"])
     result.export_model(job["output"])
 
@@ -115,7 +115,7 @@ class Sharing(flatbuffers.Builder):
         return self.written[key]
 
 
-def compacted(path):
+def compact(path):
     """The file again, equal vectors shared."""
     from ai_edge_litert import schema_py_generated as schema
 
@@ -136,11 +136,11 @@ def compacted(path):
 def main():
     job = json.load(sys.stdin)
     with open(job["output"], "wb") as file, literal(job["saved_model"]) as folder:
-        file.write(converted({**job, "saved_model": folder}))
+        file.write(convert({**job, "saved_model": folder}))
     if job["quantize"] in ("dynamic", "int8"):
         with contextlib.redirect_stdout(sys.stderr):
-            in_int8(job)
-        compacted(job["output"])
+            quantize_file(job)
+        compact(job["output"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,15 @@ def standard_error_closed():
         os.close(terminal)
 
 
-def import_keras() -> None:
-    """Imports Keras and its backend without the lines that TensorFlow's C++ prints meanwhile."""
+def import_keras(find_devices: bool = True) -> None:
+    """Imports Keras, and finds its devices, without the lines that TensorFlow's C++ prints meanwhile.
+
+    Several workers must know of each other before devices are found: a training does that by itself.
+    """
     with standard_error_closed():
-        import keras  # noqa: F401
+        import keras
+
+        if find_devices and keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.list_logical_devices()

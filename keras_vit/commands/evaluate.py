@@ -9,8 +9,8 @@ from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
 from keras_vit.commands import import_keras
-from keras_vit.commands.settings import DATA
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.files import write_whole
 from keras_vit.training.runs.folder import model_of
 
@@ -46,7 +46,7 @@ def evaluate_model(
     model: Annotated[
         str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
     ],
-    dataset: Annotated[str, typer.Option("--data", help=DATA)],
+    dataset: Annotated[str, typer.Option("--data", help=describe_schemes())],
     split: Annotated[str, typer.Option(help="The images to evaluate on: train, validation or test.")] = "test",
     out: Annotated[
         Path | None, typer.Option(help="A folder for evaluation.json and mistakes.png, which are replaced there.")

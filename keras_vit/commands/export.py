@@ -11,20 +11,12 @@ from rich.table import Table
 from keras_vit import export, zoo
 from keras_vit.commands import import_keras
 from keras_vit.console import Console
+from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.training.runs.folder import model_of
-from keras_vit.zoo.names.addresses import public
+from keras_vit.zoo.fetch.urls import public_form
 
-
-class Format(StrEnum):
-    onnx = "onnx"
-    tflite = "tflite"
-    saved_model = "saved_model"
-
-
-class Quantize(StrEnum):
-    float16 = "float16"
-    dynamic = "dynamic"
-    int8 = "int8"
+Format = StrEnum("Format", NAMES)
+Quantize = StrEnum("Quantize", QUANTIZE)
 
 
 class Endpoint(StrEnum):
@@ -63,7 +55,7 @@ class ExportCommand(typer.core.TyperCommand):
 def describe_source(model: str) -> str:
     """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
     if "://" in str(model):
-        return public(str(model))
+        return public_form(str(model))
     return Path(model).name if Path(model).exists() else str(model)
 
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
 from keras_vit.commands import import_keras
-from keras_vit.commands.settings import DATA
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.training.runs.folder import model_of
 
 
@@ -28,7 +28,7 @@ def evaluate_few_shot(
     model: Annotated[
         str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
     ],
-    dataset: Annotated[str, typer.Option("--data", help=DATA)],
+    dataset: Annotated[str, typer.Option("--data", help=describe_schemes())],
     shots: Annotated[
         list[int], typer.Option(min=1, help="Training images of each class; give it several times for several rows.")
     ] = [1, 5, 10, 25],  # noqa: B006, typer reads it

@@ -13,7 +13,7 @@ from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
 
 
-def train(
+def start_training(
     *,
     out: Annotated[Path, typer.Option(help="The folder of the run, which is made.")],
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
@@ -22,18 +22,18 @@ def train(
 ) -> None:
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
     settings = Settings(**fields)
-    import_keras()
-    from keras_vit.commands.train import run
+    import_keras(find_devices=False)
+    from keras_vit.commands.train import train
 
     try:
-        run(settings, out, resume=resume, every=every)
+        train(settings, out, resume=resume, every=every)
     except (Interrupted, Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
         print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
         raise
 
 
-@with_options_of(train, model="ViT-B/16")
+@with_options_of(start_training, model="ViT-B/16")
 def finetune(**arguments) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
@@ -47,4 +47,4 @@ def finetune(**arguments) -> None:
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """
-    train(**arguments, pretrain=False)
+    start_training(**arguments, pretrain=False)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from keras_vit.console import Console
-from keras_vit.zoo.names import registry
+from keras_vit.zoo.names import listed_models
 
 
 def show_info(
@@ -18,9 +18,9 @@ def show_info(
 
     Example: keras-vit info ViT-B/16:augreg-i21k
     """
-    row = registry.info(name)
+    row = listed_models.info(name)
     if as_json:
-        print(registry.as_json([row]))
+        print(listed_models.as_json([row]))
     else:
         Console().print(list_facts(row))
 

@@ -9,7 +9,7 @@ import typer
 from keras_vit import inspection, zoo
 from keras_vit.commands import import_keras
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
 
 PAGE = "index.html"

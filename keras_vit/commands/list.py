@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from keras_vit.console import Console
-from keras_vit.zoo.names import registry
+from keras_vit.zoo.names import listed_models
 
 
 def list_models(
@@ -21,8 +21,8 @@ def list_models(
 
     Example: keras-vit list 'ViT-*' --pretrained --max-params 90000000
     """
-    rows = registry.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
+    rows = listed_models.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
     if as_json:
-        print(registry.as_json(rows))
+        print(listed_models.as_json(rows))
     else:
-        Console().print(registry.table(rows))
+        Console().print(listed_models.as_table(rows))

@@ -12,7 +12,7 @@ from keras_vit import zoo
 from keras_vit.commands import import_keras
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
 
 if TYPE_CHECKING:

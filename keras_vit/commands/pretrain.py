@@ -1,13 +1,13 @@
 """`keras-vit pretrain`: as `finetune`, from random weights."""
 
-from keras_vit.commands.finetune import train
+from keras_vit.commands.finetune import start_training
 from keras_vit.commands.settings import with_options_of
 
 
-@with_options_of(train, model="ViT-S/16")
+@with_options_of(start_training, model="ViT-S/16")
 def pretrain(**arguments) -> None:
     """Trains a model from random weights, with the options of `finetune`.
 
     Example: keras-vit pretrain --data digits --out runs/2 --model ViT-Test/4 --image-size 16 --learning-rate 0.002
     """
-    train(**arguments, pretrain=True)
+    start_training(**arguments, pretrain=True)

@@ -9,17 +9,20 @@ from keras_vit.console import Console
 
 
 class FitProgress(keras.callbacks.Callback):
-    """A bar over all steps, with images per second, time left and the latest metrics; a line per epoch elsewhere.
+    """A bar over all steps, with images per second, time left and the latest metrics; without a terminal a line per
+    epoch.
 
     Args:
-        total: steps of the whole training; None for those of this `fit`.
-        start: steps done before.
-        batch_size: images per step, for their rate; None for none.
+        total: steps of the whole training; None for the steps of one `fit`.
+        start: steps done before this `fit`.
+        batch_size: images per step, to show images per second; None shows no rate.
 
-    >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])
+    >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])  # doctest: +SKIP
+    >>> FitProgress().describe({"accuracy": 0.5, "loss": 1.25})
+    'accuracy 0.500  loss 1.250'
     """
 
-    def __init__(self, total=None, start=0, batch_size=None):
+    def __init__(self, total: int | None = None, start: int = 0, batch_size: int | None = None):
         super().__init__()
         self.total = total
         self.step = self.start = start
@@ -51,6 +54,7 @@ class FitProgress(keras.callbacks.Callback):
             self.bar.console.print(f"epoch {epoch + 1}  step {self.step}  {self.describe(logs)}", soft_wrap=True)
 
     def describe(self, logs):
+        """The metrics, and the rate if it is known, on one line."""
         words = [f"{name} {value:.3f}" for name, value in (logs or {}).items() if name != "learning_rate"]
         if self.batch_size:
             elapsed = time.monotonic() - self.began
@@ -62,7 +66,7 @@ class FitProgress(keras.callbacks.Callback):
             self.close()
 
     def close(self):
-        """Leaves the bar as it is, also where `fit` was ended by an exception."""
+        """Stops the bar where it stands, also after an exception has ended `fit`."""
         if self.bar is not None and self.bar.live.is_started:
             self.bar.stop()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.commands.settings import Settings
-from keras_vit.data.datasets import folder as folders
+from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
@@ -78,6 +78,6 @@ def require_same_classes(examples, begun: Begun) -> None:
         gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
         raise ConfigError(
             f"The run in {begun.folder} was begun with {len(before)} classes, now {examples.name} has {len(now)}: "
-            f"{folders.listed(gone) or 'none'} gone, {folders.listed(new) or 'none'} new. Resume it with the classes "
+            f"{quote_some(gone) or 'none'} gone, {quote_some(new) or 'none'} new. Resume it with the classes "
             "it was begun with, or choose another folder."
         )

@@ -7,14 +7,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 
-DATA = (
-    "folder:PATH (a folder of class folders of pictures), cifar10 and the like, vtab/NAME, tfds:NAME, digits, "
-    "fashion_mnist:FOLDER."
-)
 Split = Literal["train", "train+validation"]
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 Option = typer.Option
@@ -33,7 +30,7 @@ class Settings:
     'train'
     """
 
-    dataset: Annotated[str, Option("--data", help=DATA)]
+    dataset: Annotated[str, Option("--data", help=describe_schemes())]
     model: Annotated[
         str,
         Option(
@@ -126,12 +123,12 @@ def parameters_of_settings(defaults: dict[str, Any]):
             )
 
 
-def with_options_of(train: Callable, **defaults) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are those of `train` and `Settings`.
+def with_options_of(function: Callable, **defaults) -> Callable[[Callable], Callable]:
+    """A decorator for a command that hands its arguments on: its options are those of `function` and `Settings`.
 
     Typer reads the options of a command off its signature; required ones come first.
     """
-    own = [p for p in inspect.signature(train).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def decorate(command):
         options = [*parameters_of_settings(defaults), *own]

@@ -3,144 +3,29 @@
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
 
 import keras
 
 from keras_vit import data, training, zoo
-from keras_vit.commands import choices
+from keras_vit.commands.choices import choose_checkpoint
+from keras_vit.commands.plan import (
+    augmentation_for,
+    count_microbatches,
+    load_model,
+    load_splits,
+    recipe_for,
+    require_batch,
+    require_outside_dataset,
+    search_learning_rate,
+)
 from keras_vit.commands.progress import FitProgress
 from keras_vit.commands.resume import read_begun, require_same_classes, require_same_settings
 from keras_vit.commands.settings import Settings
 from keras_vit.console import Console
-from keras_vit.data.datasets import folder as folders
-from keras_vit.errors import ConfigError
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import collect_predictions, draw_mistakes
 from keras_vit.text import without_secrets
 from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.folder import model_of
-
-
-class Splits(NamedTuple):
-    """The `Examples` of a run; None for what it does not hold out, or does not test on."""
-
-    train: data.Examples
-    held_out: data.Examples | None
-    test: data.Examples | None
-
-
-def load_splits(settings):
-    """The splits that the settings ask for.
-
-    Raises:
-        DataError: when the dataset does not have them.
-    """
-    return Splits(
-        train=data.load(settings.dataset, settings.split),
-        held_out=data.load(settings.dataset, "validation") if settings.split == "train" else None,
-        test=data.load(settings.dataset, "test") if settings.test else None,
-    )
-
-
-def require_outside_dataset(out, dataset):
-    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
-    scheme, _, where = dataset.partition(":")
-    if scheme == "folder" and folders.would_read(where, out):
-        raise ConfigError(
-            f"The run's folder {out} lies among the class folders of {where}, and would be read as one. "
-            "Choose a folder outside of it."
-        )
-
-
-def require_batch(examples, batch_size):
-    """Refuses a batch of more images than there are."""
-    if batch_size > examples.num_examples:
-        raise ConfigError(
-            f"A batch of {batch_size:,} images is larger than {examples.name}, which has {examples.num_examples:,} "
-            f"to train on. Choose a batch size of at most {examples.num_examples}."
-        )
-
-
-def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -> training.Recipe:
-    """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
-
-    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
-    """
-    chosen, paper = choices.recipe_name(settings.dataset, settings.model, settings.pretrain)
-    name = settings.recipe or chosen
-    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
-    if name.startswith("bit-hyperrule"):
-        given["picture_size"] = examples.picture_size()
-    row = training.recipe(name, **given)
-    told = settings.recipe is not None or paper
-    epochs, size, batch = settings.epochs, settings.image_size, settings.batch_size
-    if not told and settings.steps is None and epochs is None:
-        epochs = choices.EPOCHS
-    if told and size is None:
-        size = choices.whole_patches(row.image_size, settings.model)
-    if batch is None:
-        batch = choices.batch_size(row.batch_size, examples.num_examples, paper, replicas)
-    if settings.learning_rate is not None:
-        given["learning_rate"] = settings.learning_rate
-    return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
-
-
-def load_model(settings, recipe, examples):
-    """The model with a head for the dataset's classes, as the recipe asks."""
-    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
-    if settings.pretrain:
-        return zoo.load(settings.model, weights=None, **arguments)
-    return zoo.load(choices.checkpoint(settings.model), **arguments)
-
-
-def count_microbatches(settings, recipe, model):
-    """In how many parts each replica's batch is computed; the model is made in the strategy's scope.
-
-    Raises:
-        ConfigError: when the number asked for does not divide the batch.
-    """
-    replicas = model.distribute_strategy.num_replicas_in_sync
-    if settings.microbatches is None:
-        return choices.microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
-    each = recipe.batch_size // replicas
-    if each % settings.microbatches:
-        raise ConfigError(
-            f"microbatches must divide the batch of each replica. Received: {settings.microbatches}, for {each} images."
-        )
-    return settings.microbatches
-
-
-def augmentation_for(settings, recipe, examples):
-    """The augmentation asked for, else the recipe's; None, the dataset's own, where that must not be augmented."""
-    return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
-
-
-def search_learning_rate(settings, recipe, console):
-    """The recipe with the learning rate that does best on the development set, of those that its source tries.
-
-    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.
-    """
-    examples, held_out = (data.load(settings.dataset, split) for split in ("train", "validation"))
-    paper = training.RECIPES[recipe.name]
-    rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
-    model = load_model(settings, recipe, examples)
-    microbatches = count_microbatches(settings, recipe, model)
-    console.print(f"Training once at each learning rate: {', '.join(f'{rate:.2g}' for rate in rates)}.")
-    best, scores = training.search_learning_rate(
-        recipe,
-        lambda: load_model(settings, recipe, examples),
-        examples.train(
-            recipe.batch_size,
-            model.preprocessing,
-            augmentation=augmentation_for(settings, recipe, examples),
-            seed=settings.seed,
-        ),
-        held_out.evaluation(recipe.batch_size // microbatches, model.preprocessing),
-        rates,
-        microbatches=microbatches,
-    )
-    console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
-    return recipe.with_(learning_rate=best)
 
 
 def describe_splits(splits):
@@ -162,7 +47,7 @@ def describe_plan(recipe, microbatches, examples):
     """How long a training is, in a sentence."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
     return (
-        f"{recipe.name}: {recipe.optimizer_name}, {counted(recipe.total_steps, 'step')} of "
+        f"{recipe.name}: {recipe.optimizer}, {counted(recipe.total_steps, 'step')} of "
         f"{counted(recipe.batch_size, 'image')}{cut} at a learning rate of {recipe.learning_rate:.2g}: "
         f"{counted(recipe.images_seen, 'image')} seen, {counted(recipe.images_seen / examples.num_examples, 'epoch')} "
         f"({recipe.source.partition(';')[0]})."
@@ -172,7 +57,7 @@ def describe_plan(recipe, microbatches, examples):
 def print_summary(console, settings, model, recipe, splits):
     """Says what will be trained, on what, and for how long, before it begins."""
     name = without_secrets(settings.model)
-    source = name if settings.pretrain else choices.checkpoint(name)
+    source = name if settings.pretrain else choose_checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))
     classes = splits.train.num_classes
     console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {classes} classes.")
@@ -210,7 +95,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
             callbacks=[progress],
             config={
                 "settings": settings.as_recorded(),
-                "recipe": dataclasses.asdict(recipe.row),
+                "recipe": dataclasses.asdict(recipe),
                 "classes": splits.train.class_names,
             },
         )
@@ -219,13 +104,13 @@ def fit(run, model, recipe, splits, settings, start, resume):
 def finish(run, model, recipe, splits, console):
     """Writes the model in the official layout and draws its mistakes; returns the accuracy, if any."""
     judged = splits.test or splits.held_out
-    predictions = judged and mistakes.predictions(model, evaluation(judged, model, recipe))
+    predictions = judged and collect_predictions(model, evaluation(judged, model, recipe))
     if is_chief(model):
         with run.writing("model.npz") as path:
             zoo.save(model, path)
         if predictions:
             with run.writing("mistakes.png") as path:
-                mistakes.draw(predictions, judged.class_names, path)
+                draw_mistakes(predictions, judged.class_names, path)
     if predictions:
         name = "Test" if splits.test else "Held-out"
         console.print(f"{name} accuracy: {predictions.accuracy:.1%} of {len(predictions.labels):,} images.")
@@ -235,7 +120,9 @@ def finish(run, model, recipe, splits, console):
     return predictions and predictions.accuracy
 
 
-def run(settings: Settings, out: Path, *, resume: bool = False, every: int = 200, console: Console | None = None):
+def train(
+    settings: Settings, out: Path, *, resume: bool = False, every: int = 200, console: Console | None = None
+) -> float | None:
     """Trains, and keeps everything in `out`; returns the accuracy on the test split if asked, else on what is held out.
 
     The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
@@ -253,7 +140,7 @@ def run(settings: Settings, out: Path, *, resume: bool = False, every: int = 200
     Raises:
         KerasVitError: for anything that cannot be trained, in a sentence.
 
-    >>> run(Settings(model="ViT-B/16", dataset="folder:photos"), "runs/1")  # doctest: +SKIP
+    >>> train(Settings(model="ViT-B/16", dataset="folder:photos"), "runs/1")  # doctest: +SKIP
     0.95
     """
     console = console or Console()

@@ -1,21 +1,26 @@
 """The data room's own error, and how it comes through TensorFlow."""
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from keras_vit.errors import KerasVitError
 
 
 class DataError(KerasVitError, ValueError):
-    """Pictures or labels that nothing can be trained or evaluated on, or a split that is not there."""
+    """Images or labels that cannot be trained or evaluated on, or a dataset or split that does not exist."""
 
 
 @contextmanager
-def data_errors():
-    """Raises the `DataError` that a dataset met while it was read, which TensorFlow wraps in an error of its own.
+def data_errors() -> Iterator[None]:
+    """Raises the `DataError` of a dataset that is being read, which TensorFlow wraps in an error of its own.
 
-    >>> with data_errors():
-    ...     model.fit(batches)
+    Put it around whatever takes batches: `fit`, `evaluate` or a loop.
+
+    >>> with keras_vit.data.data_errors():
+    ...     (images, labels), *_ = keras_vit.data.load("digits").train(4, steps=1)
+    >>> tuple(images.shape), tuple(labels.shape)
+    ((4, 224, 224, 3), (4,))
     """
     import tensorflow as tf
 

@@ -1,16 +1,20 @@
 """A split of a dataset, and the batches that training and evaluation take from it."""
 
-import os
 import statistics
 from dataclasses import dataclass
+from typing import Literal
 
 import tensorflow as tf
 
 from keras_vit.data.augment import mixing, randaugment
-from keras_vit.data.augment import rows as rows
-from keras_vit.data.augment.crops import evaluation_size, finished, training_box, training_size, whole
+from keras_vit.data.augment.crops import normalize_or_round, resize_for_evaluation, resize_for_training, training_box
+from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
+from keras_vit.data.reading.chunks import fill_with_blanks, fill_with_redraws, read_chunks
+from keras_vit.data.reading.decode import whole_image
+from keras_vit.data.reading.sources import Indexed
+from keras_vit.data.reading.stream import Stream
 from keras_vit.data.reading.unreadable import Unreadable
 from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
@@ -18,16 +22,51 @@ from keras_vit.models.preprocessing import Preprocessing
 DTYPES = ("float32", "uint8")
 
 
+def require_dtype(dtype):
+    if dtype not in DTYPES:
+        raise DataError(f"dtype must be 'float32' or 'uint8'. Received: {dtype!r}.")
+
+
+def first_step(start, steps, steps_per_epoch):
+    """The step that `start`, a step or (epoch, step), means; from 0 to `steps`."""
+    step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
+    if step < 0 or (steps is not None and step > steps):
+        raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
+    return step
+
+
+def label_weight(label):
+    """1, or 0 for an example whose float label (classes,) has no class: ImageNet ReaL has such examples."""
+    return 1.0 if label.dtype.is_integer else tf.minimum(tf.reduce_sum(label), 1.0)
+
+
+def distribute(batches, share, context, steps):
+    """Batches of one replica's size, as many as `steps` (None: endless), read ahead.
+
+    With a `context` the batches are the host's own and are not sharded a second time. Without one they are global, and
+    sharded batch by batch, so that several workers together train on what one would.
+    """
+    if share.replicas > share.hosts:
+        batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
+    if steps is not None:
+        # Without it their number is unknown, since errors may drop elements, and Keras warns where they end.
+        batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
+    policies, options = tf.data.experimental.AutoShardPolicy, tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policies.DATA if context is None else policies.OFF
+    batches = batches.with_options(options)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
 @dataclass(frozen=True)
 class Examples:
-    """One split of one dataset. No picture is read before batches are asked for.
+    """One split of one dataset. No image is read before batches are asked for.
 
     Args:
         name, split: what was loaded.
         class_names: one per class.
-        source: where the examples are (`sources`).
+        source: where the examples are (`reading.sources`).
         augmentation: name of the row that suits the dataset; `train` takes it unless told otherwise.
-        max_unreadable: how many pictures that cannot be read are skipped before it is an error.
+        max_unreadable: how many images that cannot be read are skipped before it is an error.
 
     >>> digits = keras_vit.data.load("digits")
     >>> digits.num_examples, digits.num_classes
@@ -36,46 +75,53 @@ class Examples:
 
     name: str
     split: str
-    class_names: tuple
-    source: object
+    class_names: tuple[str, ...]
+    source: Indexed | Stream
     augmentation: str = "inception"
     max_unreadable: int = 10
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         return len(self.class_names)
 
     @property
-    def num_examples(self):
+    def num_examples(self) -> int:
         return self.source.num_examples
 
-    def steps_per_epoch(self, batch_size):
+    def steps_per_epoch(self, batch_size: int) -> int:
         """Batches that one pass over the examples needs, the last of them shared with the next pass."""
         return -(-self.num_examples // batch_size)
 
-    def picture_size(self):
-        """(height, width) in pixels: the medians of 32 pictures of the split. None when none of them can be read."""
+    def typical_size(self) -> tuple[int, int] | None:
+        """(height, width) in pixels: the medians of 32 images of the split. None when none of them can be read.
+
+        >>> keras_vit.data.load("digits").typical_size()
+        (8, 8)
+        """
         shapes = []
-        for stored in next(iter(self.source.visits(order.share(32), 0, 1, order.run_key(0))))["data"]:
+        for stored in next(iter(self.source.training_chunks(order.share_of(None, 32), 0, 1, order.run_key(0))))["data"]:
             try:
-                shapes.append(tuple(self.source.part(stored, whole, 3).shape[:2]))
+                shapes.append(tuple(self.source.read_part(stored, whole_image, 3).shape[:2]))
             except (tf.errors.OpError, ImageError):
                 pass  # training skips it too, and says so
-        return tuple(int(statistics.median(sides)) for sides in zip(*shapes, strict=True)) or None
+        if not shapes:
+            return None
+        height, width = (int(statistics.median(sides)) for sides in zip(*shapes, strict=True))
+        return height, width
 
     def train(
         self,
-        batch_size,
-        preprocessing=None,
+        batch_size: int,
+        preprocessing: Preprocessing | None = None,
         *,
-        augmentation=None,
-        seed=0,
-        start=0,
-        steps=None,
-        dtype="float32",
-        context=None,
-    ):
-        """Shuffled, augmented batches for training: a `tf.data.Dataset` of (images, labels) with static shapes.
+        augmentation: str | Augmentation | None = None,
+        seed: int = 0,
+        start: int | tuple[int, int] = 0,
+        steps: int | None = None,
+        dtype: Literal["float32", "uint8"] = "float32",
+        context: tf.distribute.InputContext | None = None,
+    ) -> tf.data.Dataset:
+        """Shuffled, augmented batches for training, of static shapes.
 
         Epochs follow one another in one endless row, each a new shuffle; no example is dropped between them. Batch k
         is the same whether the run started at 0 or at k, and whatever number of hosts reads it: what is random about
@@ -90,143 +136,101 @@ class Examples:
             steps: the step to end before; None for no end.
             dtype: "float32": normalized as the model expects. "uint8": pixels 0..255, rounded, a quarter of the bytes
                 to the device; `(x / 255 - mean) / std` there is then up to half a pixel value from "float32".
-            context: a `tf.distribute.InputContext`; batches are then this replica's part. None for the only host.
+            context: of `tf.distribute`; batches are then this replica's part. None for the only host.
 
         Returns:
-            Batches of images (n, h, w, c) and labels int32 (n,), or float32 (n, num_classes) when they are mixed.
+            Dataset of images (n, h, w, c), and labels int32 (n,) or, when they are mixed, float32 (n, num_classes).
 
         Raises:
             DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
 
-        >>> batches = keras_vit.data.load("digits").train(32, model.preprocessing, start=(3, 10))
+        >>> batches = keras_vit.data.load("digits").train(32, start=(3, 10), dtype="uint8")
+        >>> [tuple(spec.shape) for spec in batches.element_spec]
+        [(32, 224, 224, 3), (32,)]
         """
-        preprocessing = checked(preprocessing, dtype)
-        augmentation = rows.augmentation(augmentation or self.augmentation)
-        share, key = order.share(batch_size, context), order.run_key(seed)
+        require_dtype(dtype)
+        preprocessing = preprocessing or Preprocessing()
+        augmentation = find_augmentation(augmentation or self.augmentation)
+        channels, size = len(preprocessing.mean), preprocessing.image_size
+        share, key = order.share_of(context, batch_size), order.run_key(seed)
         start = first_step(start, steps, self.steps_per_epoch(batch_size))
 
-        def picture(example):
-            draw = order.draw_key(key, example["epoch"], example["index"])
-            image = self.source.part(example["data"], training_box(augmentation, draw), channels(preprocessing))
-            image = training_size(image, augmentation, preprocessing.image_size, draw)
+        def read(example):
+            visit = order.example_seed(key, example["epoch"], example["index"])
+            image = self.source.read_part(
+                example["data"], lambda shape: training_box(shape, augmentation, visit), channels
+            )
+            image = resize_for_training(image, augmentation, size, visit)
             if augmentation.randaugment:
-                image = randaugment.apply(image, *augmentation.randaugment, draw)
-            return image if augmentation.one_hot else finished(image, preprocessing, dtype), example["label"]
+                image = randaugment.apply(image, *augmentation.randaugment, visit)
+            # Mixing is of pixels, before they are normalized or rounded.
+            image = image if augmentation.one_hot else normalize_or_round(image, preprocessing, dtype)
+            return image, example["label"]
 
-        def mixed(step, batch):
-            images, labels = mixing.mix(*batch, augmentation, self.num_classes, key, step)
-            return finished(images, preprocessing, dtype), labels
+        def mix(step, batch):
+            images, labels = mixing.mix(*batch, augmentation, num_classes=self.num_classes, key=key, step=step)
+            return normalize_or_round(images, preprocessing, dtype), labels
 
-        chunks = self.source.visits(share, start, steps, key)
-        pictures = self.pictures(chunks, share, picture, preprocessing, replace=True)
-        batches = pictures.batch(share.per_host, drop_remainder=True)
+        chunks = self.source.training_chunks(share, start, steps, key)
+        batches = self.read_batches(chunks, share, read, channels, redraw=True)
         if augmentation.one_hot:
-            batches = batches.enumerate(start).map(mixed, tf.data.AUTOTUNE, deterministic=True)
-        return distributed(batches, share, context, None if steps is None else steps - start)
+            batches = batches.enumerate(start).map(mix, tf.data.AUTOTUNE, deterministic=True)
+        return distribute(batches, share, context, None if steps is None else steps - start)
 
-    def evaluation(self, batch_size, preprocessing=None, *, dtype="float32", context=None):
-        """Batches of every example once: a `tf.data.Dataset` of (images, labels, weights) with static shapes.
+    def evaluation(
+        self,
+        batch_size: int,
+        preprocessing: Preprocessing | None = None,
+        *,
+        dtype: Literal["float32", "uint8"] = "float32",
+        context: tf.distribute.InputContext | None = None,
+    ) -> tf.data.Dataset:
+        """Batches of every example once, of static shapes.
 
-        The last batch is filled up with examples of weight 0, and pictures that cannot be read are blank with weight
-        0, so that weighted metrics count every example once: compile with
-        `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are in order, but that a blank one goes to the end
-        of its chunk.
+        The last batch is filled up with examples of weight 0, and images that cannot be read are blank with weight 0,
+        so that weighted metrics count every example once: compile with
+        `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are in order, except that a blank one moves to the
+        end of its chunk of up to 32.
 
         Args:
             batch_size, preprocessing, dtype, context: as `train`.
 
         Returns:
-            Batches of images (n, h, w, c), labels int32 (n,) (of "imagenet2012_real" float32 (n, 1000), 1 for every
-            class that is right) and weights float32 (n,).
+            Dataset of images (n, h, w, c), labels int32 (n,) and weights float32 (n,). The labels of
+            "imagenet2012_real" are float32 (n, 1000), 1 for every class that is right.
 
         Raises:
             DataError: as `train`.
 
-        >>> model.evaluate(keras_vit.data.load("digits", "test").evaluation(64, model.preprocessing))
+        >>> batches = keras_vit.data.load("digits", "test").evaluation(64)
+        >>> len(batches), [tuple(spec.shape) for spec in batches.element_spec]
+        (6, [(64, 224, 224, 3), (64,), (64,)])
         """
-        preprocessing = checked(preprocessing, dtype)
-        share = order.share(batch_size, context)
+        require_dtype(dtype)
+        preprocessing = preprocessing or Preprocessing()
+        channels, share = len(preprocessing.mean), order.share_of(context, batch_size)
 
-        def picture(example):
-            image = self.source.part(example["data"], whole, channels(preprocessing))
-            image = finished(evaluation_size(image, preprocessing), preprocessing, dtype)
-            return image, example["label"], example["weight"] * labelled(example["label"])
+        def read(example):
+            image = self.source.read_part(example["data"], whole_image, channels)
+            image = normalize_or_round(resize_for_evaluation(image, preprocessing), preprocessing, dtype)
+            return image, example["label"], example["weight"] * label_weight(example["label"])
 
-        pictures = self.pictures(self.source.sequence(share), share, picture, preprocessing, replace=False)
-        batches = pictures.batch(share.per_host, drop_remainder=True)
-        return distributed(batches, share, context, self.source.steps(share))
+        batches = self.read_batches(self.source.evaluation_chunks(share), share, read, channels, redraw=False)
+        return distribute(batches, share, context, self.source.evaluation_steps(share))
 
-    def pictures(self, chunks, share, picture, preprocessing, replace):
-        """`picture` of every example, several at a time; what cannot be read is replaced, or blank with weight 0.
+    def read_batches(self, chunks, share, read, channels, redraw):
+        """Dataset of this host's batches of what `read` returns for each example of the chunks.
 
-        An error costs its example only, and catching it costs one small dataset per chunk (not per example: a dataset
-        per example takes a quarter of the time of a small JPEG).
+        In place of an image that cannot be read comes another of its chunk, varied anew (`redraw`), or a blank one.
         """
-        unreadable = Unreadable(
-            self.source, f"{self.name} ({self.split})", self.max_unreadable, channels(preprocessing)
-        )
-        size = share.chunk
-        picture = tf.function(picture, autograph=False)  # traced once, for all that calls it
+        where = f"{self.name} ({self.split})"
+        unreadable = Unreadable(self.source, where, limit=self.max_unreadable, channels=channels)
+        read = tf.function(read, autograph=False)  # traced once, for all that call it
 
-        def blank(example):
-            spec = tf.data.Dataset.from_tensors(example).map(picture).element_spec
-            return tf.nest.map_structure(lambda part: tf.zeros(part.shape, part.dtype), spec)
+        def fill(chunk):
+            places = unreadable.find_readable_in_graph(chunk)  # in both cases: it names and counts the others
+            if redraw:
+                return fill_with_redraws(chunk, share.chunk, places, read, self.num_examples)
+            return fill_with_blanks(chunk, read)
 
-        def spare(chunk):
-            good = unreadable.places(chunk["index"], chunk["data"])
-            if not replace:
-                return tf.data.Dataset.from_tensor_slices(chunk).map(blank)
-            places = tf.gather(good, tf.range(size) % tf.size(good))
-            again = {name: tf.gather(part, places) for name, part in chunk.items()}
-            again["index"] += self.num_examples  # another draw of the same picture
-            return tf.data.Dataset.from_tensor_slices(again).map(picture)
-
-        def whole_chunk(chunk):
-            read = tf.data.Dataset.from_tensor_slices(chunk).map(picture).ignore_errors()
-            spares = tf.data.Dataset.from_tensors(chunk).flat_map(spare)
-            return read.concatenate(spares).take(size)
-
-        parallel = (os.cpu_count() or 1) + 1
-        return chunks.interleave(
-            whole_chunk, cycle_length=parallel, block_length=size, num_parallel_calls=parallel, deterministic=True
-        )
-
-
-def first_step(start, steps, steps_per_epoch):
-    """The step that `start`, a step or (epoch, step), means; from 0 to `steps`."""
-    step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
-    if step < 0 or (steps is not None and step > steps):
-        raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
-    return step
-
-
-def labelled(label):
-    """1, or 0 for an example whose float label has no class (ImageNet ReaL has such)."""
-    return 1.0 if label.dtype.is_integer else tf.minimum(tf.reduce_sum(label), 1.0)
-
-
-def channels(preprocessing):
-    return len(preprocessing.mean)
-
-
-def checked(preprocessing, dtype):
-    if dtype not in DTYPES:
-        raise DataError(f"dtype must be 'float32' or 'uint8'. Received: {dtype!r}.")
-    return preprocessing or Preprocessing()
-
-
-def distributed(batches, share, context, steps):
-    """Batches of one replica's size, as many as `steps` (None: endless), read ahead.
-
-    What is a host's own is not sharded a second time; global batches are, batch by batch, so that several workers
-    together train on what one would.
-    """
-    if share.replicas > share.hosts:
-        batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
-    if steps is not None:
-        # Not knowing their number, Keras warns where they end.
-        batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
-    policies, options = tf.data.experimental.AutoShardPolicy, tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policies.DATA if context is None else policies.OFF
-    batches = batches.with_options(options)
-    return batches.prefetch(tf.data.AUTOTUNE)
+        return read_chunks(chunks, share.chunk, read, fill).batch(share.per_host, drop_remainder=True)

@@ -1,1 +1,29 @@
-"""What makes a step on N replicas equal to the step of one device."""
+"""What makes a step on N replicas equal to the step of one device: the one home of the hooks into Keras' training.
+
+Keras 3.15 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
+integer leaves on a TPU and for any leaf on several workers; (2) weighs the replicas' mean losses alike, though the last
+batch need not divide evenly; (3) averages the step's logs in a way that fails on several workers, and on a TPU shows
+replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
+condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
+replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy; (7) scales the
+loss of float16 by whether replica 0's gradient is finite; (8) hands the whole batch of `train_on_batch` and
+its like to every replica.
+
+docs/private_names.md lists the private names that this takes; its test fails when one is gone.
+"""
+
+from typing import TYPE_CHECKING
+
+import keras
+
+from keras_vit import _registration
+from keras_vit.distribution.optimizer import GlobalUpdate
+
+if TYPE_CHECKING or keras.backend.backend() == "tensorflow":
+    from keras_vit.distribution.model import DistributedModel
+else:
+    from keras import Model as DistributedModel  # other backends train on one replica
+
+__all__ = ["DistributedModel", "GlobalUpdate"]
+
+_registration.register()

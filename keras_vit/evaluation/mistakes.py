@@ -1,5 +1,7 @@
 """Where a classifier errs: the confusion matrix, and the mistakes it was surest of, as a picture."""
 
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -12,7 +14,7 @@ MOST_CLASSES = 30
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model said of every example.
+    """What a model predicts for every example.
 
     Args:
         labels, predicted: true and likeliest class, (n,).
@@ -26,21 +28,27 @@ class Predictions:
     worst: tuple
 
     @property
-    def accuracy(self):
+    def accuracy(self) -> float:
         return float((self.labels == self.predicted).mean())
 
-    def confusion(self, num_classes):
+    def confusion(self, num_classes: int) -> np.ndarray:
         """Counts (num_classes, num_classes): true classes down, predicted ones across."""
         matrix = np.zeros((num_classes, num_classes), int)
         np.add.at(matrix, (self.labels, self.predicted), 1)
         return matrix
 
 
-def predictions(model, batches, keep=12):
+def collect_predictions(model: keras.Model, batches: Iterable, keep: int = 12) -> Predictions:
     """A model's `Predictions` on batches of (images, labels, weights); examples of weight 0 are left out.
 
-    >>> predictions(model, examples.evaluation(64, model.preprocessing)).accuracy
-    0.97
+    Args:
+        model: a classifier with a `preprocessing`: images (n, h, w, c) to logits (n, num_classes).
+        batches: such as `examples.evaluation(64, model.preprocessing)`.
+        keep: how many of the surest mistakes to keep.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
+    >>> collect_predictions(model, [(np.zeros((2, 32, 32, 3)), np.array([0, 1]), np.ones(2))]).accuracy
+    0.5
     """
     columns, worst = [], []
     for images, labels, weights in batches:
@@ -50,34 +58,34 @@ def predictions(model, batches, keep=12):
         predicted, confidence = probabilities.argmax(-1), probabilities.max(-1)
         columns.append(np.stack([labels, predicted, confidence], -1)[weights > 0])
         wrong = np.flatnonzero((weights > 0) & (predicted != labels))
-        shown = [(shown_image(images[i], model), labels[i], predicted[i], confidence[i]) for i in wrong]
-        worst = sorted([*worst, *shown], key=lambda mistake: -mistake[3])[:keep]
+        mistakes = [(to_pixels(images[i], model), labels[i], predicted[i], confidence[i]) for i in wrong]
+        worst = sorted([*worst, *mistakes], key=lambda mistake: -mistake[3])[:keep]
     labels, predicted, confidence = np.concatenate(columns).T
     return Predictions(labels.astype(int), predicted.astype(int), confidence, tuple(worst))
 
 
-def shown_image(image, model):
-    """A model's input as a picture, (h, w, c) in [0, 1]."""
+def to_pixels(image, model):
+    """A model's input without its normalization: (h, w, c) in [0, 1]."""
     preprocessing = model.preprocessing
     return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
 
 
-def draw(found, class_names, path):
-    """A PNG: the confusion matrix (of the classes most confused, when there are many) beside the surest mistakes."""
+def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: str | os.PathLike) -> None:
+    """Writes a PNG: the confusion matrix (of the classes most confused, if there are many) and the surest mistakes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subfigures(1, 2)
-    draw_confusion(left.subplots(), found, class_names)
-    draw_worst(right, found, class_names)
-    figure.suptitle(f"{found.accuracy:.1%} of {len(found.labels):,} right")
+    draw_confusion(left.subplots(), predictions, class_names)
+    draw_worst(right, predictions, class_names)
+    figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
     figure.savefig(path, dpi=110)
 
 
-def draw_confusion(axis, found, class_names):
-    matrix = found.confusion(len(class_names))
+def draw_confusion(axis, predictions, class_names):
+    matrix = predictions.confusion(len(class_names))
     errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
     classes = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
     matrix = matrix[np.ix_(classes, classes)]
@@ -90,14 +98,14 @@ def draw_confusion(axis, found, class_names):
     axis.set(xlabel="predicted", ylabel="true", title="Confusion matrix")
 
 
-def draw_worst(figure, found, class_names):
-    figure.suptitle("Surest mistakes" if found.worst else "No mistakes")
-    if not found.worst:
+def draw_worst(figure, predictions, class_names):
+    figure.suptitle("Surest mistakes" if predictions.worst else "No mistakes")
+    if not predictions.worst:
         return
     axes = figure.subplots(3, 4)
     for axis in axes.flat:
         axis.set_axis_off()
-    for axis, (image, label, predicted, confidence) in zip(axes.flat, found.worst, strict=False):
+    for axis, (image, label, predicted, confidence) in zip(axes.flat, predictions.worst, strict=False):
         axis.imshow(image.squeeze(), cmap="gray")
         guess, truth = (printable(class_names[i])[:16] for i in (predicted, label))
         title = f"{guess} ({confidence:.0%})\nis {truth}"

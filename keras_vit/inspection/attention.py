@@ -1,10 +1,17 @@
 """Where a model looks: attention weights and Attention Rollout (section 4.5, Appendix D.8; arXiv 2005.00928)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from keras import ops
 
+if TYPE_CHECKING:
+    from keras_vit.models import VisionTransformer
 
-def attention_weights(model, images):
+
+def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
     """The attention weights A (Eq. 6) of every block: (num_layers, n, num_heads, l, l), rows summing to 1.
 
     Args:
@@ -12,25 +19,26 @@ def attention_weights(model, images):
         images: (n, h, w, channels), as the model takes them.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
-    >>> attention_weights(model, numpy.zeros((2, 32, 32, 3))).shape
+    >>> attention_weights(model, np.zeros((2, 32, 32, 3))).shape
     (4, 2, 4, 65, 65)
     """
     weights = ops.cast(model.attention(ops.convert_to_tensor(images)), "float32")
     return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 
 
-def rollout(weights, grid, token=None):
-    """Attention from the output to the picture's patches: (n, rows, columns), each picture's summing to 1.
+def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = None) -> np.ndarray:
+    """Attention from the output to an image's patches: (n, rows, columns), each image's summing to 1.
 
     Averages the heads, adds the residual connection as an identity, and multiplies the blocks' matrices.
 
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
-        token: whether the first token is the class token, whose attention is meant; else the mean of all tokens'. None
-            finds out: there is a class token where there are more tokens than patches.
+        token: True for the attention of the class token, the first one; False for the mean over all tokens; None finds
+            out: there is a class token where there are more tokens than patches.
 
-    >>> rollout(attention_weights(model, images), model.config.grid).shape
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> rollout(attention_weights(model, np.zeros((2, 32, 32, 3))), model.config.grid).shape
     (2, 8, 8)
     """
     token = weights.shape[-1] > grid[0] * grid[1] if token is None else token
@@ -38,5 +46,5 @@ def rollout(weights, grid, token=None):
     joint = a[0]
     for block in a[1:]:
         joint = block @ joint
-    seen = joint[:, 0, 1:] if token else joint.mean(axis=1)
-    return (seen / seen.sum(axis=-1, keepdims=True)).reshape(-1, *grid)
+    attention = joint[:, 0, 1:] if token else joint.mean(axis=1)
+    return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)

@@ -1,14 +1,17 @@
 """Multi-head self-attention (Appendix A)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import behind
+from keras_vit.layers.normalization import fold_norm_into_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MultiHeadSelfAttention(keras.layers.Layer):
+class MultiHeadSelfAttention(ConfiguredLayer):
     """MSA of Eq. 5 to 8: (n, l, d) -> (n, l, d), with d / num_heads channels per head.
 
     Args:
@@ -21,11 +24,11 @@ class MultiHeadSelfAttention(keras.layers.Layer):
     Raises:
         ValueError: when num_heads does not divide d.
 
-    >>> MultiHeadSelfAttention(num_heads=4)(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(MultiHeadSelfAttention(num_heads=4)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, num_heads, dropout_rate=0.0, **kwargs):
+    def __init__(self, num_heads: int, dropout_rate: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
@@ -55,11 +58,13 @@ class MultiHeadSelfAttention(keras.layers.Layer):
         is, into the bias of `out`.
 
         Args:
-            norm: the layer norm whose scale and shift `x` lacks; the projections take them upon themselves.
+            norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
+                projections.
         """
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))
-        (q, q_bias), (k, _), (v, v_bias) = (behind(norm, dense) for dense in (self.query, self.key, self.value))
+        projections = (self.query, self.key, self.value)
+        (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
         y, a = self.attend(ops.matmul(x, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
@@ -78,6 +83,3 @@ class MultiHeadSelfAttention(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "num_heads": self.num_heads, "dropout_rate": self.dropout_rate}

@@ -1,12 +1,15 @@
 """The two residual units: pre-activation (BiT) and post-activation (under the hybrids)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 
 
-class Bottleneck(keras.layers.Layer):
+class Bottleneck(ConfiguredLayer):
     """What both units share: three convolutions (1x1, 3x3, 1x1) with a norm each, and a shortcut where shapes change.
 
     (n, h, w, c) -> (n, h / strides, w / strides, 4 * filters).
@@ -22,12 +25,12 @@ class Bottleneck(keras.layers.Layer):
 
     def __init__(
         self,
-        filters,
-        strides=1,
-        group_norm_epsilon=1e-5,
-        kernel_variance_epsilon=1e-10,
-        kernel_std_epsilon=0.0,
-        **kwargs,
+        filters: int,
+        strides: int = 1,
+        group_norm_epsilon: float = 1e-5,
+        kernel_variance_epsilon: float = 1e-10,
+        kernel_std_epsilon: float = 0.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.filters = filters
@@ -61,16 +64,6 @@ class Bottleneck(keras.layers.Layer):
         h, w = (None if length is None else -(-length // self.strides) for length in (h, w))
         return n, h, w, 4 * self.filters
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "strides": self.strides,
-            "group_norm_epsilon": self.group_norm_epsilon,
-            "kernel_variance_epsilon": self.kernel_variance_epsilon,
-            "kernel_std_epsilon": self.kernel_std_epsilon,
-        }
-
 
 def build_in_turn(layers, shape):
     """Builds each layer on the output shape of the one before."""
@@ -86,7 +79,7 @@ class PreActivationBottleneck(Bottleneck):
     Where the shape changes, the shortcut is a 1x1 convolution of the normalized, activated input, without a norm of its
     own. Shapes and arguments: see `Bottleneck`; the defaults are BiT's.
 
-    >>> PreActivationBottleneck(64)(keras.ops.zeros((1, 56, 56, 64))).shape
+    >>> tuple(PreActivationBottleneck(64)(keras.ops.zeros((1, 56, 56, 64))).shape)
     (1, 56, 56, 256)
     """
 
@@ -116,7 +109,7 @@ class PostActivationBottleneck(Bottleneck):
     Padded as TensorFlow's "same". Where the shape changes, the shortcut is a 1x1 convolution with a norm. Shapes and
     arguments: see `Bottleneck`; the hybrids' epsilons are `BackboneConfig`'s.
 
-    >>> PostActivationBottleneck(64)(keras.ops.zeros((1, 56, 56, 64))).shape
+    >>> tuple(PostActivationBottleneck(64)(keras.ops.zeros((1, 56, 56, 64))).shape)
     (1, 56, 56, 256)
     """
 

@@ -1,11 +1,15 @@
 """Standardized convolution and group norm, BiT's replacement for batch norm (section 4.1; arXiv 1912.11370)."""
 
+from typing import Any, Literal
+
 import keras
 from keras import ops
 
+from keras_vit.layers.base import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class StandardizedConv2D(keras.layers.Layer):
+class StandardizedConv2D(ConfiguredLayer):
     """Convolution without bias whose kernel is standardized per output channel (arXiv 1903.10520).
 
     (n, h, w, c) -> (n, h', w', filters). The kernel in use is
@@ -19,12 +23,19 @@ class StandardizedConv2D(keras.layers.Layer):
         variance_epsilon: BiT's 1e-10.
         std_epsilon: the hybrids' 1e-5 (with variance_epsilon 0).
 
-    >>> StandardizedConv2D(64, kernel_size=7, strides=2)(keras.ops.zeros((1, 224, 224, 3))).shape
+    >>> tuple(StandardizedConv2D(64, kernel_size=7, strides=2)(keras.ops.zeros((1, 224, 224, 3))).shape)
     (1, 112, 112, 64)
     """
 
     def __init__(
-        self, filters, kernel_size, strides=1, padding="fixed", variance_epsilon=1e-10, std_epsilon=0.0, **kwargs
+        self,
+        filters: int,
+        kernel_size: int,
+        strides: int = 1,
+        padding: Literal["same", "fixed"] = "fixed",
+        variance_epsilon: float = 1e-10,
+        std_epsilon: float = 0.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if padding not in ("same", "fixed"):
@@ -67,23 +78,12 @@ class StandardizedConv2D(keras.layers.Layer):
             return -(-length // self.strides)
         return (length + 2 * ((self.kernel_size - 1) // 2) - self.kernel_size) // self.strides + 1
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "variance_epsilon": self.variance_epsilon,
-            "std_epsilon": self.std_epsilon,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GroupNormalization(keras.layers.Layer):
-    """Normalizes each picture's channels in groups (arXiv 1803.08494), then scales and shifts each channel.
+class GroupNormalization(ConfiguredLayer):
+    """Normalizes each image's channels in groups (arXiv 1803.08494), then scales and shifts each channel.
 
-    (n, h, w, c) -> (n, h, w, c). Written as one multiply-add over the picture: the moments of a group follow from its
+    (n, h, w, c) -> (n, h, w, c). Written as one multiply-add over the image: the moments of a group follow from its
     channels' moments, so nothing large is reshaped and h and w may be unknown.
 
     Args:
@@ -94,11 +94,17 @@ class GroupNormalization(keras.layers.Layer):
     Raises:
         ValueError: when groups does not divide c.
 
-    >>> GroupNormalization()(keras.ops.zeros((1, 56, 56, 64))).shape
+    >>> tuple(GroupNormalization()(keras.ops.zeros((1, 56, 56, 64))).shape)
     (1, 56, 56, 64)
     """
 
-    def __init__(self, groups=32, epsilon=1e-5, gamma_initializer="ones", **kwargs):
+    def __init__(
+        self,
+        groups: int = 32,
+        epsilon: float = 1e-5,
+        gamma_initializer: str | dict | keras.initializers.Initializer = "ones",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.groups = groups
         self.epsilon = epsilon
@@ -132,9 +138,5 @@ class GroupNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "groups": self.groups,
-            "epsilon": self.epsilon,
-            "gamma_initializer": keras.initializers.serialize(self.gamma_initializer),
-        }
+        initializer = keras.initializers.serialize(self.gamma_initializer)
+        return {**super().get_config(), "gamma_initializer": initializer}

@@ -1,16 +1,11 @@
 """Dropout whose masks differ between the replicas of a tf.distribute strategy."""
 
+from typing import Any
+
 import keras
 
-
-def replica_id():
-    """Which replica of the strategy in scope is running: 0 outside of one, and on other backends."""
-    if keras.backend.backend() != "tensorflow":
-        return 0
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    return context.replica_id_in_sync_group if context and context.num_replicas_in_sync > 1 else 0
+from keras_vit.distribution.replicas import replica_id
+from keras_vit.layers.base import ConfiguredLayer
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
@@ -29,7 +24,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Dropout(keras.layers.Layer):
+class Dropout(ConfiguredLayer):
     """`keras.layers.Dropout` that draws another mask on every replica, reproducible from the seed.
 
     Keras draws the same mask on all replicas, so that masks repeat within a global batch.
@@ -38,11 +33,11 @@ class Dropout(keras.layers.Layer):
         rate: share of the inputs set to 0, in [0, 1].
         noise_shape, seed: as in `keras.layers.Dropout`.
 
-    >>> Dropout(0.1)(keras.ops.ones((2, 17, 64)), training=True).shape
+    >>> tuple(Dropout(0.1)(keras.ops.ones((2, 17, 64)), training=True).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+    def __init__(self, rate: float, noise_shape: tuple | None = None, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if not 0 <= rate <= 1:
             raise ValueError(f"rate must be in [0, 1]. Received: rate={rate}.")
@@ -61,6 +56,3 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed}

@@ -1,15 +1,18 @@
 """The pre-norm Transformer encoder block (section 3.1, Eq. 2 and 3)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import GELU, LayerNormalization, behind
+from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class MLP(keras.layers.Layer):
+class MLP(ConfiguredLayer):
     """Dense, GELU, dropout, Dense, dropout: (n, l, d) -> (n, l, d).
 
     Args:
@@ -17,11 +20,11 @@ class MLP(keras.layers.Layer):
         dropout_rate: dropout after each dense layer (Appendix B.1), in [0, 1).
         gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
 
-    >>> MLP(mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(MLP(mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, mlp_dim, dropout_rate=0.0, gelu_approximate=True, **kwargs):
+    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu_approximate: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
@@ -50,26 +53,18 @@ class MLP(keras.layers.Layer):
         return ops.reshape(self.dropout(x, training=training), (-1, l, d))
 
     def export_call(self, x, training=None, norm=None):
-        """The same; `norm` is the layer norm whose scale and shift `x` lacks, which the first product then takes."""
+        """The same; if `norm` is given, `x` lacks its scale and shift, which are folded into the first product."""
         l, d = x.shape[1:]
-        kernel, bias = behind(norm, self.hidden)
+        kernel, bias = fold_norm_into_dense(norm, self.hidden)
         x = self.gelu(ops.matmul(ops.reshape(x, (-1, d)), kernel) + bias)
         return ops.reshape(self.out(x), (-1, l, d))
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "gelu_approximate": self.gelu_approximate,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(ConfiguredLayer):
     """z' = MSA(LN(z)) + z, then MLP(LN(z')) + z' (Eq. 2 and 3): (n, l, d) -> (n, l, d).
 
     Args:
@@ -83,19 +78,19 @@ class EncoderBlock(keras.layers.Layer):
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
 
-    >>> EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
     def __init__(
         self,
-        num_heads,
-        mlp_dim,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        gelu_approximate=True,
-        layer_norm_epsilon=1e-6,
-        **kwargs,
+        num_heads: int,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        gelu_approximate: bool = True,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
@@ -125,24 +120,13 @@ class EncoderBlock(keras.layers.Layer):
         return (z, weights) if return_weights else z
 
     def export_call(self, z, training=None, return_weights=False):
-        """The same with the scale and shift of both norms in the products behind them."""
-        y = self.attention_norm.standardized(z)
+        """The same, with the scale and shift of both norms folded into the products that follow them."""
+        y = self.attention_norm.without_affine(z)
         y = self.attention.export_call(y, return_weights=return_weights, norm=self.attention_norm)
         y, weights = y if return_weights else (y, None)
         z = z + y
-        z = z + self.mlp.export_call(self.mlp_norm.standardized(z), norm=self.mlp_norm)
+        z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
         return (z, weights) if return_weights else z
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "gelu_approximate": self.gelu_approximate,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
-        }

@@ -4,23 +4,26 @@
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_vit.layers.base import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class LayerNormalization(keras.layers.Layer):
+class LayerNormalization(ConfiguredLayer):
     """Normalizes each token, then scales and shifts its channels (arXiv 1607.06450): (..., d) -> (..., d).
 
     Args:
         epsilon: added to the variance; 1e-6 in the authors' code.
 
-    >>> LayerNormalization()(keras.ops.ones((2, 17, 64))).shape
+    >>> tuple(LayerNormalization()(keras.ops.ones((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, epsilon=1e-6, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any):
         super().__init__(**kwargs)
         self.epsilon = epsilon
 
@@ -37,18 +40,15 @@ class LayerNormalization(keras.layers.Layer):
     def export_call(self, x):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
 
-    def standardized(self, x):
-        """The norm without its scale and shift, which the layers `behind` it take."""
+    def without_affine(self, x):
+        """The norm without its scale and shift, which `fold_norm_into_dense` puts into the layers that follow."""
         return ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
 
-
-def behind(norm, dense):
+def fold_norm_into_dense(norm, dense):
     """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
     if norm is None:
         return dense.kernel, dense.bias
@@ -56,7 +56,7 @@ def behind(norm, dense):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class GELU(keras.layers.Layer):
+class GELU(ConfiguredLayer):
     """x times the normal distribution function of x (arXiv 1606.08415), of any shape.
 
     Spelled out, since TensorFlow fuses these forms with the dense layer before them.
@@ -64,11 +64,11 @@ class GELU(keras.layers.Layer):
     Args:
         approximate: by tanh, as the official weights expect; False for the exact one.
 
-    >>> GELU()(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(GELU()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, approximate=True, **kwargs):
+    def __init__(self, approximate: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.approximate = approximate
 
@@ -82,6 +82,3 @@ class GELU(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "approximate": self.approximate}

@@ -1,12 +1,16 @@
 """From pixels to tokens (section 3.1, Eq. 1)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_vit.layers.base import ConfiguredLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEmbedding(keras.layers.Layer):
-    """Cuts a picture or feature map into patches and projects each to `hidden_size`: x_p E of Eq. 1.
+class PatchEmbedding(ConfiguredLayer):
+    """Cuts an image or feature map into patches and projects each to `hidden_size`: x_p E of Eq. 1.
 
     (n, h, w, c) -> (n, h / patch height * w / patch width, hidden_size), patches in raster order. `kernel` has the
     official layout (patch height, patch width, c, hidden_size).
@@ -16,13 +20,13 @@ class PatchEmbedding(keras.layers.Layer):
         patch_size: int or (height, width), in pixels or cells of the feature map.
 
     Raises:
-        ValueError: when height or width is unknown or no whole number of patches.
+        ValueError: when height or width is unknown, or not a whole number of patches.
 
-    >>> PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape
+    >>> tuple(PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape)
     (2, 16, 64)
     """
 
-    def __init__(self, hidden_size, patch_size, **kwargs):
+    def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs: Any):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
@@ -52,15 +56,12 @@ class PatchEmbedding(keras.layers.Layer):
         n, h, w, d = self.compute_grid_shape(input_shape)
         return n, h * w, d
 
-    def get_config(self):
-        return {**super().get_config(), "hidden_size": self.hidden_size, "patch_size": self.patch_size}
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ClassToken(keras.layers.Layer):
+class ClassToken(ConfiguredLayer):
     """Prepends the learnable class token x_class (Eq. 1): (n, l, d) -> (n, 1 + l, d).
 
-    >>> ClassToken()(keras.ops.zeros((2, 16, 64))).shape
+    >>> tuple(ClassToken()(keras.ops.zeros((2, 16, 64))).shape)
     (2, 17, 64)
     """
 
@@ -75,15 +76,12 @@ class ClassToken(keras.layers.Layer):
         n, l, d = input_shape
         return n, l + 1, d
 
-    def get_config(self):
-        return super().get_config()  # Keras' default refuses a data type policy given as an object
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(ConfiguredLayer):
     """Adds learnable 1-D position embeddings E_pos (Eq. 1): (n, l, d) -> (n, l, d).
 
-    >>> PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
@@ -98,15 +96,12 @@ class PositionEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return super().get_config()  # Keras' default refuses a data type policy given as an object
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TakeClassToken(keras.layers.Layer):
+class TakeClassToken(ConfiguredLayer):
     """The class token's state z_L^0 as the image representation (Eq. 4): (n, l, d) -> (n, d).
 
-    >>> TakeClassToken()(keras.ops.zeros((2, 17, 64))).shape
+    >>> tuple(TakeClassToken()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 64)
     """
 
@@ -116,6 +111,3 @@ class TakeClassToken(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         n, _, d = input_shape
         return n, d
-
-    def get_config(self):
-        return super().get_config()  # Keras' default refuses a data type policy given as an object

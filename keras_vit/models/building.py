@@ -1,13 +1,23 @@
 """From a configuration to its model."""
 
 import dataclasses
+from collections.abc import Sequence
 
-from keras_vit.models.config import ResNetConfig
+import keras
+
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.resnet import ResNet
 from keras_vit.models.vit import VisionTransformer
 
 
-def build(config, preprocessing=None, labels=None, dtype=None, name=None):
+def build(
+    config: ViTConfig | ResNetConfig,
+    preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
+    labels: Sequence[str] | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str | None = None,
+) -> VisionTransformer | ResNet:
     """The `VisionTransformer` or `ResNet` of a configuration, with random weights and a zero head.
 
     >>> build(keras_vit.models.variant("ViT-Ti/16").config).count_params()

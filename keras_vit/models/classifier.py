@@ -1,12 +1,15 @@
 """What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
 from keras_vit import _registration
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, PreprocessingError
+from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 
@@ -16,26 +19,35 @@ class Classifier(DistributedModel):
     Args:
         inputs, outputs: the functional graph.
         config: the dataclass whose fields are the constructor's architecture arguments.
-        preprocessing: how pictures become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
+        preprocessing: how images become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
             (resize to image_size, pixels to [-1, 1]). With an `UnknownPreprocessing`, reading the attribute raises.
         labels: names of the classes in the order of the logits, or None.
         dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
         name: of the model.
 
     Raises:
-        ConfigError: when the number of labels is not the number of classes.
+        ConfigError: if the number of labels is not the number of classes.
     """
 
-    def __init__(self, inputs, outputs, config, preprocessing=None, labels=None, dtype=None, name=None):
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        config: ViTConfig | ResNetConfig | Any,
+        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
+        labels: Sequence[str] | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
+    ):
         super().__init__(inputs, outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
-        self.config = config
+        self.config: Any = config  # of its family; Any, so that fields of one family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
 
     @property
-    def preprocessing(self):
-        """How uint8 pictures become inputs: a `Preprocessing`.
+    def preprocessing(self) -> Preprocessing:
+        """How uint8 images become inputs: a `Preprocessing`.
 
         Raises:
             PreprocessingError: where the files that the weights came from do not state it.
@@ -51,7 +63,7 @@ class Classifier(DistributedModel):
     def preprocessing(self, preprocessing):
         self._preprocessing = as_preprocessing(preprocessing, self.config)
 
-    def features(self, images):
+    def features(self, images: Any) -> Any:
         """What the head reads: images (n, h, w, channels) to (n, width)."""
         outputs = self.get_layer("head").input if self.config.num_classes else self.outputs[0]
         return keras.Model(self.inputs[0], outputs)(images, training=False)

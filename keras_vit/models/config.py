@@ -2,6 +2,7 @@
 
 import numbers
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 
@@ -11,12 +12,12 @@ def require(condition, message):
         raise ConfigError(message)
 
 
-MOST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
-MOST_STAGES = 16  # each halves the picture
+LARGEST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
+MOST_STAGES = 16  # each halves the image
 
 
 def is_whole(value, least=0):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= MOST
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def pair(name, size):
@@ -31,7 +32,7 @@ def set_counts(config, *names, least=1):
     """Makes the fields of those names ints, of at least `least`."""
     for name in names:
         value = getattr(config, name)
-        rule = "positive, a whole number" if least else "0 (features) or more, a whole number"
+        rule = "a positive whole number" if least else "a whole number, 0 (for features) or more"
         require(is_whole(value, least), f"{name} must be {rule}. Received: {name}={value!r}.")
         object.__setattr__(config, name, int(value))
 
@@ -46,7 +47,7 @@ def is_number(value):
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BackboneConfig:
     """The ResNet under a hybrid (section 3.1): standardized convolution, group norm and ReLU after each convolution.
 
@@ -55,7 +56,7 @@ class BackboneConfig:
     a kernel is standardized as (w - mean) / (sqrt(var + kernel_variance_epsilon) + kernel_std_epsilon).
     """
 
-    depths: tuple = (3, 4, 9)
+    depths: tuple[int, ...] = (3, 4, 9)
     width_factor: float = 1
     group_norm_epsilon: float = 1e-6
     kernel_variance_epsilon: float = 0.0
@@ -66,7 +67,7 @@ class BackboneConfig:
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon", "kernel_std_epsilon")
 
     @property
-    def stride(self):
+    def stride(self) -> int:
         """Pixels per cell of the feature map: 4 in the stem, doubled by every stage after the first."""
         return 4 * 2 ** max(len(self.depths) - 1, 0)
 
@@ -85,19 +86,30 @@ def set_depths(config):
     )
 
 
-@dataclass(frozen=True)
+# The fields of a ViTConfig that are arguments of its encoder blocks, under the same names.
+BLOCK_ARGUMENTS = (
+    "num_heads",
+    "mlp_dim",
+    "dropout_rate",
+    "attention_dropout_rate",
+    "gelu_approximate",
+    "layer_norm_epsilon",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViTConfig:
     """A Vision Transformer or a hybrid; fields are the arguments of `VisionTransformer`, where they are explained."""
 
-    image_size: tuple = (224, 224)
-    patch_size: tuple = (16, 16)
+    image_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
     hidden_size: int = 768
     num_layers: int = 12
     num_heads: int = 12
     mlp_dim: int = 3072
     num_classes: int = 1000
     representation_size: int | None = None
-    classifier: str = "token"
+    classifier: Literal["token", "gap"] = "token"
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     num_channels: int = 3
@@ -135,15 +147,21 @@ class ViTConfig:
         require_whole_patches(self.image_size, self.pixels_per_token)
 
     @property
-    def pixels_per_token(self):
+    def block_arguments(self) -> dict[str, Any]:
+        """What each `EncoderBlock` is made with."""
+        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS}
+
+    @property
+    def pixels_per_token(self) -> tuple[int, int]:
         """(height, width) in pixels of the image area behind one token."""
         stride = self.backbone.stride if self.backbone else 1
         return self.patch_size[0] * stride, self.patch_size[1] * stride
 
     @property
-    def grid(self):
+    def grid(self) -> tuple[int, int]:
         """Rows and columns of patch tokens."""
-        return tuple(size // step for size, step in zip(self.image_size, self.pixels_per_token, strict=True))
+        (height, width), (rows, columns) = self.image_size, self.pixels_per_token
+        return height // rows, width // columns
 
 
 def require_whole_patches(image_size, step):
@@ -158,12 +176,12 @@ def require_whole_patches(image_size, step):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
     """A BiT-style ResNet; fields are the arguments of `ResNet`, where they are explained."""
 
-    image_size: tuple | None = (224, 224)
-    depths: tuple = (3, 4, 6, 3)
+    image_size: tuple[int, int] | None = (224, 224)
+    depths: tuple[int, ...] = (3, 4, 6, 3)
     width_factor: float = 1
     num_classes: int = 1000
     num_channels: int = 3
@@ -184,11 +202,11 @@ class ResNetConfig:
 VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
 
 
-def applicable(config, fields):
-    """The fields asked for, without those that a ResNet lacks and that ask for nothing, as a recipe without dropout.
+def drop_inapplicable(config, fields):
+    """The fields asked for, without those that a ResNet lacks and whose value asks for nothing, such as no dropout.
 
     Raises:
-        ConfigError: when they ask for something.
+        ConfigError: when a field that a ResNet lacks asks for something.
     """
     if not isinstance(config, ResNetConfig):
         return fields
@@ -203,11 +221,11 @@ class Variant:
     """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
 
     name: str
-    config: ViTConfig | ResNetConfig
+    config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
     parameters: int
 
     @property
-    def family(self):
+    def family(self) -> Literal["ViT", "hybrid", "ResNet"]:
         if isinstance(self.config, ResNetConfig):
             return "ResNet"
         return "hybrid" if self.config.backbone else "ViT"
@@ -247,7 +265,7 @@ def resnet(depths, width_factor):
 R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
 
 # A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
-VARIANTS = {
+VARIANTS: dict[str, Variant] = {
     name: Variant(name, config, parameters)
     for name, config, parameters in (
         ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
@@ -281,8 +299,15 @@ VARIANTS = {
 }
 
 
-def variant(name):
-    """The table's row of that name, or an UnknownNameError that names the nearest ones."""
+def variant(name: str) -> Variant:
+    """The table's row of that name.
+
+    Raises:
+        UnknownNameError: for any other name; the message has the nearest ones.
+
+    >>> variant("ViT-B/16").config.hidden_size
+    768
+    """
     if name in VARIANTS:
         return VARIANTS[name]
     raise UnknownNameError(describe_unknown("model", name, VARIANTS))

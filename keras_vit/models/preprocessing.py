@@ -1,10 +1,13 @@
-"""How a picture becomes a model's input, as data and as a callable. Imports Keras only when called."""
+"""How an image becomes a model's input, as data and as a callable. Imports Keras only when called."""
 
-import math
 from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
 
 from keras_vit.errors import ImageError
-from keras_vit.images.read import MOST_PIXELS
+from keras_vit.images.limits import MOST_PIXELS
+from keras_vit.images.resizing import crop_offset, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01
@@ -15,12 +18,12 @@ INTERPOLATIONS = ("bilinear", "bicubic", "lanczos3", "nearest")
 def per_channel(name, values, least, most):
     """The values as a tuple of floats, one per channel."""
     fits = hasattr(values, "__iter__") and not isinstance(values, (str, bytes, dict, set))
-    found = tuple(values) if fits else ()
+    channels = tuple(values) if fits else ()
     require(
-        found and all(is_number(value) and least <= value <= most for value in found),
+        channels and all(is_number(value) and least <= value <= most for value in channels),
         f"{name} must hold a number from {least:g} to {most:g} for each channel. Received: {name}={values!r}.",
     )
-    return tuple(map(float, found))
+    return tuple(map(float, channels))
 
 
 @dataclass(frozen=True)
@@ -36,26 +39,26 @@ class Preprocessing:
 
     Args:
         image_size: (height, width) of the model's input.
-        crop: the central part of the resized picture that is kept, in [0.01, 1]; the picture is first resized, with
+        crop: the central part of the resized image that is kept, in [0.01, 1]; the image is first resized, with
             antialiasing, to image_size / crop, rounded down as torchvision does. None resizes straight to image_size,
             aspect ratio not kept and without antialiasing, as vision_transformer and big_transfer evaluate.
         interpolation: "bilinear", "bicubic", "lanczos3" or "nearest".
-        mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 give [-1, 1].
+        mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 make [-1, 1].
         crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes
             both sides (timm's names).
 
-    Called on uint8 pictures (n, h, w, c) of any one size, gives float32 (n, *image_size, c).
+    Called on uint8 images (n, h, w, c) of any one size, it returns float32 (n, *image_size, c).
 
-    >>> Preprocessing((224, 224))(numpy.zeros((1, 300, 400, 3), "uint8")).shape
+    >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)
     """
 
-    image_size: tuple = (224, 224)
+    image_size: tuple[int, int] = (224, 224)
     crop: float | None = None
-    interpolation: str = "bilinear"
-    mean: tuple = (0.5, 0.5, 0.5)
-    std: tuple = (0.5, 0.5, 0.5)
-    crop_mode: str = "center"
+    interpolation: Literal["bilinear", "bicubic", "lanczos3", "nearest"] = "bilinear"
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    crop_mode: Literal["center", "squash"] = "center"
 
     def __post_init__(self):
         for name, value in (
@@ -81,11 +84,17 @@ class Preprocessing:
             f"crop must be in [{LEAST_CROP}, 1], or None. Received: crop={self.crop!r}.",
         )
 
-    def __call__(self, images):
+    def __call__(self, images: Any) -> Any:
         from keras import ops
 
         x = ops.cast(images, "float32")
-        x = self.resize_and_crop(x, ops)
+        return self.normalize(self.resize_and_crop(x, ops))
+
+    def normalize(self, images):
+        """Pixels (..., c) in [0, 255] in the model's range, float32."""
+        from keras import ops
+
+        x = ops.cast(images, "float32")
         return (x / 255.0 - ops.convert_to_tensor(self.mean)) / ops.convert_to_tensor(self.std)
 
     def resize_and_crop(self, x, ops):
@@ -93,11 +102,11 @@ class Preprocessing:
             return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
         size = self.size_before_crop(*x.shape[1:3])
         x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=self.interpolation != "nearest")
-        top, left = (round((length - part) / 2) for length, part in zip(size, self.image_size, strict=True))
+        top, left = crop_offset(np.array(size, "int32"), self.image_size)
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
 
-    def fitted(self, image_size, num_channels):
-        """This for another size (None keeps it) and number of channels, or why there is none."""
+    def adapt_to(self, image_size, num_channels):
+        """The same for another size (None keeps it) and number of channels, or an `UnknownPreprocessing`."""
         changed = {} if image_size is None else {"image_size": image_size}
         if num_channels != len(self.mean):
             if len(set(self.mean)) > 1 or len(set(self.std)) > 1:
@@ -109,17 +118,11 @@ class Preprocessing:
         return replace(self, **changed)
 
     def size_before_crop(self, height, width):
-        """(height, width) that a picture of the given height and width is resized to before its middle is kept."""
-        least = tuple(math.floor(part / self.crop + 1e-6) for part in self.image_size)
-        if self.crop_mode == "squash":
-            return least
-        scale = max(least[0] / height, least[1] / width)
-        size = tuple(
-            max(math.floor(length * scale + 1e-6), part) for length, part in zip((height, width), least, strict=True)
-        )
+        """(height, width) that an image of the given height and width is resized to before its middle is kept."""
+        size = tuple(map(int, size_before_crop(np.array([height, width], "float64"), self)))
         if size[0] * size[1] > MOST_PIXELS:
             raise ImageError(
-                f"A picture of {height} x {width} pixels is too narrow: resized for the crop it would have "
+                f"An image of {height} x {width} pixels is too narrow: resized for the crop it would have "
                 f"{size[0]:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
             )
         return size

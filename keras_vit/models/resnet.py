@@ -1,10 +1,13 @@
 """ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head."""
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ResNetConfig
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -24,28 +27,36 @@ class ResNet(Classifier):
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
-        ConfigError: for arguments that no model can have.
+        ConfigError: if an argument is invalid, or arguments contradict each other.
 
-    >>> ResNet(image_size=None, depths=(1, 1), num_classes=10)(numpy.zeros((2, 65, 97, 3))).shape
+    >>> tuple(ResNet(image_size=None, depths=(1, 1), num_classes=10)(np.zeros((2, 65, 97, 3))).shape)
     (2, 10)
     """
 
+    config: ResNetConfig
+
     def __init__(
         self,
-        image_size=(224, 224),
-        depths=(3, 4, 6, 3),
-        width_factor=1,
-        num_classes=1000,
-        num_channels=3,
-        group_norm_epsilon=1e-5,
-        kernel_variance_epsilon=1e-10,
-        preprocessing=None,
-        labels=None,
-        dtype=None,
-        name=None,
+        image_size: int | tuple[int, int] | None = (224, 224),
+        depths: Sequence[int] = (3, 4, 6, 3),
+        width_factor: float = 1,
+        num_classes: int = 1000,
+        num_channels: int = 3,
+        group_norm_epsilon: float = 1e-5,
+        kernel_variance_epsilon: float = 1e-10,
+        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
+        labels: Sequence[str] | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
     ):
         config = ResNetConfig(
-            image_size, depths, width_factor, num_classes, num_channels, group_norm_epsilon, kernel_variance_epsilon
+            image_size=image_size,
+            depths=depths,
+            width_factor=width_factor,
+            num_classes=num_classes,
+            num_channels=num_channels,
+            group_norm_epsilon=group_norm_epsilon,
+            kernel_variance_epsilon=kernel_variance_epsilon,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*(config.image_size or (None, None)), config.num_channels), name="images")
@@ -86,7 +97,7 @@ def stages(x, config, dtype):
 
 
 def head(x, config, dtype):
-    """Norm, ReLU, mean over the picture, then a zero-initialized linear layer, in float32."""
+    """Norm, ReLU, mean over the image, then a zero-initialized linear layer, in float32."""
     x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="group_norm")(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
     x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)

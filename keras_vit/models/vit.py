@@ -1,5 +1,8 @@
 """The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
 
+from collections.abc import Sequence
+from typing import Any, Literal
+
 import keras
 
 from keras_vit.layers import (
@@ -15,7 +18,8 @@ from keras_vit.layers import (
     TakeClassToken,
 )
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.config import ViTConfig
+from keras_vit.models.config import BackboneConfig, ViTConfig
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -45,51 +49,53 @@ class VisionTransformer(Classifier):
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
-        ConfigError: for arguments that no model can have.
+        ConfigError: if an argument is invalid, or arguments contradict each other.
 
     >>> model = VisionTransformer(image_size=32, patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128)
-    >>> model(numpy.zeros((2, 32, 32, 3))).shape
+    >>> tuple(model(np.zeros((2, 32, 32, 3))).shape)
     (2, 1000)
     """
 
+    config: ViTConfig
+
     def __init__(
         self,
-        image_size=(224, 224),
-        patch_size=(16, 16),
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        mlp_dim=3072,
-        num_classes=1000,
-        representation_size=None,
-        classifier="token",
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        num_channels=3,
-        gelu_approximate=True,
-        layer_norm_epsilon=1e-6,
-        backbone=None,
-        preprocessing=None,
-        labels=None,
-        dtype=None,
-        name=None,
+        image_size: int | tuple[int, int] = (224, 224),
+        patch_size: int | tuple[int, int] = (16, 16),
+        hidden_size: int = 768,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        mlp_dim: int = 3072,
+        num_classes: int = 1000,
+        representation_size: int | None = None,
+        classifier: Literal["token", "gap"] = "token",
+        dropout_rate: float = 0.0,
+        attention_dropout_rate: float = 0.0,
+        num_channels: int = 3,
+        gelu_approximate: bool = True,
+        layer_norm_epsilon: float = 1e-6,
+        backbone: BackboneConfig | dict | None = None,
+        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
+        labels: Sequence[str] | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
     ):
         config = ViTConfig(
-            image_size,
-            patch_size,
-            hidden_size,
-            num_layers,
-            num_heads,
-            mlp_dim,
-            num_classes,
-            representation_size,
-            classifier,
-            dropout_rate,
-            attention_dropout_rate,
-            num_channels,
-            gelu_approximate,
-            layer_norm_epsilon,
-            backbone,
+            image_size=image_size,
+            patch_size=patch_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            mlp_dim=mlp_dim,
+            num_classes=num_classes,
+            representation_size=representation_size,
+            classifier=classifier,
+            dropout_rate=dropout_rate,
+            attention_dropout_rate=attention_dropout_rate,
+            num_channels=num_channels,
+            gelu_approximate=gelu_approximate,
+            layer_norm_epsilon=layer_norm_epsilon,
+            backbone=backbone,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")
@@ -101,7 +107,7 @@ class VisionTransformer(Classifier):
             images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
         )
 
-    def attention(self, images):
+    def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         x, weights = keras.Model(self.inputs[0], blocks[0].input)(images, training=False), []
@@ -157,16 +163,7 @@ def tokens(x, config, dtype):
 def encoder(x, config, dtype):
     """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
     for i in range(config.num_layers):
-        x = EncoderBlock(
-            num_heads=config.num_heads,
-            mlp_dim=config.mlp_dim,
-            dropout_rate=config.dropout_rate,
-            attention_dropout_rate=config.attention_dropout_rate,
-            gelu_approximate=config.gelu_approximate,
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            dtype=dtype,
-            name=f"encoderblock_{i}",
-        )(x)
+        x = EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")(x)
     return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
 
 

@@ -1,11 +1,12 @@
 """Training: where (strategies), how (optimizers, schedules, recipes), and never losing work (runs).
 
 >>> strategy = keras_vit.training.strategy("auto")
+Training on ... replica...
 >>> with strategy.scope():
-...     model = keras_vit.zoo.load("ViT-B/16", num_classes=10, image_size=384)
-...     recipe = keras_vit.training.recipe("finetune-cifar10")
+...     recipe = keras_vit.training.recipe("finetune-cifar10", image_size=8)
+...     model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10, **recipe.model_arguments)
 ...     recipe.compile(model)
->>> model.fit(train, validation_data=val, callbacks=recipe.callbacks("runs/1"))
+>>> model.fit(train, validation_data=val, callbacks=recipe.callbacks("runs/1"))  # doctest: +SKIP
 """
 
 import lazy_loader

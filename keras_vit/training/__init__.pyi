@@ -3,13 +3,14 @@ from .freezing import freeze, layer_decay
 from .losses import SigmoidLoss, SoftmaxLoss
 from .metrics import Accuracy
 from .optimizers import SGD, Adam, AdamW
-from .recipes import Recipe, recipe
+from .recipe_rows import RECIPES
+from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run, load_weights
+from .scaling import recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import development_split, search_learning_rate
 from .strategies import strategy
-from .table import RECIPES
 
 __all__ = [
     "RECIPES",

@@ -4,29 +4,29 @@ from keras_vit.errors import KerasVitError
 
 
 class RunError(KerasVitError, RuntimeError):
-    """A run folder that cannot be used, or a run that cannot go on."""
+    """A run folder that cannot be used, or a run that cannot continue."""
 
 
 class NotFiniteError(RunError):
-    """A loss or a weight that is not finite. `step`: the update whose loss it was; `kept`: the last good step."""
+    """A loss or weight is NaN or infinite. `step`: the update at which it was seen; `kept`: the last good step."""
 
-    def __init__(self, message, step, kept):
+    def __init__(self, message: str, step: int, kept: int):
         super().__init__(message)
         self.step = step
         self.kept = kept
 
 
 class Preempted(SystemExit):
-    """The run was told to stop (SIGTERM) and can be resumed from `step`; ends the process with status 143."""
+    """The run was stopped by SIGTERM and can be resumed from `step`; ends the process with status 143."""
 
-    def __init__(self, step):
+    def __init__(self, step: int):
         super().__init__(143)
         self.step = step
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was told to stop (Ctrl-C) and can be resumed from `step`; the command then ends with status 130."""
+    """The run was stopped by Ctrl-C and can be resumed from `step`; the command then ends with status 130."""
 
-    def __init__(self, step):
+    def __init__(self, step: int):
         super().__init__(f"saved at step {step}")
         self.step = step

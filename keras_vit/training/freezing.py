@@ -1,14 +1,21 @@
-"""Parts of a model that learn slowly or not at all."""
+"""Layers that learn slowly or not at all."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from keras_vit.errors import ConfigError
 
+if TYPE_CHECKING:
+    import keras
 
-def depths(model):
+
+def find_depths(model):
     """{layer name: depth} of the layers that have weights: 0 before the first block, L + 1 after the last.
 
-    Blocks are the layers named encoderblock_i or blockI_unitJ; of a hybrid's, the ResNet's come first.
+    Blocks are the layers named encoderblock_i or blockI_unitJ; in a hybrid the ResNet's blocks come first.
     """
     layers = [layer.name for layer in model.layers if layer.weights]
     blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
@@ -22,37 +29,41 @@ def depths(model):
     return found
 
 
-def layer_decay(model, rate):
+def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     """Factors rate ** (L + 1 - depth) of the learning rate for an optimizer's `rate_multipliers` (arXiv 2106.08254).
 
-    The head and the last norm keep factor 1, the embeddings get the least.
+    The head and the last norm keep the factor 1; the embeddings have the smallest.
 
     Args:
         model: whose top-level layers count.
         rate: in (0, 1], such as 0.75.
 
     Raises:
-        ConfigError: for another rate.
+        ConfigError: if the rate is out of range.
 
-    >>> keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> layer_decay(model, 0.5)["^encoder_norm/"]
+    1.0
+    >>> optimizer = keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
     """
     if not 0 < rate <= 1:
         raise ConfigError(f"layer_decay needs a rate in (0, 1]. Received: {rate}.")
-    found = depths(model)
+    found = find_depths(model)
     last = max(found.values())
     return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}
 
 
-def freeze(model, *patterns, except_for=()):
-    """Makes layers untrainable; gives the names of the layers frozen. Compile the model after it.
+def freeze(model: keras.Model, *patterns: str, except_for: Sequence[str] = ()) -> list[str]:
+    """Makes layers untrainable and returns their names. Compile the model afterwards.
 
     Args:
         patterns: regular expressions that match whole names of top-level layers; none for all layers.
-        except_for: patterns of layers that go on learning.
+        except_for: patterns of layers that stay trainable.
 
     Raises:
         ConfigError: when a pattern matches no layer.
 
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> freeze(model, except_for=["head"])  # a linear probe
     ['embedding', 'cls', 'posembed_input', 'encoderblock_0', ...]
     """

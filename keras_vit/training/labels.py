@@ -1,11 +1,11 @@
-"""What labels say, in each form that they come in."""
+"""Labels of every form as rows of shares: class numbers, one-hot, mixed, of several classes."""
 
 from keras import ops
 
 from keras_vit.errors import ConfigError
 
 
-def shares(labels, logits):
+def to_shares(labels, logits):
     """Labels as float rows like `logits`, (..., classes): the share of each class.
 
     Args:
@@ -14,7 +14,7 @@ def shares(labels, logits):
         logits: (n, classes).
 
     Raises:
-        ConfigError: for rows of another number of classes.
+        ConfigError: if rows have another number of classes than the logits.
     """
     classes = logits.shape[-1]
     if len(labels.shape) < len(logits.shape):
@@ -23,7 +23,7 @@ def shares(labels, logits):
         labels = ops.one_hot(ops.cast(ops.squeeze(labels, -1), "int32"), classes)
     if None not in (labels.shape[-1], classes) and labels.shape[-1] != classes:
         raise ConfigError(
-            f"Labels must be class numbers, or rows of {classes} classes as the model has. "
+            f"Labels must be class numbers, or rows of {classes} classes, as many as the model has. "
             f"Received: labels of shape {tuple(labels.shape)}."
         )
     return ops.cast(labels, logits.dtype)

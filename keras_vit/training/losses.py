@@ -1,27 +1,34 @@
 """The official code's losses of logits, of class numbers or of shares per class."""
 
+from __future__ import annotations
+
 import keras
 from keras import ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.training.labels import shares
+from keras_vit.training.labels import to_shares
 
 
 class ClassLoss(keras.losses.Loss):
-    """Base: labels are class numbers (n,) or (n, 1), or float rows (n, classes), as mixup makes them; see `shares`.
+    """Base: labels are class numbers (n,) or (n, 1), or float rows (n, classes), as mixup makes them; see `to_shares`.
 
     Args:
         label_smoothing: share of each label spread evenly over the classes, in [0, 1).
     """
 
-    def __init__(self, label_smoothing=0.0, reduction="mean_with_sample_weight", name=None):
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str | None = None,
+    ):
         super().__init__(name=name, reduction=reduction, dtype="float32")
         self.label_smoothing = label_smoothing
 
-    def rows(self, labels, logits):
+    def smooth(self, labels, logits):
         """Labels as (n, classes), smoothed; those of one logit towards 1/2."""
         spread = self.label_smoothing / max(logits.shape[-1], 2)
-        return shares(labels, logits) * (1.0 - self.label_smoothing) + spread
+        return to_shares(labels, logits) * (1.0 - self.label_smoothing) + spread
 
     def get_config(self):
         return {"label_smoothing": self.label_smoothing, "reduction": self.reduction, "name": self.name}
@@ -31,29 +38,26 @@ class ClassLoss(keras.losses.Loss):
 class SoftmaxLoss(ClassLoss):
     """Cross-entropy with the softmax of the logits.
 
-    >>> float(SoftmaxLoss()(numpy.array([1]), numpy.zeros((1, 4))))  # log 4
+    >>> round(float(SoftmaxLoss()(np.array([1]), np.zeros((1, 4)))), 3)  # log 4
     1.386
     """
 
     def call(self, y_true, y_pred):
         if y_pred.shape[-1] == 1:
-            raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or take SigmoidLoss.")
-        return -ops.sum(self.rows(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
+            raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or use SigmoidLoss.")
+        return -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SigmoidLoss(ClassLoss):
     """Sum over the classes of the cross-entropy of each class alone, as in the official code (Keras' is the mean).
 
-    Labels may be of several classes; with one logit they are 0 or 1.
+    A label may name several classes; with one logit it is 0 or 1.
 
-    >>> float(SigmoidLoss()(numpy.array([1]), numpy.zeros((1, 4))))  # 4 log 2
+    >>> round(float(SigmoidLoss()(np.array([1]), np.zeros((1, 4)))), 3)  # 4 log 2
     2.773
     """
 
     def call(self, y_true, y_pred):
-        labels = self.rows(y_true, y_pred)
+        labels = self.smooth(y_true, y_pred)
         return -ops.sum(labels * ops.log_sigmoid(y_pred) + (1.0 - labels) * ops.log_sigmoid(-y_pred), axis=-1)
-
-
-LOSSES = {"softmax": SoftmaxLoss, "sigmoid": SigmoidLoss}

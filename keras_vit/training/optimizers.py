@@ -13,61 +13,93 @@ Beyond Keras' own arguments, each takes
 `global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
 averages the gradients of that many batches before one update; schedules and averages count updates.
 
-All of it works on the TensorFlow backend; on JAX and torch, `gradient_accumulation_steps` and
-`ema_overwrite_frequency` are refused.
+All of it works on the TensorFlow backend; JAX and torch refuse `gradient_accumulation_steps` and
+`ema_overwrite_frequency`.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypedDict
 
 import keras
 from keras import ops
 
-from keras_vit.distribution.model import GlobalUpdate, beside, several_workers
+from keras_vit.distribution import GlobalUpdate
 from keras_vit.errors import ConfigError
 
+if TYPE_CHECKING:
+    from typing import Unpack
 
-class Extras(GlobalUpdate):
+    LearningRate = float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float]
+
+
+class OptimizerOptions(TypedDict, total=False):
+    """Arguments that all three optimizers take, by keyword: ours first, then Keras'."""
+
+    absolute_weight_decay: float | None
+    decay_pattern: str
+    rate_multipliers: Mapping[str, float] | None
+    momentum_dtype: str | None
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
+    use_ema: bool
+    ema_momentum: float
+    ema_overwrite_frequency: int | None
+    loss_scale_factor: float | None
+    gradient_accumulation_steps: int | None
+    name: str
+
+
+def find_peak_rate(learning_rate):
+    """The peak of a schedule of this package, or the constant rate."""
+    peak = getattr(learning_rate, "peak", learning_rate)
+    if not isinstance(peak, (int, float)) or peak <= 0:
+        raise ConfigError(
+            "absolute_weight_decay needs a positive learning rate, or a schedule of this package, whose peak is known. "
+            f"Received: learning_rate={learning_rate}. Give weight_decay instead: that decay divided by the peak."
+        )
+    return peak
+
+
+class ReplicaSafeOptimizer(GlobalUpdate):
     """What our three optimizers share: decay of kernels, learning-rate factors, slots of another dtype."""
 
     def __init__(
         self,
-        *args,
+        learning_rate,
+        *,
         absolute_weight_decay=None,
         decay_pattern="kernel$",
         rate_multipliers=None,
         momentum_dtype=None,
-        **kwargs,
+        **options,
     ):
         if absolute_weight_decay is not None:
-            rate = args[0] if args else kwargs.get("learning_rate", 0.001)
-            kwargs["weight_decay"] = absolute_weight_decay / peak_rate(rate)
-        super().__init__(*args, **kwargs)
+            options["weight_decay"] = absolute_weight_decay / find_peak_rate(learning_rate)
+        super().__init__(learning_rate, **options)
         self.decay_pattern = decay_pattern
         self.rate_multipliers = dict(rate_multipliers or {})
         self.momentum_dtype = momentum_dtype
 
     def decays(self, variable):
+        """Whether the weight decay applies to the variable."""
         return re.search(self.decay_pattern, variable.name) is not None
 
     def multiplier(self, variable):
+        """The factor of the learning rate of the variable."""
         factors = (factor for pattern, factor in self.rate_multipliers.items() if re.search(pattern, variable.path))
         return next(factors, 1.0)
 
-    def slots(self, variables, name, dtype=None):
-        """A zero variable for each of `variables`, next to it."""
-        strategy = getattr(self, "_distribution_strategy", None)
-        if several_workers(strategy):
-            # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
-            dtype = None
-        slots = []
-        for variable in variables:
-            with beside(variable, strategy):
-                path = f"{variable.path.replace('/', '_')}_{name}"
-                slots.append(self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path))
-        return slots
+    def add_slots(self, variables, name, dtype=None):
+        """A new zero variable for each of `variables`, on the same device."""
+        return [self.add_slot(variable, name, dtype) for variable in variables]
 
-    def store(self, slot, moment):
-        """Keeps a first moment, rounded to `momentum_dtype`."""
+    def store_moment(self, slot, moment):
+        """Stores a first moment, rounded to `momentum_dtype`."""
+        # Rounded even where the slot has another dtype, so that several workers train as one does.
         slot.assign(ops.cast(ops.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
 
     def get_config(self):
@@ -79,84 +111,112 @@ class Extras(GlobalUpdate):
         }
 
 
-def peak_rate(learning_rate):
-    peak = getattr(learning_rate, "peak", learning_rate)
-    if not isinstance(peak, (int, float)) or peak <= 0:
-        raise ConfigError(
-            "absolute_weight_decay needs a positive learning rate, or a schedule of this package, whose peak is known. "
-            f"Received: learning_rate={learning_rate}. Give weight_decay, that decay divided by the peak, instead."
-        )
-    return peak
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SGD(Extras, keras.optimizers.SGD):
+class SGD(ReplicaSafeOptimizer, keras.optimizers.SGD):
     """Momentum as in the official code: v = momentum * v + g, then w -= rate * v (Keras folds the rate into v).
 
     The two are the same at a constant learning rate. See the module for the arguments beyond `keras.optimizers.SGD`.
 
-    >>> SGD(0.03, momentum=0.9, global_clipnorm=1.0, momentum_dtype="bfloat16")
+    >>> optimizer = SGD(0.03, momentum=0.9, global_clipnorm=1.0, momentum_dtype="bfloat16")
     """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float | None = None,
+        **options: Unpack[OptimizerOptions],
+    ):
+        super().__init__(learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, **options)
 
     def build(self, variables):
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
-        self.momentums = self.slots(variables, "momentum", self.momentum_dtype) if self.momentum else []
+        self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype) if self.momentum else []
 
     def update_step(self, gradient, variable, learning_rate):
         g, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
         step = g
         if self.momentum:
-            slot = self.momentums[self._get_variable_index(variable)]
+            slot = self.momentums[self.index(variable)]
             velocity = self.momentum * ops.cast(slot, variable.dtype) + g
-            self.store(slot, velocity)
+            self.store_moment(slot, velocity)
             step = g + self.momentum * velocity if self.nesterov else velocity
         variable.assign_sub(rate * step)
 
 
 class AdamStep:
-    """Adam's update (arXiv 1412.6980, as its section 2 ends, with epsilon hat), shared by Adam and AdamW."""
+    """Adam's update, shared by Adam and AdamW (arXiv 1412.6980, end of section 2: with epsilon hat)."""
 
     def build(self, variables):
         if self.built:
             return
         keras.optimizers.Optimizer.build(self, variables)
-        self._momentums = self.slots(variables, "momentum", self.momentum_dtype)
-        self._velocities = self.slots(variables, "velocity")
+        self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype)
+        self.velocities = self.add_slots(variables, "velocity")
         if self.amsgrad:
-            self._velocity_hats = self.slots(variables, "velocity_hat")
+            self.velocity_hats = self.add_slots(variables, "velocity_hat")
 
     def update_step(self, gradient, variable, learning_rate):
-        dtype, i = variable.dtype, self._get_variable_index(variable)
+        dtype, i = variable.dtype, self.index(variable)
         g, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
         t = ops.cast(self.iterations + 1, dtype)
-        slot, v = self._momentums[i], self._velocities[i]
+        slot, v = self.momentums[i], self.velocities[i]
         m = ops.cast(slot, dtype)
         m = m + (g - m) * (1 - self.beta_1)
-        self.store(slot, m)
+        self.store_moment(slot, m)
         v.assign_add((ops.square(g) - v) * (1 - self.beta_2))
         if self.amsgrad:
-            self._velocity_hats[i].assign(ops.maximum(self._velocity_hats[i], v))
-            v = self._velocity_hats[i]
+            self.velocity_hats[i].assign(ops.maximum(self.velocity_hats[i], v))
+            v = self.velocity_hats[i]
         rate = rate * ops.sqrt(1 - ops.power(ops.cast(self.beta_2, dtype), t))
         rate = rate / (1 - ops.power(ops.cast(self.beta_1, dtype), t))
         variable.assign_sub(rate * m / (ops.sqrt(v) + self.epsilon))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Adam(AdamStep, Extras, keras.optimizers.Adam):
-    """Adam, with decoupled decay of kernels if `weight_decay` is given; see the module for the arguments of ours.
+class Adam(AdamStep, ReplicaSafeOptimizer, keras.optimizers.Adam):
+    """Adam, with decoupled decay of kernels if `weight_decay` is given.
 
-    >>> Adam(1e-3, absolute_weight_decay=1e-4, global_clipnorm=1.0)
+    See the module for the arguments beyond `keras.optimizers.Adam`.
+
+    >>> optimizer = Adam(1e-3, absolute_weight_decay=1e-4, global_clipnorm=1.0)
     """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay: float | None = None,
+        **options: Unpack[OptimizerOptions],
+    ):
+        moments = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "amsgrad": amsgrad}
+        super().__init__(learning_rate, weight_decay=weight_decay, **moments, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AdamW(AdamStep, Extras, keras.optimizers.AdamW):
+class AdamW(AdamStep, ReplicaSafeOptimizer, keras.optimizers.AdamW):
     """Adam with decoupled weight decay (arXiv 1711.05101) of kernels: w -= rate * weight_decay * w.
 
     See the module for the arguments beyond `keras.optimizers.AdamW`.
 
-    >>> AdamW(3e-3, weight_decay=0.3, global_clipnorm=1.0)
+    >>> optimizer = AdamW(3e-3, weight_decay=0.3, global_clipnorm=1.0)
     """
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        weight_decay: float = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        **options: Unpack[OptimizerOptions],
+    ):
+        moments = {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "amsgrad": amsgrad}
+        super().__init__(learning_rate, weight_decay=weight_decay, **moments, **options)

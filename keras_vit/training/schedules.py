@@ -1,6 +1,9 @@
 """Learning rates over the steps of a run: linear warmup, then cosine, linear, staircase or constant."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -20,10 +23,10 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: updates of the warmup, at least 0 and less than total_steps.
 
     Raises:
-        ConfigError: for steps that no run can have.
+        ConfigError: unless 0 <= warmup_steps < total_steps.
     """
 
-    def __init__(self, peak, total_steps, warmup_steps=0):
+    def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0):
         super().__init__()
         if not 0 <= warmup_steps < total_steps:
             raise ConfigError(
@@ -48,7 +51,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):
 class WarmupCosine(Warmup):
     """Linear warmup, then half a cosine to 0.
 
-    >>> float(WarmupCosine(0.03, total_steps=10_000, warmup_steps=500)(500))
+    >>> round(float(WarmupCosine(0.03, total_steps=10_000, warmup_steps=500)(500)), 4)
     0.03
     """
 
@@ -60,11 +63,11 @@ class WarmupCosine(Warmup):
 class WarmupLinear(Warmup):
     """Linear warmup, then a straight line to `end` (the official code's linear_end, 1e-5).
 
-    >>> float(WarmupLinear(1e-3, total_steps=100, warmup_steps=10, end=0.0)(55))
+    >>> round(float(WarmupLinear(1e-3, total_steps=100, warmup_steps=10, end=0.0)(55)), 6)
     0.0005
     """
 
-    def __init__(self, peak, total_steps, warmup_steps=0, end=1e-5):
+    def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0, end: float = 1e-5):
         super().__init__(peak, total_steps, warmup_steps)
         self.end = end
 
@@ -80,7 +83,7 @@ class WarmupLinear(Warmup):
 class WarmupConstant(Warmup):
     """Linear warmup, then the peak.
 
-    >>> float(WarmupConstant(0.1, total_steps=100, warmup_steps=10)(99))
+    >>> round(float(WarmupConstant(0.1, total_steps=100, warmup_steps=10)(99)), 4)
     0.1
     """
 
@@ -95,11 +98,11 @@ class WarmupStaircase(Warmup):
     Args:
         boundaries: steps, increasing.
 
-    >>> float(WarmupStaircase(0.003, 500, 100, boundaries=(200, 300, 400))(250))
+    >>> round(float(WarmupStaircase(0.003, 500, 100, boundaries=(200, 300, 400))(250)), 6)
     0.0003
     """
 
-    def __init__(self, peak, total_steps, warmup_steps=0, boundaries=()):
+    def __init__(self, peak: float, total_steps: int, warmup_steps: int = 0, boundaries: Sequence[int] = ()):
         super().__init__(peak, total_steps, warmup_steps)
         self.boundaries = tuple(boundaries)
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from keras_vit import cli, data, training, zoo
-from keras_vit.commands import choices, train
+from keras_vit.commands import choices, plan, train
 from keras_vit.commands.settings import Settings
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
@@ -32,16 +32,16 @@ EXAMPLES = {
 def planned(monkeypatch):
     """Function of a command line to the recipe, and the settings, that it would train by."""
 
-    def plan(line, examples=None):
+    def plan_of(line, examples=None):
         seen = []
-        monkeypatch.setattr(train, "run", lambda settings, out, **_: seen.append(settings))
+        monkeypatch.setattr(train, "train", lambda settings, out, **_: seen.append(settings))
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
-        stub = SimpleNamespace(num_examples=count, picture_size=lambda: size)
-        return train.recipe_for(settings, stub), settings
+        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size)
+        return plan.recipe_for(settings, stub), settings
 
-    return plan
+    return plan_of
 
 
 PRETRAINING = {
@@ -61,7 +61,7 @@ PRETRAINING = {
 @pytest.mark.parametrize("line", PRETRAINING)
 def test_pretraining_takes_the_row_of_data_and_model(planned, line):
     r, _ = planned(f"pretrain --data {line}")
-    found = (r.name, r.epochs, r.learning_rate, r.decay, r.weight_decay, r.dropout_rate, r.loss_name)
+    found = (r.name, r.epochs, r.learning_rate, r.decay, r.weight_decay, r.dropout_rate, r.loss)
     assert (*found, r.representation_size) == PRETRAINING[line]
     assert r.batch_size == 4096
     if line.startswith("imagenet") and "--recipe" not in line:
@@ -122,31 +122,31 @@ def test_fine_tuning_starts_from_weights_before_it():
     """A bare variant's is a checkpoint that has seen ImageNet-21k alone; the paper's own where it is public."""
     rows = {row.name: row for row in checkpoints() if row.tag}
     for model in VARIANTS:
-        found = choices.checkpoint(model)
+        found = choices.choose_checkpoint(model)
         if found == model:
             assert not [row for row in rows.values() if row.variant == model and row.tag in choices.PRETRAINED]
         else:
             assert (rows[found].variant, rows[found].pretraining, rows[found].num_classes) == (
                 *(model, "imagenet21k", 21_843),
             )
-    own = {model: choices.checkpoint(model).partition(":")[2] for model in VARIANTS}
+    own = {model: choices.choose_checkpoint(model).partition(":")[2] for model in VARIANTS}
     assert {own[model] for model in ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14")} == {"i21k"}
     assert own["R50x1"] == "bit-m" and own["ViT-S/16"] == "augreg-i21k"
-    assert choices.checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
-    assert choices.checkpoint("runs/1/model.keras") == "runs/1/model.keras"
+    assert choices.choose_checkpoint("ViT-B/16:sam") == "ViT-B/16:sam"
+    assert choices.choose_checkpoint("runs/1/model.keras") == "runs/1/model.keras"
 
 
 def test_batches_are_cut_to_what_memory_has():
-    assert choices.microbatches(512, (384, 384)) == 64  # of 8 images
-    assert choices.microbatches(512, (224, 224)) == 16
-    assert choices.microbatches(512, (224, 224), replicas=8) == 2
-    assert choices.microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
-    assert choices.microbatches(32, (32, 32)) == 1
-    assert choices.batch_size(512, 100_000, paper=False, replicas=3) == 510
-    assert choices.batch_size(512, 100, paper=False, replicas=24) == 24
+    assert choices.choose_microbatches(512, (384, 384)) == 64  # of 8 images
+    assert choices.choose_microbatches(512, (224, 224)) == 16
+    assert choices.choose_microbatches(512, (224, 224), replicas=8) == 2
+    assert choices.choose_microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
+    assert choices.choose_microbatches(32, (32, 32)) == 1
+    assert choices.choose_batch_size(512, 100_000, paper=False, replicas=3) == 510
+    assert choices.choose_batch_size(512, 100, paper=False, replicas=24) == 24
 
 
-def test_picture_size(tmp_path):
+def test_typical_size(tmp_path):
     from PIL import Image
 
     for name, sizes in {"a": [(30, 20)] * 3, "b": [(50, 40)] * 4}.items():
@@ -155,8 +155,8 @@ def test_picture_size(tmp_path):
             Image.new("RGB", size).save(tmp_path / name / f"{i}.png")
     (tmp_path / "b" / "torn.png").write_bytes(b"nothing")
     photos = data.load(f"folder:{tmp_path}", "train+validation")
-    assert photos.picture_size() == (40, 50)
-    assert data.load("digits").picture_size() == (8, 8)
+    assert photos.typical_size() == (40, 50)
+    assert data.load("digits").typical_size() == (8, 8)
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
-    accuracy = train.run(settings, out, resume=resume, every=2, console=console)
+    accuracy = train.train(settings, out, resume=resume, every=2, console=console)
     return accuracy, console.export_text()
 
 
@@ -251,7 +251,7 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
 
     def head(names):
         examples = SimpleNamespace(num_examples=1293, class_names=names)
-        model = train.load_model(settings, train.recipe_for(settings, examples), examples)
+        model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()
 

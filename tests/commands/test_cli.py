@@ -95,7 +95,7 @@ def test_every_setting_of_a_training_is_an_option(name):
 
 def test_a_training_is_told_what_was_typed(monkeypatch):
     told = {}
-    monkeypatch.setattr(finetune, "train", told.update)
+    monkeypatch.setattr(finetune, "start_training", lambda **arguments: told.update(arguments))
     line = "finetune --data digits --out x --epochs 2.5 --test --split train+validation --every 7 --batch-size 8"
     assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
     assert {key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain")} == {
@@ -137,8 +137,8 @@ def test_a_corrupt_picture_does_not_stop_the_others(keras_vit, model, picture, t
     done = keras_vit("predict", torn, tmp_path / "absent.jpg", picture, "--model", model, "--json")
     assert done.status == 1
     assert json.loads(done.out)["image"] == str(picture)
-    assert "torn.png cannot be read as a picture" in done.err
-    assert "There is no picture" in done.err
+    assert "torn.png cannot be read as an image" in done.err
+    assert "There is no image" in done.err
     assert "Traceback" not in done.err
 
 
@@ -202,7 +202,7 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
     )
     for command in commands:
         done = keras_vit(*command)
-        assert done.status == 1 and "begun is a run that has not finished (3 of all steps are saved)" in done.err
+        assert done.status == 1 and "begun has not finished (3 of all steps are saved)" in done.err
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 

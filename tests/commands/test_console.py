@@ -12,7 +12,7 @@ from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console, log
 from keras_vit.data.errors import DataError
 from keras_vit.errors import ImageError
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.text import printable
 
 PLAIN = ("cat [brown]", "dog [/b]", "[/x].png", ":smile:", "größe 猫 👩‍👩‍👧 🏴󠁧󠁢󠁥󠁮󠁧󠁿", r"back\slash", "1,234 'x' https://a.b")
@@ -80,8 +80,8 @@ def test_mistakes_are_drawn_with_any_name(tmp_path):
     names = [*PLAIN, *HOSTILE, "$x^$", "$\\frac{a}$"]
     wrong = np.arange(len(names))
     images = tuple((np.zeros((4, 4, 3)), i, (i + 1) % len(names), 0.9) for i in wrong)
-    found = mistakes.Predictions(wrong, np.roll(wrong, 1), np.full(len(names), 0.9), images)
-    mistakes.draw(found, names, tmp_path / "mistakes.png")
+    found = Predictions(wrong, np.roll(wrong, 1), np.full(len(names), 0.9), images)
+    draw_mistakes(found, names, tmp_path / "mistakes.png")
     assert os.path.getsize(tmp_path / "mistakes.png") > 10_000
 
 

@@ -3,31 +3,30 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import flower
 from PIL import Image, ImageEnhance, ImageOps
 
 from keras_vit import data
 from keras_vit.data.augment import mixing, randaugment
 from keras_vit.data.reading import order
 
-DRAW = tf.constant([5, 64], tf.int64)
+SEED = tf.constant([5, 64], tf.int64)
 
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return load_sample_images().images[1][100:164, 200:280]
+    return flower()[100:164, 200:280]
 
 
-def applied(name, photo, strength, draw=DRAW):
-    image = getattr(randaugment, name)(tf.constant(photo, tf.float32), strength, draw).numpy()
+def applied(name, photo, strength, seed=SEED):
+    image = getattr(randaugment, name)(tf.constant(photo, tf.float32), strength, seed).numpy()
     assert image.dtype == np.float32 and image.shape == photo.shape
     assert image.min() >= 0 and image.max() <= 255 and (image == np.floor(image)).all()
     return image
 
 
 def enhanced(kind):
-    return lambda picture, strength: getattr(ImageEnhance, kind)(picture).enhance(1.8 * strength + 0.1)
+    return lambda image, strength: getattr(ImageEnhance, kind)(image).enhance(1.8 * strength + 0.1)
 
 
 PILLOWS = {
@@ -47,7 +46,7 @@ PILLOWS = {
 def test_operations_are_pillows(name, strength, photo):
     expected = np.asarray(PILLOWS[name](Image.fromarray(photo), strength)).astype(int)
     difference = np.abs(applied(name, photo, strength) - expected)
-    # Grey and smoothed pictures are rounded to whole numbers, here down; the blend multiplies that.
+    # Grey and smoothed images are rounded to whole numbers, here down; the blend multiplies that.
     extrapolation = np.ceil(abs(1.8 * strength - 0.9)) if name in ("color", "sharpness") else 0
     assert difference.max() <= 1 + extrapolation
 
@@ -64,8 +63,8 @@ def test_solarize_add(photo):
 
 
 def affine(photo, matrix):
-    picture = Image.fromarray(photo).transform((80, 64), Image.Transform.AFFINE, matrix, fillcolor=(128, 128, 128))
-    return np.asarray(picture).astype(int)
+    image = Image.fromarray(photo).transform((80, 64), Image.Transform.AFFINE, matrix, fillcolor=(128, 128, 128))
+    return np.asarray(image).astype(int)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def affine(photo, matrix):
 def test_moves_are_pillows_to_either_side(name, matrix, photo):
     sides = set()
     for i in range(12):
-        image = applied(name, photo, 0.5, DRAW + 977 * i)
+        image = applied(name, photo, 0.5, SEED + 977 * i)
         scores = {sign: np.mean(image == affine(photo, matrix(sign * 0.5))) for sign in (-1, 1)}
         side = max(scores, key=scores.get)
         # Pillow samples at pixel centres, the source's op at corners: nearest pixels differ along lines.
@@ -159,7 +158,7 @@ def test_weights_are_of_the_beta_distribution(alpha):
     from scipy import stats
 
     seeds = [tf.constant([3, 8 * i], tf.int64) for i in range(600)]
-    weights = np.array([mixing.beta(alpha, seed).numpy() for seed in seeds])
+    weights = np.array([mixing.draw_weight(alpha, seed).numpy() for seed in seeds])
     folded = np.random.default_rng(0).beta(alpha, alpha, 5000)
     assert stats.ks_2samp(weights, np.maximum(folded, 1 - folded).astype("float32")).pvalue > 1e-4
 
@@ -211,6 +210,7 @@ def test_rows_of_augreg():
         {"mixup": -0.1},
         {"randaugment": (0, 10)},
         {"randaugment": (2, 31)},
+        {"randaugment": (15, 10)},
     ],
 )
 def test_rows_that_cannot_be(options):

@@ -9,16 +9,17 @@ import warnings
 
 import numpy as np
 import pytest
+from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
 from keras_vit.commands.resume import Begun, require_same_classes
 from keras_vit.commands.settings import Settings
-from keras_vit.commands.train import run
+from keras_vit.commands.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
 
 SIZE = Preprocessing((16, 16))
@@ -28,10 +29,8 @@ PLAIN = Augmentation("resize", flip=False)
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     """40 parts of two photographs as JPEGs, in the folders china and flower."""
-    from sklearn.datasets import load_sample_images
-
     root = tmp_path_factory.mktemp("photos")
-    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+    for name, pixels in {"china": china(), "flower": flower()}.items():
         (root / name).mkdir()
         for i in range(20):
             Image.fromarray(pixels[5 * i : 5 * i + 60, 9 * i : 9 * i + 80]).save(root / name / f"{i:02}.jpg")
@@ -70,7 +69,7 @@ def test_a_split_by_hash_is_the_files_own(photographs, photos):
 
 def test_about_a_tenth_is_held_out(tmp_path):
     root = tmp_path / "photos"
-    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT for i in range(4000)]
+    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT_PERCENT for i in range(4000)]
     assert 0.08 < np.mean(held_out) < 0.12
 
 
@@ -89,11 +88,11 @@ def test_split_folders(photographs, tmp_path, training, name):
     shutil.rmtree(tmp_path / name)
     assert load(tmp_path).num_examples + load(tmp_path, "validation").num_examples == 24
     (tmp_path / "test" / "dog").mkdir()
-    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder has not"):
+    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder does not have"):
         load(tmp_path, "test")
 
 
-def test_what_is_no_picture_is_left_out(photos, caplog):
+def test_files_that_are_not_images_are_left_out(photos, caplog):
     (photos / "china" / "notes.txt").write_text("taken in China")
     (photos / "china" / "._01.jpg").write_bytes(b"resource fork")
     (photos / ".git").mkdir()
@@ -125,7 +124,7 @@ def test_a_class_that_validation_lacks_is_said(photographs, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "keras_vit"):
         examples = load(tmp_path, "validation")
     assert examples.num_examples == 20 and examples.class_names == ("china", "flower")
-    assert "val has no pictures for 'china'." in caplog.text
+    assert "val has no images for 'china'." in caplog.text
 
 
 def test_a_folder_named_train_may_be_a_class(photographs, tmp_path):
@@ -135,7 +134,7 @@ def test_a_folder_named_train_may_be_a_class(photographs, tmp_path):
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (2, 2), (5, 3)])
-def test_few_pictures_leave_each_class_one_to_train_on_and_validation_one(photographs, tmp_path, counts):
+def test_few_images_leave_each_class_one_to_train_on_and_validation_one(photographs, tmp_path, counts):
     """Whatever their names, that is their hashes."""
     for first in range(12):
         root = tmp_path / str(first)
@@ -166,14 +165,14 @@ def test_names_as_people_write_them(photographs, tmp_path):
     assert np.abs(images.numpy() - expected).mean((1, 2, 3)).max() < 1.6
     wrong = np.arange(6)
     worst = tuple((images[0].numpy() / 255, i, (i + 1) % 6, 0.9) for i in wrong)
-    found = mistakes.Predictions(wrong, (wrong + 1) % 6, np.full(6, 0.9), worst)
+    found = Predictions(wrong, (wrong + 1) % 6, np.full(6, 0.9), worst)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks
-        mistakes.draw(found, examples.class_names, tmp_path / "mistakes.png")
+        draw_mistakes(found, examples.class_names, tmp_path / "mistakes.png")
 
 
 def test_links(photographs, tmp_path):
-    """To a class, to a folder in one, to a picture; in a circle, and to nothing."""
+    """To a class, to a folder in one, to an image; in a circle, and to nothing."""
     root = tmp_path / "photos"
     (root / "cat" / "sub").mkdir(parents=True)
     (root / "china").symlink_to(photographs / "china")
@@ -213,8 +212,8 @@ def test_a_data_folder_is_left_as_it_is(photos):
         ),
         (lambda p: [shutil.copytree(p, p / kind) for kind in ("Train", "training")], "may be the split 'train'"),
         (lambda p: os.mkdir(os.fsencode(p) + b"/ma\xf1ana"), "is not in UTF-8"),
-        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No pictures for 'china'"),
-        (lambda p: (p / "empty").mkdir(), "No pictures for 'empty'"),
+        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No images for 'china'"),
+        (lambda p: (p / "empty").mkdir(), "No images for 'empty'"),
     ],
 )
 def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):
@@ -223,17 +222,17 @@ def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):
         load(photos)
 
 
-def test_one_picture_in_each_class_leaves_none_to_validate(photographs, tmp_path):
+def test_one_image_in_each_class_leaves_none_to_validate(photographs, tmp_path):
     for kind in ("china", "flower"):
         (tmp_path / kind).mkdir()
         shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
     assert load(tmp_path).num_examples == 2
-    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add pictures"):
+    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add images"):
         load(tmp_path, "validation")
 
 
 def test_a_folder_without_a_name():
-    with pytest.raises(data.DataError, match="names no folder"):
+    with pytest.raises(data.DataError, match="'folder:' lacks its PATH. Expected folder:PATH, a folder that has one"):
         data.load("folder:")
 
 
@@ -248,9 +247,9 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
     assert folder.would_read(tmp_path / "split", tmp_path / "link" / "run")
 
 
-def test_a_run_among_its_own_pictures_is_refused(photos):
+def test_a_run_among_its_own_images_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        run(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
+        train_command(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
 
 
@@ -279,7 +278,7 @@ def spoil(photos):
     return files
 
 
-def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
+def test_unreadable_images_are_named_and_skipped(photos, caplog):
     files = spoil(photos)
     examples = load(photos, "train+validation")
     with caplog.at_level(logging.WARNING, "keras_vit"):
@@ -296,7 +295,7 @@ def test_unreadable_pictures_are_named_and_skipped(photos, caplog):
         np.testing.assert_array_equal(labels, other_labels)
 
 
-def test_unreadable_pictures_do_not_count_in_evaluation(photos):
+def test_unreadable_images_do_not_count_in_evaluation(photos):
     spoil(photos)
     batches = list(load(photos, "train+validation").evaluation(16, SIZE))
     weights = np.concatenate([weight for _, _, weight in batches])
@@ -305,9 +304,9 @@ def test_unreadable_pictures_do_not_count_in_evaluation(photos):
     assert (labels[weights > 0] == 0).sum() == 16
 
 
-def test_too_many_unreadable_pictures_are_an_error(photos):
+def test_too_many_unreadable_images_are_an_error(photos):
     spoil(photos)
-    with pytest.raises(data.DataError, match="cannot be read, 3 may be skipped; the last: .*jpg"):
+    with pytest.raises(data.DataError, match="cannot be read, and at most 3 are skipped; the last: .*jpg"):
         train(load(photos, "train+validation", max_unreadable=3))
 
 
@@ -321,7 +320,7 @@ def test_other_errors_pass_through():
     import tensorflow as tf
 
     with pytest.raises(tf.errors.InvalidArgumentError), data.data_errors():
-        tf.io.decode_jpeg(b"no picture")
+        tf.io.decode_jpeg(b"not an image")
 
 
 def test_digits_are_split_by_class():

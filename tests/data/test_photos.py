@@ -8,13 +8,13 @@ import zlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from photographs import encode, flower
 from PIL import Image, ImageOps
 
 from keras_vit import data
-from keras_vit.data.augment import crops
-from keras_vit.data.reading import photos, sources
+from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
 SIDE = 64
@@ -22,15 +22,7 @@ SIDE = 64
 
 @pytest.fixture(scope="module")
 def photo():
-    from sklearn.datasets import load_sample_images
-
-    return np.ascontiguousarray(load_sample_images().images[1][100 : 100 + SIDE, 200 : 200 + SIDE])
-
-
-def saved(picture, kind, **options):
-    file = io.BytesIO()
-    picture.save(file, kind, **options)
-    return file.getvalue()
+    return np.ascontiguousarray(flower()[100 : 100 + SIDE, 200 : 200 + SIDE])
 
 
 def turned(orientation, endian="<"):
@@ -103,52 +95,54 @@ def pngs(photo):
 
 def after_a_profile(jpeg):
     """JFIF's segment, a profile's, and then EXIF's, which Pillow writes the other way round."""
-    return jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+    content = jpeg[:20] + b"\xff\xe2\x02\x02ICC_PROFILE\0\1\1" + bytes(498) + jpeg[20:]
+    assert content.index(b"JFIF") < content.index(b"ICC_PROFILE") < content.index(b"Exif")
+    return content
 
 
 def kinds(photo):
     """(contents, the mean difference that decoders of JPEG may have) by name."""
-    picture = Image.fromarray(photo)
-    grey, indexed, clear = picture.convert("L"), picture.quantize(200), picture.copy()
+    image = Image.fromarray(photo)
+    grey, indexed, clear = image.convert("L"), image.quantize(200), image.copy()
     clear.putalpha(Image.fromarray((np.arange(SIDE * SIDE).reshape(SIDE, SIDE) % 256).astype("uint8")))
     exact = {
-        "png": saved(picture, "PNG"),
-        "png grey": saved(grey, "PNG"),
-        "png 1 bit": saved(picture.convert("1"), "PNG"),
-        "png 16 bits of grey": saved(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
-        "png palette": saved(indexed, "PNG"),
-        "png palette of 14": saved(picture.quantize(14), "PNG", bits=4),
-        "png palette, transparent": saved(indexed, "PNG", transparency=bytes(range(200))),
-        "png transparent": saved(clear, "PNG"),
-        "png grey, transparent": saved(clear.convert("LA"), "PNG"),
-        "gif": saved(indexed, "GIF"),
-        "gif transparent": saved(indexed, "GIF", transparency=3),
-        "gif animated": saved(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
-        "webp": saved(picture, "WEBP"),
-        "webp transparent": saved(clear, "WEBP", lossless=True),
-        "webp animated": saved(picture, "WEBP", save_all=True, append_images=[picture.rotate(180)]),
-        "bmp": saved(picture, "BMP"),
-        "bmp palette": saved(indexed, "BMP"),
-        "bmp grey": saved(grey, "BMP"),
-        "bmp 1 bit": saved(picture.convert("1"), "BMP"),
-        "bmp transparent": saved(clear, "BMP"),
-        "tiff": saved(picture, "TIFF"),
-        "jpeg cmyk": saved(picture.convert("CMYK"), "JPEG"),
+        "png": encode(image, "PNG"),
+        "png grey": encode(grey, "PNG"),
+        "png 1 bit": encode(image.convert("1"), "PNG"),
+        "png 16 bits of grey": encode(Image.fromarray(np.asarray(grey).astype("uint16") * 257), "PNG"),
+        "png palette": encode(indexed, "PNG"),
+        "png palette of 14": encode(image.quantize(14), "PNG", bits=4),
+        "png palette, transparent": encode(indexed, "PNG", transparency=bytes(range(200))),
+        "png transparent": encode(clear, "PNG"),
+        "png grey, transparent": encode(clear.convert("LA"), "PNG"),
+        "gif": encode(indexed, "GIF"),
+        "gif transparent": encode(indexed, "GIF", transparency=3),
+        "gif animated": encode(indexed, "GIF", save_all=True, append_images=[indexed.rotate(180)]),
+        "webp": encode(image, "WEBP"),
+        "webp transparent": encode(clear, "WEBP", lossless=True),
+        "webp animated": encode(image, "WEBP", save_all=True, append_images=[image.rotate(180)]),
+        "bmp": encode(image, "BMP"),
+        "bmp palette": encode(indexed, "BMP"),
+        "bmp grey": encode(grey, "BMP"),
+        "bmp 1 bit": encode(image.convert("1"), "BMP"),
+        "bmp transparent": encode(clear, "BMP"),
+        "tiff": encode(image, "TIFF"),
+        "jpeg cmyk": encode(image.convert("CMYK"), "JPEG"),
         **bmps(photo),
         **pngs(photo),
-        **{f"png turned {turn}": saved(picture, "PNG", exif=turned(turn)) for turn in range(1, 9)},
-        **{f"webp turned {turn}": saved(picture, "WEBP", exif=turned(turn)) for turn in (3, 6)},
-        "tiff turned": saved(picture, "TIFF", exif=turned(8)),
+        **{f"png turned {turn}": encode(image, "PNG", exif=turned(turn)) for turn in range(1, 9)},
+        **{f"webp turned {turn}": encode(image, "WEBP", exif=turned(turn)) for turn in (3, 6)},
+        "tiff turned": encode(image, "TIFF", exif=turned(8)),
     }
     lossy = {
-        "jpeg": saved(picture, "JPEG", quality=95),
-        "jpeg progressive": saved(picture, "JPEG", quality=95, progressive=True),
-        "jpeg grey": saved(grey, "JPEG", quality=95),
-        "jpeg of red, green and blue": saved(picture, "JPEG", quality=95, keep_rgb=True),
-        "jpeg turned, after a profile": after_a_profile(saved(picture, "JPEG", quality=95, exif=turned(6))),
-        "jpeg turned, told in XMP": saved(picture, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
+        "jpeg": encode(image, "JPEG", quality=95),
+        "jpeg progressive": encode(image, "JPEG", quality=95, progressive=True),
+        "jpeg grey": encode(grey, "JPEG", quality=95),
+        "jpeg of red, green and blue": encode(image, "JPEG", quality=95, keep_rgb=True),
+        "jpeg turned, after a profile": after_a_profile(encode(image, "JPEG", quality=95, exif=turned(6))),
+        "jpeg turned, told in XMP": encode(image, "JPEG", quality=95, xmp=b'<x:x tiff:Orientation="8" />'),
         **{
-            f"jpeg turned {turn} {endian}": saved(picture, "JPEG", quality=95, exif=turned(turn, endian))
+            f"jpeg turned {turn} {endian}": encode(image, "JPEG", quality=95, exif=turned(turn, endian))
             for turn in range(1, 9)
             for endian in "<>"
         },
@@ -161,12 +155,12 @@ def kinds(photo):
 
 
 def pillows(content, channels):
-    picture = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
-    if picture.mode == "I;16":
-        return np.repeat(np.asarray(picture)[..., None] >> 8, channels, -1)
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
+    if image.mode == "I;16":
+        return np.repeat(np.asarray(image)[..., None] >> 8, channels, -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pixels = np.asarray(picture.convert({1: "L", 3: "RGB"}[channels]))
+        pixels = np.asarray(image.convert({1: "L", 3: "RGB"}[channels]))
     return pixels.reshape(SIDE, SIDE, channels)
 
 
@@ -198,10 +192,12 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
         ), name
 
 
-def test_a_part_is_of_the_upright_picture(photo):
+def test_a_part_is_of_the_upright_image(photo):
     box = tf.constant([10, 7, 50, 33])
     for name, (content, _) in kinds(photo).items():
-        whole, part = (photos.read_photo(tf.constant(content), f, 3).numpy() for f in (crops.whole, lambda shape: box))
+        whole, part = (
+            photos.read_photo(tf.constant(content), f, 3).numpy() for f in (decode.whole_image, lambda shape: box)
+        )
         assert np.abs(part - whole[10:60, 7:40].astype(int)).mean() <= 0.15, name
 
 
@@ -211,24 +207,24 @@ def test_a_part_is_of_the_upright_picture(photo):
 )
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
-    content = saved(Image.fromarray(photo[:16, :24]), "JPEG")
+    content = encode(Image.fromarray(photo[:16, :24]), "JPEG")
     segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
     (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
-    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), crops.whole, 3).shape == (16, 24, 3)
+    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
     assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
 
 
-def test_damaged_pictures_are_refused_in_training_and_in_prediction(photo, tmp_path):
+def test_damaged_images_are_refused_in_training_and_in_prediction(photo, tmp_path):
     """Every kind cut off, and files that are none: named in both, with a reason, and never another exception."""
     whole = {name: content for name, (content, _) in kinds(photo).items() if "turned" not in name}
     del whole["gif animated"], whole["webp animated"]  # a half has the first frame
     broken = {name: content[: len(content) // 2] for name, content in whole.items()}
     broken |= {"nothing": b"", "text": b"hello", "signature": b"\x89PNG\r\n\x1a\n", "markers": b"\xff\xd8" * 20}
-    broken["fractions"] = saved(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
+    broken["fractions"] = encode(Image.fromarray(photo[..., 0].astype("float32")), "TIFF")
     for name, content in broken.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ImageError, match=r"cannot be read as a picture: .+\. Expected"):
+        with pytest.raises(ImageError, match=r"cannot be read as an image: .+\. Expected"):
             read_image(tmp_path / name)
         path = str(tmp_path / name)
-        reason = sources.readable(sources.Files([path], [0]), path, 3)
+        reason = sources.why_unreadable(sources.Files([path], [0]), path, 3)
         assert reason and "Error" not in reason and "0x" not in reason, name

@@ -135,13 +135,15 @@ def test_there_are_the_19_tasks():
 def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
-    parts = [examples_of(f"vtab/{task}", split, folder) for split in ("train", "validation", "test")]
-    assert tuple(part.num_examples for part in parts) == counts
-    assert {part.num_classes for part in parts} == {classes} and parts[0].augmentation == "none"
+    builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
+    instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
+    assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
+    train = examples_of(f"vtab/{task}", "train", folder)
+    assert train.num_examples == counts[0] and train.num_classes == classes and train.augmentation == "none"
     whole = stored(name, "train", folder)[: counts[0]]
     expected = [LABELS.get(task, lambda e: e["label"])(example) for example in whole]
-    np.testing.assert_array_equal(parts[0].source.labels, expected)
-    for encoded, example in zip(parts[0].source.data.numpy()[::9], whole[::9], strict=True):
+    np.testing.assert_array_equal(train.source.labels, expected)
+    for encoded, example in zip(train.source.data.numpy()[::9], whole[::9], strict=True):
         np.testing.assert_array_equal(tf.io.decode_image(encoded), example["image"])
 
 
@@ -201,9 +203,9 @@ def test_any_builder_by_its_tfds_name(prepared):
     assert examples_of("tfds:cifar10", "train", folder).num_examples == 100  # it has a validation split of its own
     assert examples_of("tfds:cifar10", "train[:10%]", folder).num_examples == 10
     assert examples_of("tfds:cifar10", "test", folder).num_classes == 10
-    with pytest.raises(data.DataError, match="no split 'trian'"):
+    with pytest.raises(data.DataError, match="but not 'trian'"):
         examples_of("tfds:cifar10", "trian", folder)
-    with pytest.raises(data.DataError, match="picture and its class"):
+    with pytest.raises(data.DataError, match="image and its class"):
         examples_of("tfds:clevr", "train", prepared("clevr"))
     with pytest.raises(data.DataError, match="has no 'no_such_builder'"):
         examples_of("tfds:no_such_builder", "train", folder)
@@ -241,50 +243,57 @@ def test_what_is_prepared_loads_offline(prepared, monkeypatch):
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    """240 numbered pictures in 7 files, read from disk: a few at a time, in small windows."""
+    """240 numbered images in 7 files, read from disk: a few at a time, in small windows."""
     folder = tmp_path_factory.mktemp("sharded")
     config = tfds.download.DownloadConfig(num_shards=7)
     prepare("eurosat/rgb", folder, config, train=240)
-    source, classes, _ = builders.source("tfds:eurosat/rgb", "train+validation", folder, False, in_memory=0)
+    source, classes = builders.open_builder(
+        "eurosat/rgb", "train+validation", data_dir=folder, download=False, in_memory=0
+    )
     with mock.patch.object(stream, "GROUP", 3), mock.patch.object(source, "window", 16):
         yield data.Examples("tfds:eurosat/rgb", "train+validation", classes, source, "none")
 
 
 def numbers(batches):
-    """The first pixels of batches of uint8 pictures: (batches, n)."""
+    """The first pixels of batches of uint8 images: (batches, n)."""
     return np.stack([batch[0][:, 0, 0, 0] for batch in batches])
 
 
-def visited(sharded, share, start=0, stop=30):
-    chunks = sharded.source.visits(share, start, stop, 5).as_numpy_iterator()
+def visited(source, share, start=0, stop=30):
+    chunks = source.training_chunks(share, start, stop, 5).as_numpy_iterator()
     return np.concatenate([chunk["index"] for chunk in chunks])
 
 
 def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
-    seen = visited(sharded, order.Share(24))
+    seen = visited(sharded.source, order.Share(24))
     epochs = seen.reshape(3, 240)
     for epoch in epochs:
         assert sorted(epoch) == list(range(240))
     assert np.mean(epochs[0] == epochs[1]) < 0.1
     assert np.abs(np.diff(epochs[0])).mean() > 40
     for start in (1, 7, 10, 13, 29):
-        np.testing.assert_array_equal(visited(sharded, order.Share(24), start), seen[24 * start :])
+        stop = min(start + 11, 30)  # into the next epoch
+        resumed = visited(sharded.source, order.Share(24), start, stop)
+        np.testing.assert_array_equal(resumed, seen[24 * start : 24 * stop])
 
 
-@pytest.mark.parametrize("hosts", [2, 9])
-def test_a_stream_is_shared_by_hosts(hosts, sharded):
-    parts = [set(visited(sharded, order.Share(2 * hosts, host, hosts), 3, 150)) for host in range(hosts)]
-    assert sorted(number for part in parts for number in part) == list(range(240))
+@pytest.mark.parametrize("hosts, files", [(2, 7), (4, 3)])
+def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
+    """By files, which are cut where there are more hosts."""
+    source = stream.Stream(sharded.source.instructions[:files], sharded.source.parse, window=16)
+    stop = 3 + source.num_examples  # the rest of an epoch and all of the next, also for the host with most files
+    parts = [set(visited(source, order.Share(4 * hosts, host, hosts), 3, stop // hosts)) for host in range(hosts)]
+    assert sorted(number for part in parts for number in part) == list(range(source.num_examples))
     counted, lengths = [], set()
     for host in range(hosts):
-        chunks = list(sharded.source.sequence(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
+        chunks = list(source.evaluation_chunks(order.Share(4 * hosts, host, hosts)).as_numpy_iterator())
         lengths.add(len(chunks))
         counted += [index for chunk in chunks for index in chunk["index"][chunk["weight"] > 0]]
-    assert sorted(counted) == list(range(240)) and len(lengths) == 1
+    assert sorted(counted) == list(range(source.num_examples)) and len(lengths) == 1
 
 
 def test_batches_of_a_stream(sharded):
-    for pictures, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
-        np.testing.assert_array_equal(pictures[:, 0, 0, 0] % 10, labels)
+    for images, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
+        np.testing.assert_array_equal(images[:, 0, 0, 0] % 10, labels)
     batches = list(sharded.evaluation(100, SIZE, dtype="uint8"))
     assert [float(tf.reduce_sum(weights)) for _, _, weights in batches] == [100, 100, 40]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from PIL import Image
 
-from keras_vit.evaluation import mistakes
+from keras_vit import evaluation
 from keras_vit.models import Preprocessing
 
 CLASSES = 4
@@ -32,7 +32,7 @@ def batches():
 
 
 def test_predictions_count_every_example_once_and_keep_the_surest_mistakes():
-    found = mistakes.predictions(Reader(), batches(), keep=3)
+    found = evaluation.collect_predictions(Reader(), batches(), keep=3)
     counts, wrong = np.zeros((CLASSES, CLASSES), int), []
     for images, labels, weights in batches():
         for image, label, weight in zip(images, labels, weights, strict=True):
@@ -53,6 +53,6 @@ def test_predictions_count_every_example_once_and_keep_the_surest_mistakes():
 
 
 def test_the_picture_takes_any_class_names(tmp_path):
-    found = mistakes.predictions(Reader(), batches())
-    mistakes.draw(found, ["$x_{$", "a long name " * 9, "", "naïve\nname"], tmp_path / "mistakes.png")
+    found = evaluation.collect_predictions(Reader(), batches())
+    evaluation.draw_mistakes(found, ["$x_{$", "a long name " * 9, "", "naïve\nname"], tmp_path / "mistakes.png")
     assert Image.open(tmp_path / "mistakes.png").size == (1430, 660)

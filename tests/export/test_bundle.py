@@ -15,7 +15,7 @@ from PIL import Image
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import predict_script
-from keras_vit.export.card import card
+from keras_vit.export.card import write_card
 from keras_vit.export.staging import listing
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -106,7 +106,7 @@ def test_preprocessing_in_numpy_is_keras_own(crop, mode, interpolation, size):
         (32, 24), crop=crop, interpolation=interpolation, mean=(0.4, 0.5, 0.6), crop_mode=mode
     )
     x = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype("uint8")
-    received = predict_script.preprocessed(x, **dataclasses.asdict(preprocessing))
+    received = predict_script.preprocess(x, **dataclasses.asdict(preprocessing))
     np.testing.assert_allclose(received, np.asarray(preprocessing(x[None]))[0], atol=2e-3)
 
 
@@ -116,14 +116,14 @@ def test_pictures_as_phones_and_scanners_write_them(tmp_path):
     note = Image.Exif()
     note[0x0112] = 6  # to be turned clockwise by a quarter
     Image.fromarray(x).save(tmp_path / "turned.png", exif=note)
-    np.testing.assert_array_equal(predict_script.opened(tmp_path / "turned.png", 3), np.rot90(x, -1))
+    np.testing.assert_array_equal(predict_script.open_image(tmp_path / "turned.png", 3), np.rot90(x, -1))
     Image.fromarray(x[..., 0].astype("uint16") * 256 + 99).save(tmp_path / "deep.png")
-    np.testing.assert_array_equal(predict_script.opened(tmp_path / "deep.png", 1), x[..., :1])
+    np.testing.assert_array_equal(predict_script.open_image(tmp_path / "deep.png", 1), x[..., :1])
     Image.new("L", (70_000_000, 1)).save(tmp_path / "long.png")
     with pytest.raises(ValueError, match="70000000 x 1 pixels"):
-        predict_script.opened(tmp_path / "long.png", 3)
+        predict_script.open_image(tmp_path / "long.png", 3)
     with pytest.raises(ValueError, match="pixels"):
-        predict_script.preprocessed(np.zeros((1, 3_000_000, 3), "uint8"), (32, 32), 0.875, "bilinear", 0, 1)
+        predict_script.preprocess(np.zeros((1, 3_000_000, 3), "uint8"), (32, 32), 0.875, "bilinear", 0, 1)
 
 
 def test_files_that_would_start_programs_or_wait_are_not_opened(tmp_path):
@@ -132,7 +132,7 @@ def test_files_that_would_start_programs_or_wait_are_not_opened(tmp_path):
     (tmp_path / "zero.png").symlink_to("/dev/zero")
     for name in ("cat.jpg", "pipe.png", "zero.png", "absent.png"):
         with pytest.raises((OSError, ValueError), match="cannot identify|no such file"):
-            predict_script.opened(tmp_path / name, 3)
+            predict_script.open_image(tmp_path / name, 3)
 
 
 def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_path, monkeypatch, capsys):
@@ -149,7 +149,7 @@ def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_pa
     Image.new("1", (100_000_000, 1)).save(tmp_path / "flat.png")
     (tmp_path / "bad\nline.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     monkeypatch.setattr(predict_script, "HERE", tmp_path)
-    monkeypatch.setattr(predict_script, "model_at", lambda path: lambda x: np.array([[3.0, 2.0, 1.0]]))
+    monkeypatch.setattr(predict_script, "load_model", lambda path: lambda x: np.array([[3.0, 2.0, 1.0]]))
     pictures = [str(tmp_path / name) for name in ("flat.png", "bad\nline.png", "good.png")]
     monkeypatch.setattr(sys, "argv", ["predict.py", *pictures])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
@@ -177,7 +177,7 @@ def test_no_label_reaches_the_card_or_the_script():
         "artefacts": [],
     }
     entry = {"file": "model.onnx", "quantize": None, "bytes": 1, "max_abs_diff": 0.0, "cosine": 1.0, "images": 4}
-    text = card({**about, "artefacts": [{**entry, "top1_agreement": None}]})
+    text = write_card({**about, "artefacts": [{**entry, "top1_agreement": None}]})
     assert "evil" not in text and "<script" not in text.replace("\\<", "") and "\\[x\\]" in text
     assert text.splitlines()[0] == "# a\\<script\\>\\\\n# title"
 

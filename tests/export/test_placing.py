@@ -11,7 +11,7 @@ import pytest
 
 from keras_vit.errors import ExportError
 from keras_vit.export.staging import listing, placing
-from keras_vit.export.staging.stage import HIDDEN, staged
+from keras_vit.export.staging.stage import HIDDEN, stage
 from keras_vit.files import sha256_of_regular
 
 OLD = {"README.md": "old card", "model.json": "old", "model.tflite": "old", "saved_model/1/saved_model.pb": "old"}
@@ -31,7 +31,7 @@ def contents(folder):
 
 
 def export_folder(path, files, names=None, tell=None):
-    with staged(path, files if names is None else names, is_folder=True, tell=tell) as staging:
+    with stage(path, files if names is None else names, is_folder=True, tell=tell) as staging:
         write(staging, files)
 
 
@@ -42,7 +42,7 @@ def append(path, key, text):
 
 def export_file(path, text, data=None):
     """A sealed file, and one with external data of that content."""
-    with staged(path, (path.name,), is_folder=False) as staging:
+    with stage(path, (path.name,), is_folder=False) as staging:
         names = [] if data is None else [f"{path.stem}-{data}.onnx.data"]
         write(staging.parent, {path.name: text, **dict.fromkeys(names, data)})
         listing.seal(staging, append, names)
@@ -88,7 +88,7 @@ def test_an_edited_file_is_the_users(edited, tmp_path):
 
 
 def test_a_file_that_comes_while_the_export_works_stays(tmp_path):
-    with pytest.raises(ExportError, match="model.json"), staged(tmp_path / "dist", (), is_folder=True) as staging:
+    with pytest.raises(ExportError, match="model.json"), stage(tmp_path / "dist", (), is_folder=True) as staging:
         write(staging, NEW)
         write(tmp_path / "dist", {"model.json": "mine"})
     assert contents(tmp_path) == {"dist/model.json": "mine"}
@@ -248,7 +248,7 @@ def test_no_hard_links(tmp_path, monkeypatch):
 
 
 def test_two_exports_at_once(tmp_path):
-    with staged(tmp_path / "dist", (), is_folder=True) as staging:
+    with stage(tmp_path / "dist", (), is_folder=True) as staging:
         write(staging, NEW)
         with pytest.raises(ExportError, match="Another export"):
             export_folder(tmp_path / "dist", OLD)
@@ -266,7 +266,7 @@ def test_places_where_nothing_can_be(path, tmp_path):
 
 @pytest.mark.parametrize("error", (ZeroDivisionError, KeyboardInterrupt))
 def test_a_failed_export_leaves_no_folders(error, tmp_path):
-    with pytest.raises(error), staged(tmp_path / "a/b", (), is_folder=True):
+    with pytest.raises(error), stage(tmp_path / "a/b", (), is_folder=True):
         raise error
     assert os.listdir(tmp_path) == []
 
@@ -300,7 +300,7 @@ KILLED = """
 
     def give_up(path, is_folder):
         try:
-            with t.staged(path, (), is_folder=is_folder):
+            with t.stage(path, (), is_folder=is_folder):
                 raise InterruptedError
         except t.ExportError:
             pass

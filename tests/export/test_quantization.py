@@ -1,4 +1,4 @@
-"""Quantized artefacts: small, and of the model's opinion, on a model that was trained."""
+"""Quantized artefacts: small, and with the predictions of the model, on a model that was trained."""
 
 import keras
 import numpy as np
@@ -44,7 +44,7 @@ def trained(digits):
         ("model.tflite", "int8", 3.5),
     ],
 )
-def test_small_and_of_the_same_opinion(trained, digits, name, quantize, shrinks, tmp_path):
+def test_small_and_with_the_same_predictions(trained, digits, name, quantize, shrinks, tmp_path):
     report = export.convert(trained, tmp_path / name, quantize=quantize, images=digits[0])
     require_known_operations(report.format, tmp_path / name)  # what `verify` opens
     assert report.model_weight_bytes == 4 * trained.count_params()

@@ -13,7 +13,7 @@ from keras_vit.commands import export as command
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
 from keras_vit.export import tflite
-from keras_vit.export.description import public
+from keras_vit.export.description import remove_secrets
 from keras_vit.export.report import Report
 from keras_vit.models import VisionTransformer
 
@@ -41,7 +41,7 @@ SECRET = "https://alice:PASSWORD@host.org:8443/a%20b/m.keras?X-Amz-Signature=SIG
     ],
 )
 def test_metadata_tells_no_secret(given, published):
-    assert public(given) == published
+    assert remove_secrets(given) == published
 
 
 def test_a_bundle_of_a_model_from_a_secret_address(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_a_script_of_another_hand_is_named(dist, monkeypatch):
     lines = []
     (dist / "predict.py").write_text("import os")
     sign(dist)
-    monkeypatch.setattr(verification, "verified", lambda *arguments: None)
+    monkeypatch.setattr(verification, "verify_artefact", lambda *arguments: None)
     export.verify(dist, progress=lines.append)
     assert len(lines) == 1 and "predict.py" in lines[0] and "read it" in lines[0]
 
@@ -178,7 +178,7 @@ def test_files_that_a_runtime_would_read_and_nobody_listed(name, dist):
 
 def test_an_artefact_that_model_json_hides(dist):
     edit(dist, lambda about: about["artefacts"].pop())
-    refused(dist, "belongs to no artefact")
+    refused(dist, "does not belong to an artefact")
 
 
 def edit(folder, change):
@@ -220,7 +220,7 @@ CASES = [(path, value) for path, values in FIELDS.items() for value in values]
 
 @pytest.mark.parametrize(("path", "value"), CASES, ids=lambda x: ascii(x)[:40])
 def test_fields_of_model_json(path, value, dist, monkeypatch):
-    monkeypatch.setattr(verification, "verified", pytest.fail)
+    monkeypatch.setattr(verification, "verify_artefact", pytest.fail)
 
     def change(about):
         *parts, last = (int(part) if part.isdigit() else part for part in path.split("/"))
@@ -289,21 +289,21 @@ ARRAYS = {
 
 @pytest.mark.parametrize("data", ARRAYS.values(), ids=ARRAYS)
 def test_examples(data, dist, monkeypatch):
-    monkeypatch.setattr(verification, "verified", pytest.fail)
+    monkeypatch.setattr(verification, "verify_artefact", pytest.fail)
     with zipfile.ZipFile(dist / "examples.npz") as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(dist / "examples.npz", "w") as archive:
         for name, content in {**entries, "output_0.npy": data}.items():
             archive.writestr(name, content)
     sign(dist)
-    refused(dist, "does not hold the model's examples")
+    refused(dist, "does not contain the model's examples")
 
 
 @pytest.mark.parametrize("data", (b"", b"PK\x05\x06" + b"\0" * 18, b"PK\x03\x04" + b"\xff" * 200))
 def test_examples_in_a_damaged_archive(data, dist):
     (dist / "examples.npz").write_bytes(data)
     sign(dist)
-    refused(dist, "does not hold the model's examples")
+    refused(dist, "does not contain the model's examples")
 
 
 def saved_model(folder):
@@ -418,7 +418,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_saved_models_that_do_more_than_compute(change, dist, monkeypatch):
-    monkeypatch.setattr(verification, "outputs_of", pytest.fail)
+    monkeypatch.setattr(verification, "run_artefact", pytest.fail)
     operations.require_known_operations("saved_model", dist / "saved_model/1")
     proto = saved_model(dist)
     change(proto.meta_graphs[0])
@@ -601,9 +601,9 @@ def a_missing_input(proto):
     ("change", "words", "error"),
     [
         (the_model, None, None),
-        (other_weights, "does not give the model's outputs", ParityError),
-        (no_numbers, "does not give the model's outputs", ParityError),
-        (one_output_more, "gives outputs of the shapes", ParityError),
+        (other_weights, "does not match the model", ParityError),
+        (no_numbers, "does not match the model", ParityError),
+        (one_output_more, "has outputs of the shapes", ParityError),
         (a_missing_input, "does not run", ExportError),
     ],
     ids=lambda x: getattr(x, "__name__", ""),

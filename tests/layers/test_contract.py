@@ -7,21 +7,40 @@ import pytest
 
 from keras_vit import layers, models
 
-VIT = {"image_size": (32, 48), "patch_size": 16, "hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48}
+VIT = {"image_size": (32, 48), "hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48}
+EPSILONS = {"group_norm_epsilon": 1e-4, "kernel_variance_epsilon": 1e-8}
+BACKBONE = {"depths": (1, 1), "width_factor": 0.5, **EPSILONS, "kernel_std_epsilon": 1e-3}
+PREPROCESSING = {
+    "image_size": (32, 48),
+    "crop": 0.9,
+    "interpolation": "bicubic",
+    "mean": (0.4,),
+    "std": (0.2,),
+    "crop_mode": "squash",
+}
+UNIT = {"filters": 32, "strides": 2, **EPSILONS, "kernel_std_epsilon": 1e-3}
 
+# Of every argument a value that is not its default, in one of the class's cases.
 CASES = {
     "PatchEmbedding": (layers.PatchEmbedding, {"hidden_size": 24, "patch_size": (8, 16)}, (32, 48, 3)),
     "ClassToken": (layers.ClassToken, {}, (6, 16)),
     "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
-    "Dropout": (layers.Dropout, {"rate": 0.0, "seed": 1}, (6, 16)),
+    "Dropout": (layers.Dropout, {"rate": 0.3, "noise_shape": (None, 1, 16), "seed": 1}, (6, 16)),
     "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),
-    "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-6}, (6, 16)),
+    "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-3}, (6, 16)),
     "GELU": (layers.GELU, {"approximate": False}, (6, 16)),
-    "MultiHeadSelfAttention": (layers.MultiHeadSelfAttention, {"num_heads": 4, "dropout_rate": 0.0}, (6, 16)),
-    "MLP": (layers.MLP, {"mlp_dim": 24, "dropout_rate": 0.0, "gelu_approximate": False}, (6, 16)),
+    "MultiHeadSelfAttention": (layers.MultiHeadSelfAttention, {"num_heads": 4, "dropout_rate": 0.1}, (6, 16)),
+    "MLP": (layers.MLP, {"mlp_dim": 24, "dropout_rate": 0.1, "gelu_approximate": False}, (6, 16)),
     "EncoderBlock": (
         layers.EncoderBlock,
-        {"num_heads": 2, "mlp_dim": 24, "gelu_approximate": False, "layer_norm_epsilon": 1e-5},
+        {
+            "num_heads": 2,
+            "mlp_dim": 24,
+            "dropout_rate": 0.1,
+            "attention_dropout_rate": 0.2,
+            "gelu_approximate": False,
+            "layer_norm_epsilon": 1e-5,
+        },
         (6, 16),
     ),
     "StandardizedConv2D": (
@@ -34,24 +53,51 @@ CASES = {
         {"filters": 8, "kernel_size": 7, "strides": 2, "padding": "fixed", "variance_epsilon": 1e-8},
         (9, 12, 4),
     ),
-    "GroupNormalization": (layers.GroupNormalization, {"groups": 4, "epsilon": 1e-6}, (5, 6, 8)),
-    "PreActivationBottleneck": (layers.PreActivationBottleneck, {"filters": 32, "strides": 2}, (9, 8, 64)),
-    "PostActivationBottleneck": (layers.PostActivationBottleneck, {"filters": 32, "strides": 2}, (9, 8, 64)),
-    "ViT": (models.VisionTransformer, {**VIT, "num_classes": 3, "representation_size": 20}, (32, 48, 3)),
+    "GroupNormalization": (
+        layers.GroupNormalization,
+        {"groups": 4, "epsilon": 1e-3, "gamma_initializer": keras.initializers.serialize(keras.initializers.Zeros())},
+        (5, 6, 8),
+    ),
+    "PreActivationBottleneck": (layers.PreActivationBottleneck, UNIT, (9, 8, 64)),
+    "PostActivationBottleneck": (layers.PostActivationBottleneck, UNIT, (9, 8, 64)),
+    "ViT": (
+        models.VisionTransformer,
+        {
+            **VIT,
+            "patch_size": (8, 16),
+            "num_classes": 3,
+            "representation_size": 20,
+            "dropout_rate": 0.1,
+            "attention_dropout_rate": 0.2,
+            "gelu_approximate": False,
+            "layer_norm_epsilon": 1e-5,
+            "labels": ("a", "b", "c"),
+        },
+        (32, 48, 3),
+    ),
     "ViT gap": (
         models.VisionTransformer,
-        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1},
+        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1, "preprocessing": PREPROCESSING},
         (32, 48, 1),
     ),
     "hybrid": (
         models.VisionTransformer,
-        {**VIT, "patch_size": 1, "num_classes": 3, "backbone": {"depths": (1, 1), "width_factor": 0.5}},
+        {**VIT, "patch_size": (1, 1), "num_classes": 3, "backbone": BACKBONE},
         (32, 48, 3),
     ),
     "ResNet": (
         models.ResNet,
-        {"image_size": (33, 48), "depths": (1, 1), "width_factor": 0.5, "num_classes": 2, "labels": ("a", "b")},
-        (33, 48, 3),
+        {
+            "image_size": (33, 48),
+            "depths": (1, 1),
+            "width_factor": 0.5,
+            "num_classes": 2,
+            "num_channels": 1,
+            **EPSILONS,
+            "preprocessing": PREPROCESSING,
+            "labels": ("a", "b"),
+        },
+        (33, 48, 1),
     ),
 }
 every_case = pytest.mark.parametrize("case", CASES)
@@ -64,6 +110,13 @@ def test_nothing_is_left_out():
 
 def is_keras(thing):
     return isinstance(thing, type) and issubclass(thing, keras.layers.Layer)
+
+
+@pytest.mark.parametrize("cls", dict.fromkeys(cls for cls, _, _ in CASES.values()), ids=lambda cls: cls.__name__)
+def test_every_argument_is_tried_with_another_value_than_its_default(cls):
+    given = [arguments for other, arguments, _ in CASES.values() if other is cls]
+    for name, default in contract.own_arguments(cls).items():
+        assert any(arguments.get(name, default) != default for arguments in given), name
 
 
 @every_case

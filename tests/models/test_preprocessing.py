@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.read import read_image
+from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing, VisionTransformer
 
 RNG = np.random.default_rng(0)
@@ -156,11 +156,11 @@ def test_a_picture_too_narrow_to_resize():
 
 def test_pictures_that_are_none(tmp_path):
     (tmp_path / "text.jpg").write_text("hello")
-    with pytest.raises(ImageError, match=r"text.jpg cannot be read as a picture"):
+    with pytest.raises(ImageError, match=r"text.jpg cannot be read as an image"):
         read_image(tmp_path / "text.jpg")
-    with pytest.raises(ImageError, match="There is no picture"):
+    with pytest.raises(ImageError, match="There is no image"):
         read_image(tmp_path / "absent.jpg")
-    with pytest.raises(ImageError, match="cannot be read as a picture"):
+    with pytest.raises(ImageError, match="cannot be read as an image"):
         read_image(tmp_path)
 
 

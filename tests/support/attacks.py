@@ -8,7 +8,7 @@ import dataclasses
 import io
 import json
 import pathlib
-import resource
+import re
 import struct
 import sys
 import unicodedata
@@ -22,10 +22,12 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.zoo.formats.readers import Hints, open_source
+from keras_vit.zoo.formats.checkpoint import Hints
+from keras_vit.zoo.formats.opening import open_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
-VIT = dataclasses.asdict(ViTConfig(8, 4, 8, 1, 2, 8, num_classes=2))
+SMALL = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8}
+VIT = dataclasses.asdict(ViTConfig(**SMALL, num_classes=2))
 RESNET = dataclasses.asdict(ResNetConfig(depths=(1,), width_factor=0.5, num_classes=2))
 PREPROCESSING = {"image_size": (8, 8), "mean": (0.5,) * 3, "std": (0.5,) * 3}
 MILLION = 1_000_000
@@ -127,6 +129,7 @@ NPZ = {
         **{f"Transformer/encoderblock_{i}/x": np.zeros(100_000 // 600, "int8") for i in range(2, 600)}
     ),
     "a directory of 300,000 members": lambda: entries(300_000),
+    "a directory of 60,000 members": lambda: entries(60_000),
     "two towers of one name": lambda: official(layouts.two_towers, **{"cls": np.zeros(3)}),
     "descr of no fields": lambda: with_header("{'descr': (), 'fortran_order': False, 'shape': ()}"),
     "a list for a key": lambda: with_header("{[]: 1}"),
@@ -200,6 +203,7 @@ SAFETENSORS = {
     "a header of blanks": lambda: safetensors(b"{}" + b" " * 60 * MILLION),
     "a header of brackets": lambda: safetensors(b'{"a":' + b"[" * 100_000),
     "70,000 tensors": lambda: safetensors({f"x{i}": tensor() for i in range(70_000)}),
+    "50,000 tensors": lambda: safetensors({f"x{i}": tensor() for i in range(50_000)}),
     "a block of 5,000 digits": lambda: safetensors({TIMM: tensor(), f"blocks.{'1' * 5000}.norm1.weight": tensor()}),
     "a block of other digits": lambda: safetensors({TIMM: tensor(), "blocks.\u0663.norm1.weight": tensor()}),
     "a shape beyond numbers": lambda: safetensors({TIMM: tensor([2**63, 2**63, 0])}),
@@ -376,7 +380,7 @@ def acts(text):
 def outcome(path):
     """How opening the file ended, and the sentence that came."""
     try:
-        open_source(path, Hints(num_heads=2))
+        open_checkpoint(path, Hints(num_heads=2))
     except CheckpointError as error:
         return ["refused", str(error)]
     except BaseException as error:
@@ -384,17 +388,23 @@ def outcome(path):
     return ["opened", ""]
 
 
-def grown():
-    """MiB of the most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def forget_peak():
+    """Lets the most memory that this process has had be what it has now (Linux' proc_pid_clear_refs(5))."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak():
+    """MiB of the most memory that this process has had. Its ru_maxrss would begin with that of the parent."""
+    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text())[1]) / 1024
 
 
 def main(folder):
     results = {}
     for path in sorted(pathlib.Path(folder).iterdir()):
-        before = grown()
+        forget_peak()
+        before = peak()
         how, sentence = outcome(path)
-        results[path.name] = {"how": how, "sentence": sentence, "grown": grown() - before}
+        results[path.name] = {"how": how, "sentence": sentence, "grown": peak() - before}
     print(json.dumps({"results": results, "keras": "keras" in sys.modules}))
 
 

@@ -15,8 +15,9 @@ from mutations import MUTATIONS, mutated_json
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
-from keras_vit.zoo.formats.readers import Hints, open_source
-from keras_vit.zoo.formats.variables import cast, finite
+from keras_vit.zoo.formats.checkpoint import Hints
+from keras_vit.zoo.formats.filling import cast, require_finite
+from keras_vit.zoo.formats.opening import open_checkpoint
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.
 COMPANION = {
@@ -66,8 +67,8 @@ def load(path, whole):
         model = zoo.load(path, num_heads=2)
         assert np.isfinite(model(images_for(model))).all()
         return
-    for name, tensor in open_source(path, Hints(num_heads=2)).tensors.items():
-        finite(path, name, cast(tensor.read(), "float32"))
+    for name, tensor in open_checkpoint(path, Hints(num_heads=2)).tensors.items():
+        require_finite(name, cast(tensor.read(), "float32"))
 
 
 def outcome(path, whole):

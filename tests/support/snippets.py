@@ -16,7 +16,7 @@ GIVEN = {
     "arrays": 'import numpy as np; arrays = {"kernel": np.zeros(3)}',
     "batches": 'import keras_vit; batches = keras_vit.data.load("digits").train(32)',
     "examples": 'import keras_vit; examples = keras_vit.data.load("digits")',
-    "held_out": 'import keras_vit; held_out = keras_vit.data.load("digits", "validation")',
+    "held_out": 'import keras_vit; held_out = keras_vit.data.load("digits", "validation").evaluation(64)',
     "images": "import numpy as np; images = np.zeros((2, 224, 224, 3))",
     "keras": "import keras",
     "keras_vit": "import keras_vit",

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import models, training
+from keras_vit.distribution.model import DistributedModel
 
 TOTAL, EPOCH, BATCH = 60, 25, 4
 RUN_ERROR = 3  # exit status
@@ -35,8 +36,16 @@ def small(dtype=None):
     return models.VisionTransformer(dropout_rate=0.2, dtype=dtype, **sizes)
 
 
-def compiled(dtype=None, **kwargs):
-    model = small(dtype)
+def linear(dtype=None):
+    """A model that takes the same batches as `small`, and trains at once."""
+    keras.utils.set_random_seed(0)
+    images = keras.Input((16, 16, 3))
+    features = keras.layers.Dropout(0.2, dtype=dtype)(keras.layers.Flatten()(images))
+    return DistributedModel(images, keras.layers.Dense(4, name="head", dtype=dtype)(features))
+
+
+def compiled(dtype=None, make=small, **kwargs):
+    model = make(dtype)
     schedule = training.WarmupCosine(3e-3, TOTAL, warmup_steps=10)
     arguments = {"weight_decay": 0.1, "global_clipnorm": 1.0, "use_ema": True, "ema_momentum": 0.9, **kwargs}
     arguments = {"momentum_dtype": "bfloat16", "gradient_accumulation_steps": 2, **arguments}

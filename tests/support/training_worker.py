@@ -1,4 +1,4 @@
-"""Run in processes of its own by test_training_replicas: trains tiny models the same way on some number of replicas.
+"""Run as a program by tests/distribution/test_replicas.py: trains tiny models alike on some number of replicas.
 
     python training_worker.py KIND REPLICAS OUT CASE...   (KIND: mirrored, multi_worker or one_device)
 
@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import models, training
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 from keras_vit.layers.dropout import Dropout
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20

@@ -15,10 +15,10 @@ from keras_vit import data, training
 from keras_vit.commands.resume import read_begun, require_same_classes, require_same_settings
 from keras_vit.commands.settings import Settings
 from keras_vit.errors import KerasVitError
-from keras_vit.training.runs import files
-from keras_vit.training.runs.callbacks import read_rows
+from keras_vit.files import sha256
 from keras_vit.training.runs.folder import RunFolder, model_of
-from keras_vit.training.runs.state import restore, state
+from keras_vit.training.runs.metrics_log import read_rows
+from keras_vit.training.runs.state import collect_state, restore_state
 
 SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)
 
@@ -26,7 +26,7 @@ SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)
 @pytest.fixture(scope="module")
 def model():
     model = tiny()
-    model.fit(points(0), steps_per_epoch=1, verbose=0)
+    model.fit(points(0), steps_per_epoch=1, verbose=0, shuffle=False)
     return model
 
 
@@ -34,7 +34,7 @@ def model():
 def store(tmp_path, model):
     store = training.Checkpoints(tmp_path / "run/checkpoints")
     for step in (1, 2):
-        store.save(step, state(model))
+        store.save(step, collect_state(model))
     return store
 
 
@@ -43,7 +43,7 @@ def vouched(store, content):
     path = store.path(2, ".npz")
     path.write_bytes(content)
     about = json.loads(store.path(2, ".json").read_text())
-    about |= {"bytes": len(content), "sha256": files.digest(path)}
+    about |= {"bytes": len(content), "sha256": sha256(path)}
     store.path(2, ".json").write_text(json.dumps(about))
 
 
@@ -82,12 +82,12 @@ def test_weights_that_cannot_be_loaded(model, tmp_path):
 
 
 def test_arrays_of_another_kind_are_refused(store, model):
-    arrays = state(model)
+    arrays = collect_state(model)
     key = next(key for key in arrays if key.endswith("kernel"))
     before = [v.numpy() for v in model.variables]
     for array in (arrays[key].astype(str), arrays[key].astype("float64"), arrays[key].astype(complex), arrays[key][0]):
         with pytest.raises(training.RunError, match=f"The checkpoint has .* for {key}"):
-            restore(model, {**arrays, key: array})
+            restore_state(model, {**arrays, key: array})
     for v, value in zip(model.variables, before, strict=True):
         np.testing.assert_array_equal(v, value)
 
@@ -122,7 +122,7 @@ def read_metrics(store, model):
 
 
 def read_checkpoint(store, model):
-    restore(model, store.newest()[1])
+    restore_state(model, store.newest()[1])
 
 
 def read_ledger(store, model):

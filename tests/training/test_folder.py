@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from training_run import points, tiny
 from keras_vit import training
 from keras_vit.training.runs import files
 from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.signals import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "final.weights.npz", "model.keras")
@@ -45,7 +47,7 @@ compiled = functools.cache(tiny)  # refused before anything is done with it
 
 def refused(folder, name, resume=False):
     before = contents(folder)
-    with pytest.raises(training.RunError, match="is not what this run has written there") as caught:
+    with pytest.raises(training.RunError, match="was not written by this run") as caught:
         training.Run(folder).fit(compiled(), points, 4, resume=resume)
     assert str(caught.value).startswith(str(folder / name))
     assert contents(folder) == before
@@ -91,7 +93,7 @@ def test_checkpoints_that_are_gone_are_no_reason_to_begin_again(copy):
     for path in (copy / "checkpoints").glob("step-*"):
         path.unlink()
     before = contents(copy)
-    with pytest.raises(training.RunError, match="checkpoints in .* are gone"):
+    with pytest.raises(training.RunError, match="checkpoints are missing from"):
         run(copy, resume=True)
     assert contents(copy) == before
 
@@ -112,7 +114,7 @@ def test_others_files_beside_a_runs_stay(copy):
     ):
         (copy / name).write_text("precious")
     (copy / "checkpoints/step-00000006.json").write_text("precious")
-    with pytest.warns(UserWarning, match="No checkpoint of step 6 .* is not the run's"):
+    with pytest.warns(UserWarning, match="checkpoint of step 6 .* was not written by this run"):
         run(copy, resume=True, steps=8)
     texts = [path for path, data in contents(copy).items() if data == b"precious"]
     assert len(texts) == 5
@@ -196,7 +198,7 @@ def test_places_where_nothing_can_be_written(tmp_path):
 def test_callbacks_of_a_recipe_keep_one_run_to_a_folder(tmp_path):
     """A second call of the same callbacks goes on; other callbacks are another run, which is refused."""
     recipe, model = training.recipe("finetune-pets", steps=8), tiny()
-    arguments = {"steps_per_epoch": 2, "verbose": 0}
+    arguments = {"steps_per_epoch": 2, "verbose": 0, "shuffle": False}
     callbacks = recipe.callbacks(tmp_path / "run", every=2)
     assert not (tmp_path / "run").exists()
     model.fit(points(0), callbacks=callbacks, **arguments)
@@ -204,24 +206,34 @@ def test_callbacks_of_a_recipe_keep_one_run_to_a_folder(tmp_path):
     assert training.Checkpoints(tmp_path / "run/checkpoints").steps() == [4, 2]
     assert (tmp_path / "run/metrics.csv").read_text().count("\n") == 3
     before = contents(tmp_path)
-    with pytest.raises(training.RunError, match="holds a run already"):
+    with pytest.raises(training.RunError, match="already contains a run"):
         model.fit(points(0), callbacks=recipe.callbacks(tmp_path / "run"), **arguments)
     assert contents(tmp_path) == before
     (tmp_path / "run/curves.png").write_text("precious")
-    with pytest.raises(training.RunError, match=r"curves.png is not what this run has written"):
+    with pytest.raises(training.RunError, match=r"curves.png was not written by this run"):
         model.fit(points(0), callbacks=callbacks, **arguments)
 
 
-def test_two_runs_that_begin_at_once_do_not_mix(tmp_path):
+@pytest.fixture
+def handlers():
+    """Puts back the handlers that a bare `fit` which failed has left."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_two_runs_that_begin_at_once_do_not_mix(tmp_path, handlers):
     first, second = (training.Run(tmp_path).callbacks() for _ in range(2))
     models = [tiny(), tiny()]
     for model, callbacks in zip(models, (first, second), strict=True):
         callbacks[0].set_model(model)
         callbacks[0].on_train_begin()
-    models[0].fit(points(0), steps_per_epoch=2, callbacks=first[1:], verbose=0)
+    arguments = {"steps_per_epoch": 2, "verbose": 0, "shuffle": False}
+    models[0].fit(points(0), callbacks=first[1:], **arguments)
     before = contents(tmp_path)
     with pytest.raises(training.RunError, match="Another run has begun"):
-        models[1].fit(points(0), steps_per_epoch=2, callbacks=second[1:], verbose=0)
+        models[1].fit(points(0), callbacks=second[1:], **arguments)
     assert {path: data for path, data in contents(tmp_path).items() if "tensorboard" not in str(path)} == {
         path: data for path, data in before.items() if "tensorboard" not in str(path)
     }

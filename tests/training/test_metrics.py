@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data, models, training
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError
 
 RNG = np.random.default_rng(0)
@@ -104,8 +104,13 @@ def linear():
     return DistributedModel(pixels, logits)
 
 
+@pytest.fixture(scope="module")
+def held_out():
+    return data.load("digits", "test").evaluation(200, EIGHT)  # 360: the last batch is filled up
+
+
 @pytest.mark.parametrize("augmentation", sorted({row.augmentation for row in training.RECIPES.values()}))
-def test_accuracy_after_each_recipes_own_augmentation(augmentation, tmp_path):
+def test_accuracy_after_each_recipes_own_augmentation(augmentation, held_out, tmp_path):
     """Trained on its labels, mixed or not, the model is judged on numbers: in `fit`, in `evaluate`, loaded."""
     row = next(row for row in training.RECIPES.values() if row.augmentation == augmentation)
     varied = dataclasses.replace(data.AUGMENTATIONS[augmentation], resize=None)  # for pictures of 8 pixels
@@ -113,7 +118,6 @@ def test_accuracy_after_each_recipes_own_augmentation(augmentation, tmp_path):
     training.recipe(row.name, batch_size=64, steps=2, warmup_steps=0, learning_rate=1e-3).compile(model)
     batches = data.load("digits", "train").train(64, EIGHT, augmentation=varied, steps=2)
     assert (batches.element_spec[1].shape.rank == 2) == varied.one_hot
-    held_out = data.load("digits", "test").evaluation(200, EIGHT)  # 360: the last batch is filled up
     history = model.fit(batches, validation_data=held_out, verbose=0, shuffle=False).history
     expected = numpys_accuracy(model, held_out)
     assert expected > 0.03

@@ -11,7 +11,7 @@ from keras_vit.models import ResNet, VisionTransformer
 ELSEWHERE = keras.backend.backend() != "tensorflow"
 MODELS = {
     "vit": lambda: VisionTransformer(
-        image_size=16, patch_size=4, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64, num_classes=10
+        image_size=16, patch_size=4, hidden_size=32, num_layers=1, num_heads=4, mlp_dim=64, num_classes=10
     ),
     "resnet": lambda: ResNet(image_size=16, depths=(1, 1), width_factor=0.5, num_classes=10),
 }
@@ -71,6 +71,6 @@ def test_onnx(trained, tmp_path):
     ],
 )
 def test_what_needs_tensorflow_says_so(error, work, tmp_path):
-    with pytest.raises(error, match="works on Keras' TensorFlow backend alone. Received: the backend"):
+    with pytest.raises(error, match="works only on Keras' TensorFlow backend. Received: the backend"):
         work(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,8 @@ import pytest
 
 from keras_vit import data, models, training, zoo
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.models.config import applicable
+from keras_vit.models.config import drop_inapplicable
+from keras_vit.training.recipes import RecipeChanges
 
 # Table 3: epochs, learning rate, decay, weight decay, dropout.
 TABLE3 = {
@@ -57,7 +58,7 @@ def test_table_3(name):
     recipe = training.recipe(f"pretrain-{name}")
     found = (recipe.epochs, recipe.learning_rate, recipe.decay, recipe.weight_decay, recipe.dropout_rate)
     assert found == TABLE3[name]
-    assert (recipe.optimizer_name, recipe.batch_size, recipe.warmup_steps, recipe.image_size) == (
+    assert (recipe.optimizer, recipe.batch_size, recipe.warmup_steps, recipe.image_size) == (
         "Adam",
         4096,
         10_000,
@@ -72,7 +73,7 @@ def test_table_3(name):
 def test_table_4(name):
     recipe = training.recipe(f"finetune-{name}")
     assert (recipe.total_steps, recipe.learning_rates) == TABLE4[name]
-    assert (recipe.optimizer_name, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
+    assert (recipe.optimizer, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
     assert (recipe.weight_decay, recipe.global_clipnorm) == (None, 1.0)
     assert recipe.learning_rate in recipe.learning_rates
     # Section 4.1: pre-processing follows Kolesnikov et al., but that VTAB's tasks are not to be cropped or mirrored.
@@ -133,7 +134,7 @@ def test_rows_that_depend_on_the_model():
 def test_sgd_on_jft():
     """Appendix D.1: BiT's 0.03 at 256, momentum 0.9, 1e-4 of decay in the gradient, for 7 epochs in place of 40."""
     recipe = training.recipe("pretrain-jft-sgd")
-    assert (recipe.optimizer_name, recipe.epochs, recipe.warmup_steps, recipe.loss_name) == ("SGD", 7, 5000, "sigmoid")
+    assert (recipe.optimizer, recipe.epochs, recipe.warmup_steps, recipe.loss) == ("SGD", 7, 5000, "sigmoid")
     assert recipe.total_steps == round(7 * 303e6 / 4096) and recipe.learning_rate == pytest.approx(0.48)
     assert np.array(recipe.boundaries) / recipe.total_steps == pytest.approx(np.array([10, 23, 30, 37]) / 40, rel=1e-5)
     # With momentum m a decay of d in the gradient moves weights by d / (1 - m) in the end.
@@ -144,7 +145,7 @@ def test_sgd_on_jft():
 @pytest.mark.parametrize("name", BIG_VISION)
 def test_big_visions_configurations(name):
     batch, epochs, rate, decay, warmup, clip, dtype, loss, bias = BIG_VISION[name]
-    row = training.recipe(name).row
+    row = training.recipe(name)
     assert (row.batch_size, row.epochs, row.warmup_steps, row.decay) == (batch, epochs, warmup, "cosine")
     assert (row.global_clipnorm, row.momentum_dtype, row.loss, row.head_bias) == (clip, dtype, loss, bias)
     assert (row.learning_rate, row.weight_decay * row.learning_rate) == pytest.approx((rate, decay))
@@ -153,7 +154,7 @@ def test_big_visions_configurations(name):
 
 def test_augregs_fine_tuning():
     """vit_jax/configs/augreg.py over configs/common.py."""
-    row = training.recipe("finetune-augreg").row
+    row = training.recipe("finetune-augreg")
     assert (row.learning_rate, row.total_steps, row.warmup_steps, row.image_size) == (0.03, 500, 100, 384)
     assert (row.batch_size, row.global_clipnorm, row.weight_decay, row.momentum_dtype) == (512, 1.0, None, "bfloat16")
 
@@ -171,11 +172,11 @@ def test_hyper_rule_follows_the_size_of_the_training_set():
 @pytest.mark.parametrize(
     "sizes, expected",
     [
-        (dict(picture_size=(32, 32)), (128, "bit-small", 160)),
-        (dict(picture_size=(95, 97), model="R152x4"), (128, "bit-small", 160)),
-        (dict(picture_size=(96, 96)), (384, "bit", None)),
+        (dict(original_size=(32, 32)), (128, "bit-small", 160)),
+        (dict(original_size=(95, 97), model="R152x4"), (128, "bit-small", 160)),
+        (dict(original_size=(96, 96)), (384, "bit", None)),
         (dict(model="R152x2"), (384, "bit", None)),
-        (dict(picture_size=(375, 500), model="R152x4"), (480, "bit-large", 512)),
+        (dict(original_size=(375, 500), model="R152x4"), (480, "bit-large", 512)),
     ],
 )
 def test_hyper_rule_follows_the_size_of_the_pictures(name, sizes, expected):
@@ -192,9 +193,16 @@ def test_every_row_has_a_source_and_makes_its_optimizer():
     for name, row in training.RECIPES.items():
         recipe = training.recipe(name.upper())
         assert row.source.startswith("arXiv"), name
-        optimizer = recipe.optimizer()
-        np.testing.assert_allclose(float(recipe.schedule()(recipe.warmup_steps)), recipe.learning_rate, rtol=1e-5)
+        optimizer = recipe.make_optimizer()
+        np.testing.assert_allclose(float(recipe.make_schedule()(recipe.warmup_steps)), recipe.learning_rate, rtol=1e-5)
         assert optimizer.global_clipnorm == row.global_clipnorm
+
+
+def test_arguments_of_the_optimizer_take_precedence():
+    for name, momentum in (("bit-i21k", "momentum"), ("pretrain-imagenet", "beta_1")):
+        extra = {"weight_decay": 0.5, "global_clipnorm": 2.0, momentum: 0.8, "use_ema": True, "ema_momentum": 0.7}
+        config = training.recipe(name, ema_momentum=0.9).make_optimizer(**extra).get_config()
+        assert {key: config[key] for key in extra} == extra
 
 
 def test_scaling_rule():
@@ -223,7 +231,7 @@ def test_warmup_stays_where_the_length_all_but_does():
 def test_errors_are_sentences():
     with pytest.raises(UnknownNameError, match="finetune-cifar10"):
         training.recipe("finetune-cifar11")
-    with pytest.raises(ConfigError, match="no 'rate'"):
+    with pytest.raises(ConfigError, match="no field 'rate'"):
         training.recipe("finetune-pets", rate=1)
     with pytest.raises(ConfigError, match="batch_size must be positive"):
         training.recipe("finetune-pets", batch_size=0)
@@ -244,6 +252,18 @@ def test_errors_are_sentences():
         training.recipe("finetune-pets", epochs=1)
     with pytest.raises(ConfigError, match="dropout_rate"):
         training.recipe("pretrain-imagenet").compile(small())
+    for word in ("optimizer", "decay", "loss"):
+        with pytest.raises(UnknownNameError, match=f"There is no {word} 'fastest'"):
+            training.recipe("finetune-pets", **{word: "fastest"})
+    with pytest.raises(ConfigError, match="mine needs steps, or epochs and examples"):
+        training.Recipe(name="mine", source="", optimizer="SGD", learning_rate=0.1, batch_size=8, epochs=3)
+
+
+def test_type_checkers_see_every_field_of_a_recipe():
+    fields = {field.name: field.type for field in dataclasses.fields(training.Recipe)}
+    own = {"name", "source", "batch_size", "steps", "epochs", "examples"}
+    changes = {name: kind.__forward_arg__ for name, kind in RecipeChanges.__annotations__.items()}
+    assert changes == {name: kind for name, kind in fields.items() if name not in own}
 
 
 @pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
@@ -251,7 +271,7 @@ def test_errors_are_sentences():
 def test_every_family_takes_what_a_recipe_asks(name, recipe):
     asked = training.recipe(recipe).model_arguments
     config = models.variant(name).config
-    config = dataclasses.replace(config, **applicable(config, asked))
+    config = dataclasses.replace(config, **drop_inapplicable(config, asked))
     assert config.image_size == (asked["image_size"],) * 2
     assert getattr(config, "representation_size", None) is None and getattr(config, "dropout_rate", 0) == 0
 
@@ -289,19 +309,36 @@ def test_a_missing_hidden_layer_is_told(caplog):
 
 
 def test_adams_epsilon_is_the_authors():
-    assert training.recipe("pretrain-imagenet").optimizer().epsilon == 1e-8
+    assert training.recipe("pretrain-imagenet").make_optimizer().epsilon == 1e-8
 
 
 def test_compile_and_fit():
     recipe = training.recipe("augreg-i1k", steps=10)
-    model = small(representation_size=True)
+    model = small(num_layers=1, representation_size=True)
     recipe.compile(model, microbatches=2)
     np.testing.assert_allclose(model.get_layer("head").bias, -6.9, rtol=1e-6)
     x, y = np.zeros((8, 16, 16, 3), "float32"), np.eye(4, dtype="float32")[[0, 1, 2, 3] * 2]
     history = model.fit(x, y, batch_size=4, verbose=0, validation_data=(x, y, np.ones(8)))
     assert set(history.history) == {"loss", "accuracy", "val_loss", "val_accuracy"}
-    # The step at the schedule's rate 0 moves nothing, the second decays kernels and not biases.
     assert isinstance(model.optimizer, training.Adam)
+
+
+@pytest.mark.parametrize("name", ["augreg-i1k", "bit-i21k"])
+def test_a_recipe_decays_kernels_alone(name):
+    """Without a gradient the first step, at the schedule's rate 0, moves nothing; the second decays kernels."""
+    recipe = training.recipe(name, steps=10, warmup_steps=1)
+    model = small(num_layers=1, representation_size=8)
+    recipe.compile(model)
+    rng = np.random.default_rng(0)
+    before = {v.path: rng.normal(size=v.shape).astype("float32") for v in model.trainable_variables}
+    for v in model.trainable_variables:
+        v.assign(before[v.path])
+    for kept in (1.0, 1.0 - recipe.learning_rate * recipe.weight_decay):
+        model.optimizer.apply([keras.ops.zeros_like(v) for v in model.trainable_variables], model.trainable_variables)
+        for v in model.trainable_variables:
+            expected = before[v.path] * (kept if v.path.endswith("kernel") else 1.0)
+            np.testing.assert_allclose(v.numpy(), expected, rtol=2e-6, err_msg=v.path)
+    assert sum(v.path.endswith("kernel") for v in model.trainable_variables) == 9
 
 
 def test_padding_does_not_count_in_evaluation():

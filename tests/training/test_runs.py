@@ -16,12 +16,12 @@ import cluster
 import keras
 import numpy as np
 import pytest
-from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled
+from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints, files
-from keras_vit.training.runs.callbacks import read_rows
+from keras_vit.training.runs.metrics_log import read_rows
 from keras_vit.training.runs.run import segments
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
@@ -224,7 +224,7 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
         assert store.newest()[0] == 1
     store.path(1, ".npz").unlink()
     (tmp_path / "step-notes.json").write_text("{}")
-    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other is left"):
+    with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other checkpoint is left"):
         store.newest()
     assert store.save(4, {"a": np.ones(3)})
     about = json.loads(store.path(4, ".json").read_text())
@@ -268,7 +268,7 @@ class Poison(keras.callbacks.Callback):
 
 
 def test_nan_stops_the_run_and_keeps_the_last_good_weights(tmp_path):
-    run, model = training.Run(tmp_path, every=3), compiled()
+    run, model = training.Run(tmp_path, every=3), compiled(make=linear)
     with pytest.raises(training.NotFiniteError, match="loss of step 8 is nan") as caught:
         run.fit(model, batches, 20, 10, callbacks=[Poison(8)])
     assert (caught.value.step, caught.value.kept) == (8, 6)
@@ -302,7 +302,7 @@ class Obstacles(keras.callbacks.Callback):
 
 
 def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
-    run, model = training.Run(tmp_path, every=5), compiled()
+    run, model = training.Run(tmp_path, every=5), compiled(make=linear)
     with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
         run.fit(model, batches, 10, 5, callbacks=[Obstacles(tmp_path)])
     assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
@@ -328,12 +328,12 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
-    with files.alone(tmp_path), pytest.raises(training.RunError, match="Another process"):
+    with files.lock_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(training.RunError, match="metrics.csv is not what this run has written"):
+    with pytest.raises(training.RunError, match="metrics.csv was not written by this run"):
         run.fit(again, batches, 12, 5, resume=True)
-    with pytest.raises(training.RunError, match="metrics.csv is not the run's"):
+    with pytest.raises(training.RunError, match="metrics.csv could not be read"):
         read_rows(tmp_path / "metrics.csv")
     with pytest.raises(ConfigError, match="positive"):
         training.Run(tmp_path, every=0)
@@ -354,8 +354,8 @@ class Weights(keras.callbacks.Callback):
 
 def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
     """mixed_float16 wraps the optimizer that averages."""
-    model, seen, held_out = compiled(dtype="mixed_float16", gradient_accumulation_steps=None), Weights(), batches(900)
-    run = training.Run(tmp_path)
+    model = compiled(dtype="mixed_float16", make=linear, gradient_accumulation_steps=None)
+    run, seen, held_out = training.Run(tmp_path), Weights(), batches(900)
     run.fit(model, batches, 12, 5, validation=held_out.take(2), monitor="val_loss", callbacks=[seen])
     average = seen.seen[0]
     for weights in seen.seen[1:]:
@@ -371,7 +371,7 @@ def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
 def test_several_steps_per_execution_give_the_same_run(tmp_path):
     finals = []
     for count in (1, 4):
-        run, model = training.Run(tmp_path / str(count), every=6), compiled()
+        run, model = training.Run(tmp_path / str(count), every=6), compiled(make=linear)
         model.steps_per_execution = count
         run.fit(model, batches, 14, 8)
         assert run.store.steps()[0] == 14

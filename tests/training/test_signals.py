@@ -43,7 +43,7 @@ def by_run(folder, sends):
 
 def by_model(folder, sends):
     kept = training.Run(folder, every=50).callbacks()
-    tiny().fit(points(0), steps_per_epoch=6, callbacks=[sends, *kept], verbose=0)
+    tiny().fit(points(0), steps_per_epoch=6, callbacks=[sends, *kept], verbose=0, shuffle=False)
 
 
 @pytest.mark.parametrize("fit", [by_run, by_model])
@@ -97,7 +97,7 @@ def test_after_a_bare_fit_that_failed_signals_go_where_they_went(tmp_path):
 def test_callbacks_whose_fit_failed_hear_signals_in_the_next(tmp_path, handlers):
     """With a handler over theirs that another failed `fit` has left."""
     model, kept = tiny(), training.Run(tmp_path / "first", every=50).callbacks()
-    arguments = {"steps_per_epoch": 6, "verbose": 0}
+    arguments = {"steps_per_epoch": 6, "verbose": 0, "shuffle": False}
     with pytest.raises(RuntimeError, match="boom"):
         model.fit(points(0), callbacks=[Sends(error=RuntimeError("boom")), *kept], **arguments)
     with pytest.raises(RuntimeError, match="boom"):

@@ -4,8 +4,8 @@ import contextlib
 import json
 import math
 import os
-import pathlib
 import re
+import resource
 import shutil
 import zipfile
 
@@ -15,32 +15,24 @@ import layouts
 import numpy as np
 import pytest
 from attacks import acts
+from golden import GOLDEN, logits, reference
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.zoo.formats import tensors
-from keras_vit.zoo.formats.readers import open_source
-from keras_vit.zoo.formats.variables import variables
+from keras_vit.zoo.formats import npz
+from keras_vit.zoo.formats.opening import open_checkpoint
+from keras_vit.zoo.formats.variables import official_variables
+from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 TORCH = {"timm_vit": 4, "hf_vit": 4, "timm_hybrid": 2, "timm_bit": None, "hf_bit": None}
 OFFICIAL = ("vit_token", "vit_prelogits", "vit_gap_linen", "hybrid_1_1_2", "bit_1_2_1_1")
 
 
-def reference(name):
-    with np.load(GOLDEN / f"{name}.io.npz") as io:
-        return io["images"], io["logits"]
-
-
-def logits(model, images):
-    return keras.ops.convert_to_numpy(model(images))
-
-
 def weights(model):
-    return {name: keras.ops.convert_to_numpy(v) for name, (v, _) in variables(model).items()}
+    return {name: keras.ops.convert_to_numpy(v) for name, (v, _) in official_variables(model).items()}
 
 
 def assert_same(a, b):
@@ -95,8 +87,8 @@ def test_older_transformers_names(tmp_path):
         (lambda s: s.pop("norm.bias"), "missing: Transformer/encoder_norm/bias"),
         (lambda s: s.update({"norm.bias": s["norm.bias"][:3]}), "wrong shape"),
         (lambda s: s.pop("patch_embed.proj.weight"), "is not a state dict of a ViT"),
-        (lambda s: s.update({"head.weight": s["head.weight"][0]}), "must have 2 axes"),
-        (lambda s: s.update({"norm.bias": s["norm.bias"] * np.nan}), "not numbers"),
+        (lambda s: s.update({"head.weight": s["head.weight"][0]}), "head.weight of shape .*; expected 2 axes"),
+        (lambda s: s.update({"norm.bias": s["norm.bias"] * np.nan}), "NaN, infinite or too large"),
     ],
 )
 def test_torch_checkpoints_are_read_strictly(change, sentence, tmp_path):
@@ -166,7 +158,7 @@ def test_saving_where_or_what_cannot_be(tmp_path):
     model = zoo.load(GOLDEN / "vit_token.npz")
     with pytest.raises(CheckpointError, match="Nothing can be written"):
         zoo.save(model, tmp_path / "absent" / "x.npz")
-    with pytest.raises(CheckpointError, match="ending that names no format"):
+    with pytest.raises(CheckpointError, match="ending that names no checkpoint format"):
         zoo.save(model, tmp_path / "x.pth")
     with pytest.raises(CheckpointError, match="Received: a Sequential"):
         zoo.save(keras.Sequential(), tmp_path / "x.npz")
@@ -185,6 +177,32 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         zoo.save(model, tmp_path / "x.npz")
     assert (tmp_path / "x.npz").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_a_full_disk(ending, tmp_path):
+    model = zoo.load("ViT-Test/4", weights=None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="could not be written: .*File too large"):
+            zoo.save(model, tmp_path / f"x{ending}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_mistakes_in_writing_are_not_the_places(ending, tmp_path, monkeypatch):
+    def mistaken(model):
+        raise ValueError("a mistake of this package")
+
+    model = zoo.load("ViT-Test/4", weights=None)
+    monkeypatch.setattr(type(model), "get_config", mistaken)
+    with pytest.raises(ValueError, match="a mistake of this package") as caught:
+        zoo.save(model, tmp_path / f"x{ending}")
+    assert not isinstance(caught.value, CheckpointError)
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_that_do_not_say_their_model(tmp_path):
@@ -260,11 +278,10 @@ def test_rates_and_precision_are_settings():
 
 
 def test_imagenet_names():
-    from keras_vit.zoo.labels import labels
-
-    assert (len(labels("imagenet1k")), len(labels("imagenet21k")), labels("cifar10")) == (1000, 21_843, None)
-    assert labels("imagenet1k")[281] == "tabby, tabby cat"
-    assert "tabby, tabby cat" in labels("imagenet21k")
+    sizes = {"imagenet1k": 1000, "imagenet21k": 21_843}
+    assert {name: len(class_names(name)) for name in sizes} == sizes and class_names("cifar10") is None
+    assert class_names("imagenet1k")[281] == "tabby, tabby cat"
+    assert "tabby, tabby cat" in class_names("imagenet21k")
 
 
 def test_a_keras_file_that_promises_a_huge_model(tmp_path):
@@ -303,7 +320,7 @@ def test_arrays_that_numpy_writes_otherwise(odd, version, how, tmp_path):
         for name, values in expected.items():
             with archive.open(f"{name}.npy", "w") as stream:
                 np.lib.format.write_array(stream, odd(values), version)
-    for name, tensor in open_source(tmp_path / "odd.npz").tensors.items():
+    for name, tensor in open_checkpoint(tmp_path / "odd.npz").tensors.items():
         np.testing.assert_array_equal(tensor.read(), odd(expected[name]), err_msg=name)
 
 
@@ -354,7 +371,7 @@ def test_numbers_that_float32_does_not_hold(ending, kind, tmp_path):
         shutil.copy(tmp_path / "good.weights.h5", path)
     else:
         with_weights(path, tmp_path / "good.weights.h5")
-    with pytest.raises(CheckpointError, match="not numbers in float32"):
+    with pytest.raises(CheckpointError, match="NaN, infinite or too large for float32"):
         zoo.load(path, num_heads=4 if ending == ".safetensors" else None)
 
 
@@ -362,14 +379,14 @@ def test_a_float16_model_of_larger_numbers(tmp_path):
     tensors = layouts.read(GOLDEN / "vit_token.npz")
     np.savez(tmp_path / "large.npz", **{**tensors, "cls": np.full(tensors["cls"].shape, 70_000.0)})
     assert zoo.load(tmp_path / "large.npz").get_layer("cls").token[0, 0, 0] == 70_000
-    with pytest.raises(CheckpointError, match="not numbers in float16"):
+    with pytest.raises(CheckpointError, match="NaN, infinite or too large for float16"):
         zoo.load(tmp_path / "large.npz", dtype="float16")
 
 
 def test_a_stack_is_read_once(tmp_path, monkeypatch):
     np.savez(tmp_path / "stacked.npz", **layouts.stacked(layouts.read(GOLDEN / "vit_token.npz")))
-    read, opened = tensors.read_member, []
-    monkeypatch.setattr(tensors, "read_member", lambda *args: opened.append(args[2].filename) or read(*args))
+    read, opened = npz.read_member, []
+    monkeypatch.setattr(npz, "read_member", lambda *args: opened.append(args[1].filename) or read(*args))
     zoo.load(tmp_path / "stacked.npz")
     assert any("encoderblock/" in name for name in opened)
     assert len(opened) == len(set(opened))

@@ -19,7 +19,7 @@ def ends(tmp_path_factory):
     folder = tmp_path_factory.mktemp("attacks")
     for name, make in ATTACKS.items():
         (folder / name).write_bytes(make())
-    done = subprocess.run([sys.executable, SUPPORT / "attacks.py", folder], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, SUPPORT / "attacks.py", folder], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -28,7 +28,7 @@ def ends(tmp_path_factory):
 def test_attacks(name, ends):
     end = ends["results"][name]
     assert end["how"] == "refused"
-    assert name in end["sentence"]
+    assert end["sentence"].count(name) == 1
     assert not acts(end["sentence"])
     assert end["grown"] < MOST_MIB
 

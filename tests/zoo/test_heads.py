@@ -1,16 +1,18 @@
 """Transfer starts from a new head (section 3.2): when `zoo.load` keeps a checkpoint's head, and when it does not."""
 
-import pathlib
+import dataclasses
+import inspect
 
 import keras
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.zoo import loading
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.zoo import loading, targets
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
 NAMES = ("a", "b", "c")
 
@@ -39,6 +41,14 @@ def load(path, **asked):
 
 def weight(model):
     return keras.ops.convert_to_numpy(model.get_layer("head").kernel)
+
+
+def test_type_checkers_know_every_argument():
+    parameters = inspect.signature(zoo.load).parameters.values()
+    arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    fields = {field.name for kind in (ViTConfig, ResNetConfig) for field in dataclasses.fields(kind)}
+    assert targets.ARGUMENTS == arguments
+    assert set(targets.ModelFields.__annotations__) == fields - set(arguments)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -103,8 +113,8 @@ def test_resnets_too():
         ({"head": "keep", "num_classes": 5}, "of 3 classes. Received: 5 classes"),
         ({"head": "keep", "labels": ["x"]}, "of 3 classes. Received: 1 classes"),
         ({"head": "keep", "representation_size": 12}, "another representation_size"),
-        ({"num_classes": -1}, "num_classes must be 0"),
-        ({"num_classes": "3"}, "num_classes must be 0"),
+        ({"num_classes": -1}, "num_classes must be a whole number, 0"),
+        ({"num_classes": "3"}, "num_classes must be a whole number, 0"),
         ({"head": "new", "num_classes": 0}, "needs classes to tell apart"),
         ({"head": "fresh"}, "There is no head 'fresh'. .*new"),
         ({"labels": ["x", "y"], "num_classes": 3}, "2 labels, 3 classes"),

@@ -1,23 +1,17 @@
-"""The registry: its rows against published numbers, names, the list, and that none of it needs Keras."""
+"""The registry: its rows against published numbers, and what names stand for."""
 
 import dataclasses
 import fnmatch
-import itertools
-import json
 import pathlib
-import pydoc
-import subprocess
-import sys
 
 import pytest
-from rich.console import Console
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.names import registry, stems
+from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 
 # Parameters with 1,000 classes at 224 pixels: vit_jax/models_test.py. BiT's agree with timm's results-imagenet.csv,
@@ -70,7 +64,7 @@ MULTIPLY_ADDS = {
     ("R152x2", 448): 184.99,
     ("R152x4", 480): 844.84,
 }
-# arXiv 2010.11929, Table 6: epochs of JFT's 303 million pictures, and exaFLOPs of the pre-training.
+# arXiv 2010.11929, Table 6: epochs of JFT's 303 million images, and exaFLOPs of the pre-training.
 EXAFLOPS = {
     "ViT-B/32": (7, 55),
     "ViT-B/16": (7, 224),
@@ -94,7 +88,6 @@ WITH_ZERO_HEAD = {
     "R50+ViT-B/16": 115_277_971,
     "R50+ViT-L/32": 351_408_531,
 }
-AUGREG_B8 = "augreg/B_8-i21k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0"
 ROWS = {row.name: row for row in checkpoints()}
 
 
@@ -176,7 +169,7 @@ def test_heads_of_zeros_are_no_classifiers():
     for row in zeros:
         assert not row.valid_head and row.labels is None and row.config.num_classes == 0
         assert row.config.representation_size == row.config.hidden_size
-        assert registry.info(row.name).num_classes == 0 and registry.info(row.name).dataset is None
+        assert listed_models.info(row.name).num_classes == 0 and listed_models.info(row.name).dataset is None
 
 
 def test_defaults():
@@ -186,7 +179,7 @@ def test_defaults():
         assert default in rows
         if any(row.labels == "imagenet1k" for row in rows):
             assert default.labels == "imagenet1k"
-        assert registry.info(name).default and registry.info(name).tag == default.tag
+        assert listed_models.info(name).default and listed_models.info(name).tag == default.tag
     assert not any(default_tag(name) for name in set(VARIANTS) - set(PARAMETERS))
 
 
@@ -196,49 +189,6 @@ def test_names_of_the_design():
         "augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0.npz"
     )
     assert registry.resolve("R50x1").url == "https://storage.googleapis.com/bit_models/BiT-M-R50x1-ILSVRC2012.npz"
-
-
-@pytest.mark.parametrize("row", [row for row in checkpoints() if "/augreg/" in row.url], ids=lambda row: row.name)
-def test_augreg_rows_agree_with_their_stems(row):
-    stem = row.url.rpartition("/")[2].removesuffix(".npz")
-    parsed = registry.resolve(f"augreg/{stem}")
-    assert parsed.name == f"augreg/{stem}"
-    for field in ("url", "variant", "parameters", "num_classes", "resolution", "crop", "pretraining", "dataset"):
-        assert getattr(parsed, field) == getattr(row, field), field
-    assert parsed.config == row.config
-
-
-def is_known(name):
-    try:
-        return registry.resolve(name) is not None
-    except UnknownNameError:
-        return False
-
-
-def names(grammar, fields, **fixed):
-    """All names of the grammar's fields, some of them fixed."""
-    values = [(fixed[field],) if field in fixed else stems.AUGREG_FIELDS[field] for field in fields]
-    return [grammar.format(*value) for value in itertools.product(*values)]
-
-
-PRETRAINED = ("augreg/{}-{}-{}ep-lr_{}-aug_{}-wd_{}-do_{}-sd_{}", list(stems.AUGREG_FIELDS)[:8])
-ADAPTED = ("--{}-steps_{}-lr_{}-res_{}", list(stems.AUGREG_FIELDS)[8:])
-
-
-def test_as_many_augreg_names_as_files():
-    """vit_jax_augreg.ipynb: 759 pre-trainings, 3 of them B/8's, and 68 fine-tunings of each, 34 a resolution."""
-    others = [name for name in names(*PRETRAINED) if "/B_8-" not in name]
-    assert sum(map(is_known, others)) == 756
-    stem = names(*PRETRAINED, model="R_Ti_16")[0]
-    assert sum(is_known(stem + adapted) for adapted in names(*ADAPTED)) == 0, "30 epochs of i1k"
-    for model, count in (("R_Ti_16", 68), ("B_8", 34)):
-        stem = f"augreg/{model}-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
-        found = [stem + adapted for adapted in names(*ADAPTED) if is_known(stem + adapted)]
-        assert len(found) == count
-        for name in found:
-            row = registry.resolve(f"{name}.npz")
-            assert row.resolution == int(name[-3:]) and row.crop is None
-            assert row.num_classes == stems.AUGREG_DATASETS[row.dataset.replace("imagenet1k", "imagenet2012")][1]
 
 
 # What the authors' code and papers say: big_vision's configs (load_and_eval, bit_i21k, bit_i1k, vit_i1k_gsam_no_aug,
@@ -285,44 +235,6 @@ def test_accuracies_are_of_the_very_files():
     assert not any("not this file" in (row.accuracy_source or "") for row in checkpoints())
 
 
-def test_every_vtab_name():
-    grid = itertools.product(stems.VTAB_FIELDS["model"], range(3), stems.VTAB_TASKS)
-    found = [registry.resolve(f"vtab/BiT-M-{model}-run{run}-{task}") for model, run, task in grid]
-    assert len({row.url for row in found}) == 285
-    # Section 3.3 of arXiv 1912.11370, and its footnote 1.
-    sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_PICTURES): row.resolution for row in found}
-    assert sizes == {(False, True): 128, (True, True): 128, (False, False): 384, (True, False): 480}
-    assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
-    assert registry.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("ViT-B16", "Did you mean ViT-B/16"),
-        ("vit-b/16", "Did you mean ViT-B/16"),
-        ("ViT-B/16:augreg-21k", "Did you mean augreg-i21k"),
-        ("R152x1", "no public weights"),
-        ("nothing at all", "Known: "),
-        ("hf://alone", "hf://owner/repo"),
-        ("augreg/Ti_16", "of the form"),
-        ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_light3-wd_0.1-do_0.0-sd_0.0", "its aug is light3"),
-        ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.1-sd_0.0", "do and sd are equal"),
-        ("augreg/Ti_16-i1k-30ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "for 300ep only"),
-        ("augreg/B_8-i1k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0", "on i21k only"),
-        (f"{AUGREG_B8}--kitti-steps_2k-lr_0.01-res_384", "with res_224 only"),
-        (f"{AUGREG_B8}--kitti-steps_10k-lr_0.01-res_224", "kitti has steps_0k and steps_2k only"),
-        (f"{AUGREG_B8}--imagenet2012-steps_20k-lr_0.001-res_224", "lr_0.01 and lr_0.03 only"),
-        ("augreg/Ti_17-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0", "its model is Ti_17"),
-        ("vtab/BiT-M-R50x1-run3-svhn", "its run is 3"),
-        ("vtab/BiT-M-R50x1-run0-cats", "its task is cats"),
-    ],
-)
-def test_unknown_names(name, says):
-    with pytest.raises(UnknownNameError, match=says):
-        registry.resolve(name)
-
-
 def test_addresses():
     assert registry.resolve("hf://timm/vit").url == "https://huggingface.co/timm/vit/resolve/main/model.safetensors"
     assert registry.resolve("hf://a/b@v1/c/d.npz").url == "https://huggingface.co/a/b/resolve/v1/c/d.npz"
@@ -332,7 +244,7 @@ def test_addresses():
     stem = "Ti_16-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0--kitti-steps_0k-lr_0.001-res_224"
     assert registry.resolve(f"gs://vit_models/augreg/{stem}.npz").name == f"augreg/{stem}"
     with pytest.raises(UnknownNameError, match="once it is loaded"):
-        registry.info("https://example.org/x.npz")
+        listed_models.info("https://example.org/x.npz")
 
 
 def test_paths(tmp_path, monkeypatch):
@@ -345,62 +257,3 @@ def test_paths(tmp_path, monkeypatch):
     for missing in ("other.npz", "./other", tmp_path / "other"):
         with pytest.raises(CheckpointError, match="There is no file"):
             registry.resolve(missing)
-
-
-def test_list():
-    everything = registry.list()
-    assert {row.variant for row in everything if row.tag is None} == set(VARIANTS)
-    assert [row.name for row in everything if row.tag] == [row.name for row in checkpoints()]
-    assert zoo.list is registry.list and zoo.info is registry.info
-    bit = registry.list("R50*", pretrained=True)
-    assert {row.variant for row in bit} == {"R50+ViT-B/16", "R50+ViT-L/32", "R50x1", "R50x3"}
-    assert all(row.tag is None for row in registry.list(pretrained=False))
-    assert registry.list("vit-b/16", pretrained=True) == registry.list("ViT-B/16:*")
-    assert all(row.parameters <= 3e7 for row in registry.list(max_params=30_000_000))
-    assert {row.tag for row in registry.list(dataset="imagenet21k")} == {
-        *("augreg-i21k", "bit-m", "flexivit-baseline-i21k"),
-        *(f"flexivit-i21k-{epochs}ep" for epochs in (90, 300, 1000)),
-    }
-    assert {row.family for row in registry.list(family="hybrid")} == {"hybrid"}
-    assert registry.list("nothing") == ()
-
-
-@pytest.mark.parametrize("name", ["list", "info", "load", "save"])
-def test_help_shows_the_public_name(name):
-    shown = pydoc.plain(pydoc.render_doc(getattr(zoo, name)))
-    assert f"\n{name}(" in shown and f"keras_vit.zoo.{name}(" in shown
-
-
-def test_info():
-    row = registry.info("ViT-B/16:augreg-i21k")
-    assert (row.parameters, row.gflops, row.resolution, row.licence) == (102_595_923, 35.16, 224, "Apache-2.0")
-    assert row.bytes == 4 * row.parameters and "sam" in row.tags and not row.default
-    assert registry.info("R152x1").tag is None
-
-
-def test_json_and_table():
-    rows = registry.list()
-    read = json.loads(registry.as_json(rows))
-    assert [row["name"] for row in read] == [row.name for row in rows]
-    assert set(read[0]) == {field.name for field in dataclasses.fields(registry.Row)}
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(registry.table(rows))
-    assert all(row.name in capture.get() for row in rows)
-    assert "…" not in capture.get()
-
-
-def test_page_is_current():
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    assert page.MARK in page
-    assert page.rewritten(page) == page, "run: python -m keras_vit.zoo.names.page docs/models.md"
-
-
-def test_listing_and_fetching_import_no_keras():
-    code = (
-        "import sys, keras_vit.zoo.names.registry as r, keras_vit.zoo.fetch.download\n"
-        "r.table(r.list()), r.as_json(r.list()), r.info('ViT-B/16'), r.resolve('hf://a/b')\n"
-        "sys.exit(', '.join({'keras', 'tensorflow', 'jax', 'torch'} & set(sys.modules)) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 import functools
 import http.server
 import json
-import pathlib
 import shutil
 import threading
 import urllib.parse
@@ -12,16 +11,16 @@ import keras
 import layouts
 import numpy as np
 import pytest
+from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
 from keras_vit.zoo.fetch import companions, settings
-from keras_vit.zoo.formats.big_vision import sines_and_cosines
-from keras_vit.zoo.labels import labels
+from keras_vit.zoo.formats.official.big_vision import sines_and_cosines
+from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import resize_positions
 
-GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
 
 
@@ -66,7 +65,7 @@ def test_a_vit_by_name(mirror):
     published = offered(mirror, "ViT-Ti/16")
     model = zoo.load("ViT-Ti/16")
     np.testing.assert_array_equal(logits(model, (224, 224)), logits(published, (224, 224)))
-    assert model.labels == labels("imagenet1k")
+    assert model.labels == class_names("imagenet1k")
     assert model.preprocessing.image_size == (224, 224)
     for path in mirror.glob("**/*.npz"):
         path.unlink()
@@ -75,7 +74,7 @@ def test_a_vit_by_name(mirror):
     assert not logits(larger, (256, 320)).any()
     others = [f"kind {i}" for i in range(1000)]
     assert not logits(zoo.load("ViT-Ti/16", labels=others), (224, 224)).any(), "other classes, as many"
-    assert logits(zoo.load("ViT-Ti/16", labels=labels("imagenet1k")), (224, 224)).any()
+    assert logits(zoo.load("ViT-Ti/16", labels=class_names("imagenet1k")), (224, 224)).any()
 
 
 def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
@@ -96,7 +95,7 @@ def test_files_of_big_vision_by_name(mirror, name):
     path.unlink()
     np.savez(path, **(layouts.without_positions if plain else layouts.big_vision)(tensors))
     model = zoo.load(name, patch_size=16, image_size=240)
-    assert (model.config.grid, model.labels) == ((15, 15), labels("imagenet1k"))
+    assert (model.config.grid, model.labels) == ((15, 15), class_names("imagenet1k"))
     assert model.config.representation_size == published.config.representation_size == (384 if plain else None)
     found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
     stored = layouts.big_vision(tensors)["params/pos_embedding"]
@@ -199,7 +198,7 @@ def test_a_repository_of_weights_alone(hub):
         model.predict(np.zeros((1, 32, 32, 3), "uint8"), verbose=0)
     given = models.Preprocessing((224, 224), 0.9, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     model = zoo.load("hf://owner/repo", num_heads=4, preprocessing=given)
-    assert model.preprocessing == given.fitted((32, 32), 3)
+    assert model.preprocessing == given.adapt_to((32, 32), 3)
 
 
 @pytest.mark.parametrize(

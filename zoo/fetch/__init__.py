@@ -1,1 +1,1 @@
-"""Files of the web, fetched once and checked."""
+"""Files of the web: fetched once, checked, and kept in the cache."""

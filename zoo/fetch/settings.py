@@ -17,12 +17,12 @@ import platformdirs
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
-from keras_vit.zoo.names.urls import public, read
+from keras_vit.zoo.fetch.urls import public_form, read_url
 
 DAY = 24 * 60 * 60
 
 
-def cache_dir():
+def cache_dir() -> Path:
     folder = os.environ.get("KERAS_VIT_CACHE")
     try:
         return Path(folder).expanduser() if folder else platformdirs.user_cache_path("keras_vit")
@@ -32,38 +32,30 @@ def cache_dir():
         ) from None
 
 
-def mirror():
-    """The mirror's address without a slash at its end, or None."""
-    return server("KERAS_VIT_MIRROR", None)
-
-
-def hub():
-    """The Hugging Face Hub's address without a slash at its end."""
-    return server("HF_ENDPOINT", "https://huggingface.co")
-
-
-def server(name, default):
+def read_server(name, default):
     text = os.environ.get(name, "").strip().rstrip("/")
     if not text:
         return default
     try:
-        url = read(text)
+        url = read_url(text)
     except DownloadError:
         url = None
     if url is None or "?" in text or "#" in text:
-        raise DownloadError(f"{name} must be an address such as https://host. Received: {public(text)}")
+        raise DownloadError(f"{name} must be an address such as https://host. Received: {public_form(text)}")
     return text
 
 
-def timeout():
-    return number("KERAS_VIT_TIMEOUT", 30, DAY)
+def mirror() -> str | None:
+    """The mirror's address without a slash at its end."""
+    return read_server("KERAS_VIT_MIRROR", None)
 
 
-def max_bytes():
-    return int(number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))
+def hub() -> str:
+    """The Hugging Face Hub's address without a slash at its end."""
+    return read_server("HF_ENDPOINT", "https://huggingface.co")
 
 
-def number(name, default, most):
+def read_number(name, default, most):
     text = os.environ.get(name, "")
     try:
         value = float(text or default)
@@ -72,3 +64,11 @@ def number(name, default, most):
     if 0 < value <= most:
         return value
     raise DownloadError(f"{name} must be a positive number of at most {most:,}. Received: {printable(text)!r}.")
+
+
+def timeout() -> float:
+    return read_number("KERAS_VIT_TIMEOUT", 30, DAY)
+
+
+def max_bytes() -> int:
+    return int(read_number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))

@@ -1,1 +1,1 @@
-"""Checkpoint files: their layouts, and what they state of their models."""
+"""Checkpoint files: `endings` has a row for each kind, `open_checkpoint` reads any of them."""

@@ -4,8 +4,8 @@ import collections
 import math
 import re
 
-from keras_vit.errors import CheckpointError
 from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pair
+from keras_vit.zoo.formats.faults import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 QUERY = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"
@@ -14,118 +14,131 @@ ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
 
 
-def read_config(path, tensors, stated=None, asked=None, patch_size=None):
-    """The `ViTConfig` or `ResNetConfig` that canonical tensors were made with.
+def read_config(tensors, hints, stated_size=None):
+    """The `ViTConfig` or `ResNetConfig` that official tensors were made with.
 
     Args:
-        path, tensors: a checkpoint.
-        stated: (height, width) of its images, where its files say so.
-        asked: (height, width) of the images that a caller wants, in patches of `patch_size` (None: the file's); tells
-            the aspect of position embeddings that make no square.
+        tensors: of a checkpoint, {official name: Tensor}.
+        hints: the caller's `Hints`: the image size tells the aspect of position embeddings that make no square.
+        stated_size: (height, width) of its images, where its files say so.
 
     Raises:
-        CheckpointError: when a tensor that tells the architecture is missing or has no sensible shape.
+        Fault: when a tensor that tells the architecture is missing or has no sensible shape.
         ConfigError: when no model has tensors of these shapes.
     """
-    return read_resnet(path, tensors) if ROOT in tensors else read_vit(path, tensors, stated, asked, patch_size)
+    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints)
 
 
-def shape_of(path, tensors, name, rank):
+def shape_of(tensors, name, rank):
     if name not in tensors:
-        raise CheckpointError(f"{path} lacks the tensor {name}.")
+        raise Fault(f"lacks the tensor {name}.")
     shape = tensors[name].shape
     if len(shape) != rank or 0 in shape:
-        raise CheckpointError(f"{path}: {name} must have {rank} axes, none empty. Received: shape {shape}.")
+        raise Fault(f"holds {name} of shape {shape}; expected {rank} axes, none of them empty.")
     return shape
 
 
-def count(tensors, pattern):
-    """The highest number that `pattern`'s group takes among the names, counted from the lowest; 0 for none."""
+def count_indices(tensors, pattern):
+    """How many values `pattern`'s group takes among the names: the number of blocks."""
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
 
 
-def unit_counts(tensors, pattern):
+def count_units(tensors, pattern):
     """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
     units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
     depths = collections.Counter(stage for stage, _ in units)
     return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
 
 
-def read_vit(path, tensors, stated, asked, patch_size):
-    ph, pw, channels, hidden_size = shape_of(path, tensors, "embedding/kernel", 4)
-    _, length, _ = shape_of(path, tensors, POSITIONS, 3)
-    _, num_heads, _ = shape_of(path, tensors, QUERY, 3)
-    _, mlp_dim = shape_of(path, tensors, HIDDEN, 2)
-    backbone = read_backbone(path, tensors) if "conv_root/kernel" in tensors else None
-    token = "cls" in tensors
+def read_vit(tensors, stated_size, hints):
+    ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
+    _, length, _ = shape_of(tensors, POSITIONS, 3)
+    _, num_heads, _ = shape_of(tensors, QUERY, 3)
+    _, mlp_dim = shape_of(tensors, HIDDEN, 2)
+    backbone = read_backbone(tensors) if "conv_root/kernel" in tensors else None
+    classifier = "token" if "cls" in tensors else "gap"
     stride = backbone.stride if backbone else 1
-    wanted = asked and (asked, pair("patch_size", patch_size or (ph, pw)))
-    rows, columns = grid(path, length - token, stated and (stated, (ph * stride, pw * stride)), wanted)
+    stated = stated_size and (stated_size, (ph * stride, pw * stride))
+    rows, columns = read_grid(length - (classifier == "token"), stated, wanted_patches(hints, (ph, pw)))
     return ViTConfig(
         image_size=(rows * ph * stride, columns * pw * stride),
         patch_size=(ph, pw),
         hidden_size=hidden_size,
-        num_layers=count(tensors, r"Transformer/encoderblock_(\d+)/"),
+        num_layers=count_indices(tensors, r"Transformer/encoderblock_(\d+)/"),
         num_heads=num_heads,
         mlp_dim=mlp_dim,
-        num_classes=shape_of(path, tensors, "head/kernel", 2)[1] if "head/kernel" in tensors else 0,
-        representation_size=shape_of(path, tensors, "pre_logits/kernel", 2)[1]
-        if "pre_logits/kernel" in tensors
-        else None,
-        classifier="token" if token else "gap",
-        num_channels=shape_of(path, tensors, "conv_root/kernel", 4)[2] if backbone else channels,
+        num_classes=read_width(tensors, "head/kernel") or 0,
+        representation_size=read_width(tensors, "pre_logits/kernel"),
+        classifier=classifier,
+        num_channels=shape_of(tensors, "conv_root/kernel", 4)[2] if backbone else channels,
         backbone=backbone,
     )
 
 
-def grid(path, length, stated, asked):
-    """(rows, columns) of `length` position embeddings, or the error that they have no such shape.
+def read_width(tensors, name):
+    """The outputs of a dense layer's kernel, None where the model has no such layer."""
+    return shape_of(tensors, name, 2)[1] if name in tensors else None
 
-    `stated` and `asked` are None or (image size, patch size). What is stated holds where it fits; then a square; then
-    the rectangle of the asked aspect, of which there is one at most.
+
+def wanted_patches(hints, patch_size):
+    """(image size, patch size) that the caller wants, None where no image size is given."""
+    if hints.image_size is None:
+        return None
+    return pair("image_size", hints.image_size), pair("patch_size", hints.patch_size or patch_size)
+
+
+def read_grid(length, stated, wanted):
+    """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
+
+    `stated` and `wanted` are None or (image size, patch size). What is stated holds where it fits; then a square; then
+    the one rectangle of the wanted aspect.
     """
-    if stated and patches(*stated) == length:
+    if stated and count_patches(*stated) == length:
         return tuple(side // step for side, step in zip(*stated, strict=True))
     side = math.isqrt(max(length, 0))
     if side and side * side == length:
         return side, side
-    if asked:
-        (height, width), (ph, pw) = asked
+    if wanted:
+        (height, width), (ph, pw) = wanted
         rows = math.isqrt(max(length, 0) * height * pw // (width * ph))
         if rows and length % rows == 0 and rows * rows * width * ph == length * height * pw:
             return rows, length // rows
-    aspect = f", nor one of the aspect of image_size={asked[0]}" if asked else ""
+    raise Fault(describe_grid(length, wanted))
+
+
+def describe_grid(length, wanted):
+    """The sentence for so many position embeddings that make no grid, with the likely reason."""
+    aspect = f", nor one of the aspect of image_size={wanted[0]}" if wanted else ""
     advice = "Pass the image_size= (height, width) that it was made for."
     if math.isqrt(length + 1) ** 2 == length + 1:
         advice = (
             f"All {length + 1} may be the patches' and none the class token's (timm's no_embed_class), as config.json "
             f"beside the file would state; if not: {advice}"
         )
-    raise CheckpointError(
-        f"{path} has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
-    )
+    return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
 
 
-def patches(image_size, patch_size):
+def count_patches(image_size, patch_size):
     """How many whole patches an image has."""
     return math.prod(side // step for side, step in zip(image_size, patch_size, strict=True))
 
 
-def read_backbone(path, tensors):
-    *_, filters = shape_of(path, tensors, "conv_root/kernel", 4)
-    return BackboneConfig(depths=unit_counts(tensors, r"block(\d+)/unit(\d+)/"), width_factor=whole(filters / 64))
+def read_backbone(tensors):
+    *_, filters = shape_of(tensors, "conv_root/kernel", 4)
+    return BackboneConfig(depths=count_units(tensors, r"block(\d+)/unit(\d+)/"), width_factor=width_factor(filters))
 
 
-def read_resnet(path, tensors):
-    _, _, channels, filters = shape_of(path, tensors, ROOT, 4)
+def read_resnet(tensors):
+    _, _, channels, filters = shape_of(tensors, ROOT, 4)
     return ResNetConfig(
         image_size=None,
-        depths=unit_counts(tensors, r"resnet/block(\d+)/unit(\d+)/"),
-        width_factor=whole(filters / 64),
-        num_classes=shape_of(path, tensors, BIT_HEAD, 4)[3] if BIT_HEAD in tensors else 0,
+        depths=count_units(tensors, r"resnet/block(\d+)/unit(\d+)/"),
+        width_factor=width_factor(filters),
+        num_classes=shape_of(tensors, BIT_HEAD, 4)[3] if BIT_HEAD in tensors else 0,
         num_channels=channels,
     )
 
 
-def whole(number):
-    return int(number) if number == int(number) else number
+def width_factor(filters):
+    """A ResNet's width factor by its root convolution, which has 64 filters at width 1; an int where it is whole."""
+    return filters // 64 if filters % 64 == 0 else filters / 64

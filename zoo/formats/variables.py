@@ -1,11 +1,6 @@
-"""Which variable of a model each official tensor is: the rows of both layouts, and strict assignment."""
-
-import contextlib
-import functools
+"""Which variable of a model each official tensor is: the rows of both layouts."""
 
 import numpy as np
-
-from keras_vit.errors import CheckpointError
 
 DENSE = {"kernel": "kernel", "bias": "bias"}
 CONV = {"kernel": "kernel"}
@@ -13,7 +8,7 @@ NORM = {"scale": "gamma", "bias": "beta"}
 BIT_NORM = {"gamma": "gamma", "beta": "beta"}
 
 
-def variables(model):
+def official_variables(model):
     """{official name: (variable, shape in the file)} of a VisionTransformer or ResNet."""
     config = model.config
     rows = vit_rows(model) if hasattr(config, "hidden_size") else resnet_rows(model)
@@ -23,6 +18,16 @@ def variables(model):
             variable = getattr(layer, attribute)
             table[f"{prefix}/{name}".lstrip("/")] = (variable, shape[0][name] if shape else tuple(variable.shape))
     return table
+
+
+def official_arrays(model):
+    """{official name: array}, in the order and the shapes of the authors' files."""
+    from keras import ops
+
+    tensors = {}
+    for name, (variable, shape) in official_variables(model).items():
+        tensors[name] = np.asarray(ops.convert_to_numpy(variable), "float32").reshape(shape)
+    return tensors
 
 
 def vit_rows(model):
@@ -84,99 +89,3 @@ def resnet_rows(model):
     if model.config.num_classes:
         head = model.get_layer("head")
         yield "resnet/head/conv2d", head, DENSE, {"kernel": (1, 1, *head.kernel.shape), "bias": tuple(head.bias.shape)}
-
-
-@contextlib.contextmanager
-def filling(path):
-    """A scope to build a model in, with values from the file at `path`: yields assign(model, tensors, fresh=()).
-
-    The variables take those values when the scope ends, so no random ones are drawn and no memory is taken twice. A
-    tensor that cannot be read is told of then, as a CheckpointError.
-    """
-    import keras
-
-    # Keras creates deferred variables outside the scope of a tf.distribute.Strategy.
-    deferred = not under_strategy()
-    failures = []
-    with keras.StatelessScope() if deferred else contextlib.nullcontext():
-        yield functools.partial(assign, path, failures, deferred)
-    if failures:
-        raise failures[0]
-
-
-def under_strategy():
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return tf.distribute.has_strategy()
-
-
-def assign(path, failures, deferred, model, tensors, fresh=()):
-    """Gives every variable of the model its tensor; names that start as one of `fresh` keep their initial values.
-
-    Raises:
-        CheckpointError: when a tensor is missing, left over or of another shape.
-    """
-    table = variables(model)
-    wanted = [name for name in table if not name.startswith(tuple(fresh))]
-    problems = (
-        listed("missing", [name for name in wanted if name not in tensors]),
-        listed("left over", [name for name in tensors if name not in table]),
-        listed(
-            "of the wrong shape",
-            [misfit(name, tensors[name], table) for name in wanted if misfits(name, tensors, table)],
-        ),
-    )
-    if any(problems):
-        raise CheckpointError(
-            f"{path} does not fit the model {model.name}. Tensors {'; '.join(filter(None, problems))}."
-        )
-    for name in wanted:
-        variable, _ = table[name]
-        value = functools.partial(first_value, path, failures, name, tensors[name])
-        if deferred:
-            variable._initializer = value  # a deferred variable's, which Keras has no public way to change
-        else:
-            variable.assign(value(variable.shape, variable.dtype))
-
-
-def first_value(path, failures, name, tensor, shape, dtype):
-    """An initializer's value for a variable: the tensor's, or zeros after a failure, so that Keras ends its scope."""
-    if not failures:
-        try:
-            return finite(path, name, cast(tensor.read(), dtype)).reshape(shape)
-        except Exception as error:  # raised by `filling`: in here it would leave Keras with half of its variables
-            failures.append(error)
-    return np.zeros(shape, dtype)
-
-
-def cast(values, dtype):
-    """The values in a model's precision, where one that is too large becomes infinite."""
-    with np.errstate(over="ignore"):
-        return values.astype(dtype, copy=False)
-
-
-def finite(path, name, values):
-    if not np.isfinite(values).all():
-        raise CheckpointError(
-            f"{path}: {name} holds values that are not numbers in {values.dtype} (NaN, infinite or too large)."
-        )
-    return values
-
-
-def misfits(name, tensors, table):
-    return name in tensors and tensors[name].shape != table[name][1]
-
-
-def misfit(name, tensor, table):
-    return f"{name} (file {tensor.shape}, model {table[name][1]})"
-
-
-def listed(kind, names, most=5):
-    if not names:
-        return ""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{kind}: {', '.join(names[:most])}{more}"

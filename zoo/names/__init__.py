@@ -1,1 +1,1 @@
-"""Names to rows: the registry, the grammar of file names, addresses."""
+"""From names to checkpoints: the registry, and the grammar of the authors' file names."""

@@ -1,10 +1,10 @@
-"""The tables of docs/models.md, made from the rows: `python -m keras_vit.zoo.names.page docs/models.md`."""
+"""Writes the tables of docs/models.md from the registry: `python -m keras_vit.zoo.names.page docs/models.md`."""
 
 import pathlib
 import sys
 
 from keras_vit.models.config import VARIANTS
-from keras_vit.zoo.names import registry
+from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import checkpoints, default_tag
 
 MARK = "<!-- From here on: python -m keras_vit.zoo.names.page docs/models.md -->"
@@ -12,36 +12,28 @@ COLUMNS = "| name | params (M) | GFLOPs | pixels | classes | top-1 | top-1 from 
 RULE = "|---|---:|---:|---:|---:|---:|---|---:|---|---|"
 
 
-def rewritten(page):
-    """The page with its tables made anew; what stands above the mark is kept."""
-    prose, mark, _ = page.partition(MARK)
-    sections = ["## Checkpoints", *(section(family) for family in ("ViT", "hybrid", "ResNet"))]
-    sections += ["## Variants without public weights", without_weights(), licences()]
-    return prose + "\n\n".join([mark, *sections]) + "\n"
-
-
-def section(family):
-    rows = registry.list(pretrained=True, family=family)
-    return "\n".join([f"### {family}", "", COLUMNS, RULE, *(line(row) for row in rows)])
-
-
-def line(row):
+def format_row(row):
     checkpoint = registry.resolve(row.name)
-    name, *numbers, accuracy, size = registry.cells(row)
+    name, *numbers, accuracy, size = listed_models.format_cells(row)
     name = f"[`{row.name}`]({row.url}){' *' if row.default else ''}"
     size = f"{'~' if checkpoint.bytes_source == 'computed' else ''}{size}"
     fields = (name, *numbers, accuracy, row.source or "", size, checkpoint.source, row.note or "")
     return f"| {' | '.join(fields)} |"
 
 
-def without_weights():
-    rows = [registry.variant_row(name) for name in VARIANTS if default_tag(name) is None]
+def format_section(family):
+    rows = listed_models.list(pretrained=True, family=family)
+    return "\n".join([f"### {family}", "", COLUMNS, RULE, *(format_row(row) for row in rows)])
+
+
+def format_variants_without_weights():
+    rows = [listed_models.list_variant(name) for name in VARIANTS if default_tag(name) is None]
     lines = [f"| `{row.name}` | {row.parameters / 1e6:,.1f} | {row.gflops:,.1f} | {row.resolution} |" for row in rows]
     head = "Load them with `weights=None`, or with the path of weights of your own. ViT-Test/4 is for tests."
     return "\n".join([head, "", "| name | params (M) | GFLOPs | pixels |", "|---|---:|---:|---:|", *lines])
 
 
-def licences():
+def format_licences():
     known = ", ".join(sorted({row.licence for row in checkpoints()}))
     return (
         f"## Licence\n\nAll {len(checkpoints())} checkpoints: {known}, as the repositories that publish them are. "
@@ -49,6 +41,16 @@ def licences():
     )
 
 
+def update_page(page):
+    """The text of the page with its tables made again; what stands above the mark is kept."""
+    prose, mark, _ = page.partition(MARK)
+    if not mark:
+        raise ValueError(f"The page has no line {MARK!r}.")
+    sections = ["## Checkpoints", *(format_section(family) for family in ("ViT", "hybrid", "ResNet"))]
+    sections += ["## Variants without public weights", format_variants_without_weights(), format_licences()]
+    return prose + "\n\n".join([mark, *sections]) + "\n"
+
+
 if __name__ == "__main__":
     page = pathlib.Path(sys.argv[1])
-    page.write_text(rewritten(page.read_text("utf-8")), "utf-8")
+    page.write_text(update_page(page.read_text("utf-8")), "utf-8")

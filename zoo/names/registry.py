@@ -1,4 +1,4 @@
-"""Names to checkpoints, and the list of what there is. Imports neither TensorFlow nor Keras.
+"""From names to checkpoints. Imports neither TensorFlow nor Keras.
 
 A name is one of
 
@@ -11,64 +11,30 @@ A name is one of
     path/to/file.npz                 a file on disk
 """
 
-import dataclasses
-import fnmatch
-import json
 import os
 from pathlib import Path
 
-from keras_vit.errors import CheckpointError, UnknownNameError, describe_unknown
-from keras_vit.models import cost
-from keras_vit.models.config import VARIANTS, variant
+from keras_vit.errors import UnknownNameError, describe_unknown
+from keras_vit.models.config import VARIANTS
+from keras_vit.zoo.fetch.addresses import web_address
+from keras_vit.zoo.formats.endings import has_extension, require_file
 from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.addresses import web_address
-from keras_vit.zoo.names.rows import Checkpoint, checkpoints, default_tag
-
-SUFFIXES = (".npz", ".safetensors", ".keras", ".h5")
+from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 
 
-def resolve(name):
-    """What a name stands for: a `Checkpoint`, or the path of a file on disk.
-
-    Raises:
-        UnknownNameError: for a name that stands for nothing; the message names the nearest ones.
-        CheckpointError: for a path that leads nowhere.
-
-    >>> resolve("ViT-L/16:augreg-i21k").num_classes
-    21843
-    """
-    text = str(name)
-    if "://" in text:
-        return at_address(web_address(text))
-    head, _, tag = text.partition(":")
-    if head in VARIANTS:
-        return tagged(head, tag)
-    path = Path(os.path.expanduser(name))
-    if os.path.isfile(path):
-        return path
-    collection, _, stem = text.removesuffix(".npz").partition("/")
-    if collection in stems.COLLECTIONS and stem:
-        return stems.COLLECTIONS[collection](stem)
-    if isinstance(name, Path) or text.endswith(SUFFIXES) or text.startswith(("/", "./", "../", "~")):
-        raise CheckpointError(
-            f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
-        )
-    raise UnknownNameError(describe_unknown("model", name, VARIANTS))
-
-
-def at_address(url):
-    """The checkpoint of an address, with what is known of it where it is one of the authors' files."""
+def checkpoint_at(url):
+    """The checkpoint at an address, with what is known of it where it is one of the authors' files."""
     for row in checkpoints():
         if row.url == url:
             return row
-    for root, parse in ((stems.AUGREG_ROOT, stems.augreg), (stems.VTAB_ROOT, stems.vtab)):
+    for root, parse in ((stems.AUGREG_ROOT, stems.parse_augreg), (stems.VTAB_ROOT, stems.parse_vtab)):
         if url.startswith(root):
             return parse(url.removeprefix(root).removesuffix(".npz"))
-    return Checkpoint(url=url)
+    return PublicCheckpoint(url=url)
 
 
-def tagged(head, tag):
-    """The variant's row of that tag; of its default tag where `tag` is empty."""
+def checkpoint_of_tag(head, tag):
+    """The variant's checkpoint of that tag; of its default tag where `tag` is empty."""
     rows = {row.tag: row for row in checkpoints() if row.variant == head}
     if not rows:
         raise UnknownNameError(
@@ -80,172 +46,28 @@ def tagged(head, tag):
     raise UnknownNameError(describe_unknown(f"checkpoint of {head} with the tag", tag, rows))
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A line of the list: a variant, or a checkpoint of it.
-
-    Args:
-        name: what `zoo.load` takes.
-        variant, tag, family: "ViT-B/16"; "augreg-i21k", None for a variant; "ViT", "hybrid" or "ResNet".
-        parameters, gflops: of the model that loading gives, at its resolution; a multiply-add is two operations.
-        resolution: side of the pictures in pixels.
-        num_classes, dataset: outputs, and the set of pictures whose classes they are; 0 outputs are features.
-        accuracy, source: top-1 in percent on ImageNet, and who reports it.
-        bytes, licence, url, note: of the file.
-        default: True where the bare variant means this checkpoint.
-        tags: of all the variant's checkpoints.
-    """
-
-    name: str
-    variant: str
-    tag: str | None
-    family: str
-    parameters: int
-    gflops: float
-    resolution: int
-    num_classes: int
-    dataset: str | None = None
-    accuracy: float | None = None
-    source: str | None = None
-    bytes: int | None = None
-    licence: str | None = None
-    url: str | None = None
-    note: str | None = None
-    default: bool = False
-    tags: tuple = ()
-
-
-def list(pattern="*", *, pretrained=None, max_params=None, dataset=None, family=None):
-    """The models there are, as rows, in the order of the variants.
-
-    Args:
-        pattern: of the name or of the variant alone, with * and ?, such as "R50*" or "*:augreg-*"; case is ignored.
-        pretrained: True for checkpoints only, False for bare variants only, None for both.
-        max_params: the most parameters.
-        dataset: whose classes the head knows, such as "imagenet1k" or "imagenet21k".
-        family: "ViT", "hybrid" or "ResNet".
-
-    >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
-    ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
-    """
-    rows = (*variant_rows(pretrained), *checkpoint_rows(pretrained))
-    order = {name: place for place, name in enumerate(VARIANTS)}
-    return tuple(
-        row
-        for row in sorted(rows, key=lambda row: order[row.variant])
-        if matches(row, pattern)
-        and (max_params is None or row.parameters <= max_params)
-        and dataset in (None, row.dataset)
-        and (family is None or row.family.casefold() == family.casefold())
-    )
-
-
-def variant_rows(pretrained):
-    return () if pretrained else tuple(variant_row(name) for name in VARIANTS)
-
-
-def checkpoint_rows(pretrained):
-    return () if pretrained is False else tuple(checkpoint_row(row) for row in checkpoints())
-
-
-def matches(row, pattern):
-    return any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold()) for name in (row.name, row.variant))
-
-
-def tags(head):
-    return tuple(row.tag for row in checkpoints() if row.variant == head)
-
-
-def variant_row(name):
-    known = variant(name)
-    return Row(
-        name=name,
-        variant=name,
-        tag=None,
-        family=known.family,
-        parameters=known.parameters,
-        gflops=rounded(cost.flops(known.config) / 1e9),
-        resolution=known.config.image_size[0],
-        num_classes=known.config.num_classes,
-        tags=tags(name),
-    )
-
-
-def checkpoint_row(checkpoint):
-    config = checkpoint.config
-    return Row(
-        name=checkpoint.name,
-        variant=checkpoint.variant,
-        tag=checkpoint.tag,
-        family=variant(checkpoint.variant).family,
-        parameters=checkpoint.parameters,
-        gflops=rounded(cost.flops(config) / 1e9),
-        resolution=checkpoint.resolution,
-        num_classes=config.num_classes,
-        dataset=checkpoint.dataset if checkpoint.valid_head else None,
-        accuracy=checkpoint.accuracy,
-        source=checkpoint.accuracy_source,
-        bytes=checkpoint.bytes,
-        licence=checkpoint.licence,
-        url=checkpoint.url,
-        note=checkpoint.note,
-        default=checkpoint.tag is not None and checkpoint.tag == default_tag(checkpoint.variant),
-        tags=tags(checkpoint.variant),
-    )
-
-
-def rounded(number):
-    """To four significant digits."""
-    return float(f"{number:.4g}")
-
-
-def info(name):
-    """The row of what `zoo.load(name)` loads: a checkpoint's; a variant's own where it has no public weights.
+def resolve(name: str | Path) -> PublicCheckpoint | Path:
+    """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
 
     Raises:
-        UnknownNameError: as `resolve`, and for files of which nothing is known before they are fetched.
+        UnknownNameError: for a name that no table has; the message names the nearest ones.
+        CheckpointError: for the path of a file that does not exist.
 
-    >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
-    410383692
+    >>> resolve("ViT-L/16:augreg-i21k").num_classes
+    21843
     """
-    if name in VARIANTS and default_tag(name) is None:
-        return variant_row(name)
-    checkpoint = resolve(name)
-    if isinstance(checkpoint, Path) or checkpoint.variant is None:
-        raise UnknownNameError(f"{name} is not a name of the registry: what it holds is known once it is loaded.")
-    return checkpoint_row(checkpoint)
-
-
-def as_json(rows):
-    """The rows as a JSON array of objects."""
-    return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
-
-
-LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
-
-
-def table(rows):
-    """The rows as a `rich.table.Table`; a star marks a variant's default weights."""
-    from rich.table import Table
-
-    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
-    grid.caption_justify = "left"
-    grid.add_column("name", overflow="fold")
-    for heading in ("M params", "GFLOPs", "px", "classes", "top-1", "MiB"):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        grid.add_row(*cells(row), style="bold" if row.tag is None else None)
-    return grid
-
-
-def cells(row):
-    """A row as people read it: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
-    return (
-        row.name + (" *" if row.default else ""),
-        f"{row.parameters / 1e6:,.1f}",
-        f"{row.gflops:,.1f}",
-        str(row.resolution),
-        f"{row.num_classes:,}" if row.num_classes else "features",
-        f"{row.accuracy:.2f}" if row.accuracy else "",
-        f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
-    )
+    text = str(name)
+    if "://" in text:
+        return checkpoint_at(web_address(text))
+    head, _, tag = text.partition(":")
+    if head in VARIANTS:
+        return checkpoint_of_tag(head, tag)
+    path = Path(os.path.expanduser(name))
+    if os.path.isfile(path):
+        return path
+    collection, _, stem = text.removesuffix(".npz").partition("/")
+    if collection in stems.COLLECTIONS and stem:
+        return stems.COLLECTIONS[collection](stem)
+    if isinstance(name, Path) or has_extension(text) or text.startswith(("/", "./", "../", "~")):
+        require_file(path)
+    raise UnknownNameError(describe_unknown("model", name, VARIANTS))

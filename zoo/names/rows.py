@@ -1,35 +1,35 @@
-"""The rows of registry.json: what is known of every public checkpoint. Imports neither TensorFlow nor Keras."""
+"""The public checkpoints, rows of registry.json. Imports neither TensorFlow nor Keras."""
 
 import dataclasses
 import functools
 import importlib.resources
 import json
 
-from keras_vit.models.config import VARIANTS, ViTConfig
+from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
-
-LABEL_SETS = ("imagenet1k", "imagenet21k")
+from keras_vit.zoo.labels import LABEL_SETS
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """A file of weights and what is known of it; None where nothing is.
+class PublicCheckpoint:
+    """A file of weights on the web and what is known of it; None for what is unknown.
 
     Args:
         url: where the file is.
         variant: name in the table of variants, such as "ViT-B/16".
         tag: the weights' name among the variant's.
         collection: the family of files it belongs to.
-        parameters: weights of the model that loading gives: without the head where that is all zeros.
+        parameters: of the model that `zoo.load` returns, without the head where that is all zeros.
         num_classes: outputs of the file's head.
-        valid_head: False where the head is all zeros, so that the model can only give features.
+        valid_head: False where the head is all zeros, so that the model can only return features.
         representation_size: of the pre-logits layer, where the file has one.
         classifier: "token" or "gap" (None for a ResNet).
-        resolution: of the pictures that the weights were last trained on, or that their authors evaluate them on.
+        resolution: height and width of the images that the weights were last trained on, or that their authors evaluate
+            them on.
         crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
         position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
-        pretraining, dataset: the pictures the weights were trained on first and last; the head knows the classes of
-            the last.
+        pretraining, dataset: what the weights were trained on first and last; the head predicts the last one's
+            classes.
         accuracy, accuracy_source: top-1 in percent on the ImageNet validation set, and who reports it.
         bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
             bytes a parameter; the file is slightly larger).
@@ -51,8 +51,8 @@ class Checkpoint:
     resolution: int | None = None
     crop: float | None = None
     interpolation: str = "bilinear"
-    mean: tuple = (0.5, 0.5, 0.5)
-    std: tuple = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     position_interpolation: str = "linear"
     pretraining: str | None = None
     dataset: str | None = None
@@ -66,27 +66,27 @@ class Checkpoint:
     note: str | None = None
 
     @property
-    def name(self):
+    def name(self) -> str:
         """What `resolve` takes: VARIANT:tag of a row, COLLECTION/stem of a file named by a grammar, else the URL."""
         if self.tag:
             return f"{self.variant}:{self.tag}"
         return f"{self.collection}/{self.url.rpartition('/')[2].removesuffix('.npz')}" if self.variant else self.url
 
     @property
-    def labels(self):
+    def labels(self) -> str | None:
         """Name of the set of classes that the head's outputs stand for, or None."""
         return self.dataset if self.valid_head and self.dataset in LABEL_SETS else None
 
     @property
-    def preprocessing(self):
-        """How the authors evaluate the weights (a `Preprocessing`, bilinear for "area"); None where that is unknown."""
+    def preprocessing(self) -> Preprocessing | None:
+        """How the authors evaluate the weights (bilinear for "area"); None where that is unknown."""
         if self.resolution is None:
             return None
         return Preprocessing((self.resolution,) * 2, self.crop, self.interpolation, tuple(self.mean), tuple(self.std))
 
     @property
-    def config(self):
-        """The configuration of the model that loading gives, or None for a file of unknown variant."""
+    def config(self) -> ViTConfig | ResNetConfig | None:
+        """The configuration of the model that `zoo.load` returns, or None for a file of unknown variant."""
         if self.variant is None:
             return None
         config = VARIANTS[self.variant].config
@@ -97,18 +97,19 @@ class Checkpoint:
 
 
 @functools.cache
-def registry():
+def read_registry():
     """registry.json as it is: "collections" hold what their rows share, "defaults" the tag behind a bare variant."""
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 
 @functools.cache
-def checkpoints():
-    """Every row of the registry as a `Checkpoint`, in the order of the variants."""
-    collections = registry()["collections"]
-    return tuple(Checkpoint(**{**collections[row["collection"]], **row}) for row in registry()["checkpoints"])
+def checkpoints() -> tuple[PublicCheckpoint, ...]:
+    """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
+    registry = read_registry()
+    collections, rows = registry["collections"], registry["checkpoints"]
+    return tuple(PublicCheckpoint(**{**collections[row["collection"]], **row}) for row in rows)
 
 
-def default_tag(variant):
+def default_tag(variant: str) -> str | None:
     """The tag that a bare variant stands for, or None where it has no public weights."""
-    return registry()["defaults"].get(variant)
+    return read_registry()["defaults"].get(variant)

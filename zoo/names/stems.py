@@ -1,11 +1,11 @@
-"""Files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
+"""Reads the names of files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
 
 import dataclasses
 import re
 
 from keras_vit.errors import UnknownNameError
 from keras_vit.models import cost
-from keras_vit.zoo.names.rows import Checkpoint
+from keras_vit.zoo.names.rows import PublicCheckpoint
 
 AUGREG_ROOT = "https://storage.googleapis.com/vit_models/augreg/"
 VTAB_ROOT = "https://storage.googleapis.com/bit_models/vtab/"
@@ -89,43 +89,13 @@ VTAB_TASKS = {
     "sun397": 397,
     "svhn": 10,
 }
-SMALL_PICTURES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
+SMALL_IMAGES = ("cifar100", "dsprites-orientation", "dsprites-xpos", "eurosat", "svhn")  # under 96 x 96 pixels
 VTAB_FIELDS = {
     "model": ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4"),
     "run": ("0", "1", "2"),
     "task": tuple(VTAB_TASKS),
 }
 VTAB_STEM = re.compile(r"BiT-M-(?P<model>\w+)-run(?P<run>\d+)-(?P<task>[\w-]+)")
-
-
-def augreg(stem):
-    """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
-
-    Raises:
-        UnknownNameError: when no file of that name exists; the message says what part of it is wrong. (Of B_8's three
-            pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
-
-    >>> augreg("R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384").num_classes
-    4
-    """
-    found = match(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
-    require_trained(stem, found)
-    dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
-    return described(
-        Checkpoint(
-            url=f"{AUGREG_ROOT}{stem}.npz",
-            variant=AUGREG_MODELS[found["model"]],
-            collection="augreg",
-            num_classes=num_classes,
-            classifier="token",
-            resolution=int(found["adapt_resolution"] or 224),
-            crop=None if found["adapt_ds"] else 0.875,
-            pretraining=AUGREG_DATASETS[found["ds"]][0],
-            dataset=dataset,
-            source="arXiv 2106.10270",
-            licence="Apache-2.0",
-        )
-    )
 
 
 def require_trained(stem, found):
@@ -144,17 +114,72 @@ def require_trained(stem, found):
             raise UnknownNameError(f"There is no file {stem!r}: {rule}.")
 
 
-def vtab(stem):
+def match_stem(pattern, stem, fields, grammar):
+    """The parts of a file name, each checked against the values it can take."""
+    found = pattern.fullmatch(stem)
+    if found is None:
+        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
+    for name, value in found.groupdict().items():
+        if value is not None and value not in fields[name]:
+            known = ", ".join(fields[name])
+            raise UnknownNameError(f"There is no file {stem!r}: its {name} is {value}; expected one of {known}.")
+    return found.groupdict()
+
+
+def with_sizes(checkpoint):
+    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
+    count = cost.parameters(checkpoint.config)
+    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
+
+
+def parse_augreg(stem):
+    """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
+
+    Raises:
+        UnknownNameError: when no file of that name exists; the message says which part of it is wrong. (Of B_8's three
+            pre-trainings the sources name two, so that its other augmentations cannot be told from a third's.)
+
+    >>> stem = "R26_S_32-i21k-300ep-lr_0.001-aug_none-wd_0.1-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_384"
+    >>> parse_augreg(stem).num_classes
+    4
+    """
+    found = match_stem(AUGREG_STEM, stem, AUGREG_FIELDS, AUGREG_GRAMMAR)
+    require_trained(stem, found)
+    dataset, num_classes = AUGREG_DATASETS[found["adapt_ds"] or found["ds"]]
+    return with_sizes(
+        PublicCheckpoint(
+            url=f"{AUGREG_ROOT}{stem}.npz",
+            variant=AUGREG_MODELS[found["model"]],
+            collection="augreg",
+            num_classes=num_classes,
+            classifier="token",
+            resolution=int(found["adapt_resolution"] or 224),
+            crop=None if found["adapt_ds"] else 0.875,
+            pretraining=AUGREG_DATASETS[found["ds"]][0],
+            dataset=dataset,
+            source="arXiv 2106.10270",
+            licence="Apache-2.0",
+        )
+    )
+
+
+def hyper_rule_resolution(model, task):
+    if task in SMALL_IMAGES:
+        return 128
+    return 480 if model == "R152x4" else 384
+
+
+def parse_vtab(stem):
     """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
 
-    Its resolution is the one that BiT-HyperRule takes for pictures of that task's size (section 3.3 of its paper).
+    Its resolution is the one that BiT-HyperRule takes for images of that task's size (section 3.3 of its paper).
 
-    >>> vtab("BiT-M-R50x1-run0-caltech101").num_classes
+    >>> parse_vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102
     """
-    found = match(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
-    return described(
-        Checkpoint(
+    found = match_stem(VTAB_STEM, stem, VTAB_FIELDS, "BiT-M-{model}-run{run}-{task}")
+    return with_sizes(
+        PublicCheckpoint(
             url=f"{VTAB_ROOT}{stem}.npz",
             variant=found["model"],
             collection="vtab",
@@ -168,28 +193,4 @@ def vtab(stem):
     )
 
 
-def hyper_rule_resolution(model, task):
-    if task in SMALL_PICTURES:
-        return 128
-    return 480 if model == "R152x4" else 384
-
-
-def match(pattern, stem, fields, grammar):
-    """The parts of a file name, each checked against the values it can take."""
-    found = pattern.fullmatch(stem)
-    if found is None:
-        raise UnknownNameError(f"{stem!r} is not a name of the form {grammar}.")
-    for name, value in found.groupdict().items():
-        if value is not None and value not in fields[name]:
-            known = ", ".join(fields[name])
-            raise UnknownNameError(f"There is no file {stem!r}: its {name} is {value}; expected one of {known}.")
-    return found.groupdict()
-
-
-def described(checkpoint):
-    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
-    count = cost.parameters(checkpoint.config)
-    return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
-
-
-COLLECTIONS = {"augreg": augreg, "vtab": vtab}
+COLLECTIONS = {"augreg": parse_augreg, "vtab": parse_vtab}

@@ -1,15 +1,12 @@
-"""ONNX for matrix products, convolutions and pooling, and the layers that stay whole: convolutions and norms.
-
-Emitters of operations are called as in `emit_math`; those of layers as `emit(graph, layer, out, x)`.
-"""
+"""ONNX for matrix products, attention, convolutions, pooling and norms."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 
-from keras_vit.export.onnx.emit.math import reduce
-from keras_vit.export.onnx.emit.shape import reshaped
+from keras_vit.export.onnx.emit.math import binary
+from keras_vit.export.onnx.emit.shape import reshape_to
 from keras_vit.export.onnx.graph import Spec, Value
 
 KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
@@ -21,7 +18,12 @@ def matmul(g, operation, out, x1, x2):
 
 
 def einsum(g, operation, out, *xs):
-    """A product of two tensors, written with transposes, one MatMul and reshapes."""
+    """A product of two tensors, written with transposes, one MatMul and reshapes.
+
+    ONNX has an Einsum too, which `quantize` would leave in float. A letter is in both operands and the result (batch),
+    in both operands alone (summed), or in one of them (left, right): (batch, left, summed) times (batch, summed, right)
+    is (batch, left, right), where left, summed and right are merged to one axis each.
+    """
     if len(xs) != 2 or "->" not in operation.subscripts or "." in operation.subscripts:
         raise ValueError(f"einsum {operation.subscripts}")
     inputs, target = operation.subscripts.replace(" ", "").split("->")
@@ -35,34 +37,34 @@ def einsum(g, operation, out, *xs):
     right = [c for c in two if c not in one]
     if set(left + right) - set(target) or set(target) - set(one + two):
         raise ValueError(f"einsum {operation.subscripts}")
-    x = arranged(g, x, one, [batch, left, summed], sizes)
-    y = arranged(g, y, two, [batch, summed, right], sizes)
+    x = arrange(g, x, one, [batch, left, summed], sizes)
+    y = arrange(g, y, two, [batch, summed, right], sizes)
     order = batch + left + right
-    shape = [sizes[c] for c in batch] + [merged(sizes, left), merged(sizes, right)]
+    shape = [sizes[c] for c in batch] + [merge_lengths(sizes, left), merge_lengths(sizes, right)]
     z = g.add("MatMul", [x, y], shape, out.dtype)
-    z = reshaped(g, z, tuple(sizes[c] for c in order))
+    z = reshape_to(g, z, tuple(sizes[c] for c in order))
     perm = [order.index(c) for c in target]
     return z if perm == sorted(perm) else g.add("Transpose", [z], [sizes[c] for c in target], out.dtype, perm=perm)
 
 
-def merged(sizes, letters):
+def merge_lengths(sizes, letters):
     return None if any(sizes[c] is None for c in letters) else math.prod(sizes[c] for c in letters)
 
 
-def arranged(g, x, letters, groups, sizes):
+def arrange(g, x, letters, groups, sizes):
     """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
     order = [c for group in groups for c in group]
     perm = [letters.index(c) for c in order]
-    shape = tuple([sizes[c] for c in groups[0]] + [merged(sizes, group) for group in groups[1:]])
+    shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])
     if not isinstance(x, Value):
         return x.transpose(perm).reshape([x.shape[letters.index(c)] for c in groups[0]] + list(shape[len(groups[0]) :]))
     if perm != sorted(perm):
         x = g.add("Transpose", [x], [sizes[c] for c in order], x.dtype, perm=perm)
-    return reshaped(g, x, shape)
+    return reshape_to(g, x, shape)
 
 
 def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=None):
-    """Softmax of the scaled products: (n, l, heads, d) three times -> (n, l, heads, d)."""
+    """Softmax of the scaled products: query (n, l, heads, d), key and value (n, m, heads, d) -> (n, l, heads, d)."""
     if bias is not None or mask is not None or operation.is_causal or operation.attn_logits_soft_cap is not None:
         raise ValueError("attention with a mask or bias")
     n, l, heads, d = query.shape
@@ -79,19 +81,20 @@ def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=
 
 
 def conv(g, operation, out, inputs, kernel):
-    return convolved(g, operation, out, inputs, np.asarray(kernel))
+    return convolve(g, operation, out, inputs, np.asarray(kernel))
 
 
-def convolved(g, operation, out, x, kernel, bias=None, groups=1):
-    """A convolution of channels-last pictures with a kernel (h, w, in / groups, out)."""
-    require_pictures(operation, x)
+def convolve(g, operation, out, x, kernel, bias=None, groups=1):
+    """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
+    require_images(operation, x)
     strides, dilations = two(operation.strides), two(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
     attributes = padding(operation.padding, x.shape[1:3], size, strides)
-    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX)), bias]
+    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
+    inputs += [] if bias is None else [bias]
     return g.add(
         "Conv",
-        inputs[: 2 if bias is None else 3],
+        inputs,
         out.shape,
         out.dtype,
         True,
@@ -103,9 +106,9 @@ def convolved(g, operation, out, x, kernel, bias=None, groups=1):
     )
 
 
-def require_pictures(operation, x):
+def require_images(operation, x):
     if len(x.shape) != 4 or getattr(operation, "data_format", None) == "channels_first":
-        raise ValueError(f"{type(operation).__name__} of anything but channels-last pictures")
+        raise ValueError(f"{type(operation).__name__} of anything but channels-last images")
 
 
 def two(number):
@@ -116,6 +119,7 @@ def padding(mode, lengths, size, strides):
     """ONNX attributes for Keras' "valid" and "same"; "same" pads more at the end, as TensorFlow does."""
     if mode == "valid":
         return {"pads": (0, 0, 0, 0)}
+    # With strides the padding depends on the size of the image: where that is free, the runtime has to find it.
     if None in lengths and strides != (1, 1):
         return {"auto_pad": "SAME_UPPER"}
     totals = [
@@ -128,28 +132,29 @@ def padding(mode, lengths, size, strides):
 
 def depthwise_conv(g, operation, out, inputs, kernel):
     h, w, c, multiplier = kernel.shape
-    kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)
-    return convolved(g, operation, out, inputs, kernel, groups=c)
+    kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)  # a group for each input channel
+    return convolve(g, operation, out, inputs, kernel, groups=c)
 
 
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
+    """A depthwise kernel (h, w, c, multiplier), then a pointwise one (1, 1, c * multiplier, out)."""
     channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
     between = Spec((*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
     point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
-    return convolved(g, point, out, x, np.asarray(pointwise_kernel))
+    return convolve(g, point, out, x, np.asarray(pointwise_kernel))
 
 
 def max_pool(g, operation, out, inputs):
-    return pooled(g, "MaxPool", operation, out, inputs)
+    return pool(g, "MaxPool", operation, out, inputs)
 
 
 def average_pool(g, operation, out, inputs):
-    return pooled(g, "AveragePool", operation, out, inputs, count_include_pad=0)
+    return pool(g, "AveragePool", operation, out, inputs, count_include_pad=0)
 
 
-def pooled(g, onnx_op, operation, out, x, **attributes):
-    require_pictures(operation, x)
+def pool(g, onnx_op, operation, out, x, **attributes):
+    require_images(operation, x)
     size = two(operation.pool_size)
     strides = two(operation.strides or operation.pool_size)
     attributes |= padding(operation.padding, x.shape[1:3], size, strides)
@@ -158,6 +163,7 @@ def pooled(g, onnx_op, operation, out, x, **attributes):
 
 
 def layer_norm(g, operation, out, x, gamma=None, beta=None):
+    """(..., d) -> (..., d), over the last axis or the last few."""
     x = g.channels_last(x)
     axes = np.atleast_1d(operation.axis) % len(x.shape)
     if operation.rms_scaling or list(axes) != list(range(axes[0], len(x.shape))):
@@ -170,60 +176,17 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
     return g.add("LayerNormalization", inputs, out.shape, out.dtype, axis=axis, epsilon=epsilon)
 
 
-def moments(g, operation, out, x):
-    """Mean and variance; the latter from distances to the mean."""
-    rank = len(x.shape)
-    axes = sorted(axis % rank for axis in np.atleast_1d(operation.axes))
-    kept = Spec(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
-    mean = reduce(g, "ReduceMean", x, axes, True, kept)
-    distance = g.add("Sub", [x, mean], x.shape, x.dtype, x.channels_first)
-    squared = g.add("Mul", [distance, distance], x.shape, x.dtype, x.channels_first)
-    variance = reduce(g, "ReduceMean", squared, axes, operation.keepdims, out[1])
-    if operation.keepdims:
-        return [mean, variance]
-    return [reduce(g, "ReduceMean", x, axes, False, out[0]), variance]
-
-
-def batch_norm_layer(g, layer, out, x):
-    """The moving moments; scale and shift in one operator."""
-    if layer.axis % len(x.shape) != len(x.shape) - 1 or len(x.shape) not in (2, 4):
-        raise ValueError(f"batch normalization over axis {layer.axis} of a tensor of rank {len(x.shape)}")
-    mean, variance = np.asarray(layer.moving_mean), np.asarray(layer.moving_variance)
-    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
-    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
+    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator of their own, which runtimes fuse."""
+    if operation.axis % len(x.shape) != len(x.shape) - 1:
+        raise ValueError(f"batch normalization over axis {operation.axis} of a tensor of rank {len(x.shape)}")
+    mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows
+    scale = np.ones_like(mean) if scale is None else np.asarray(scale)
+    offset = np.zeros_like(mean) if offset is None else np.asarray(offset)
+    if len(x.shape) not in (2, 4):
+        a = scale / np.sqrt(variance + operation.epsilon)
+        x = binary("Mul")(g, operation, out, x, a.astype(x.dtype))
+        return binary("Add")(g, operation, out, x, (offset - mean * a).astype(x.dtype))
     first = len(x.shape) == 4
-    x = g.channels_first(x) if first else x
-    inputs = [x, gamma, beta, mean, variance]
-    return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(layer.epsilon))
-
-
-def group_norm_layer(g, layer, out, x):
-    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
-    if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
-        raise ValueError("group normalization of anything but channels-last pictures")
-    n, h, w, c = x.shape
-    x = g.channels_first(x)
-    groups = layer.groups if layer.groups > 0 else c
-    ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
-    merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
-    merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
-    x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
-    for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
-        if weight is not None:
-            x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
-    return x
-
-
-LINEAR = {
-    "AveragePool": average_pool,
-    "Conv": conv,
-    "DepthwiseConv": depthwise_conv,
-    "Dot": matmul,
-    "DotProductAttention": attention,
-    "Einsum": einsum,
-    "LayerNorm": layer_norm,
-    "Matmul": matmul,
-    "MaxPool": max_pool,
-    "Moments": moments,
-    "SeparableConv": separable_conv,
-}
+    inputs = [g.channels_first(x) if first else x, scale, offset, mean, variance]
+    return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(operation.epsilon))

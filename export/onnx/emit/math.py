@@ -1,63 +1,20 @@
-"""ONNX for elementwise operations, activations, reductions, casts.
+"""ONNX for elementwise operations, activations, reductions and casts, of tensors stored in either order of axes."""
 
-Every emitter is called as `emit(graph, operation, out, *args, **kwargs)`: `out` is the traced output (shape, dtype),
-the arguments are those of the Keras operation with tensors as Values or arrays. It gives the Value of the output.
-"""
-
-import keras
 import numpy as np
 
-from keras_vit.export.onnx.graph import TO_FIRST, Spec, Value
-
-BINARY = {
-    "Add": "Add",
-    "Subtract": "Sub",
-    "Multiply": "Mul",
-    "Divide": "Div",
-    "TrueDivide": "Div",
-    "Maximum": "Max",
-    "Minimum": "Min",
-    "Power": "Pow",
-    "Greater": "Greater",
-    "GreaterEqual": "GreaterOrEqual",
-    "Less": "Less",
-    "LessEqual": "LessOrEqual",
-    "Equal": "Equal",
-    "LogicalAnd": "And",
-    "LogicalOr": "Or",
-}
-UNARY = {
-    "Relu": "Relu",
-    "Sigmoid": "Sigmoid",
-    "Tanh": "Tanh",
-    "Softplus": "Softplus",
-    "Softsign": "Softsign",
-    "Exp": "Exp",
-    "Log": "Log",
-    "Sqrt": "Sqrt",
-    "Erf": "Erf",
-    "Abs": "Abs",
-    "Absolute": "Abs",
-    "Negative": "Neg",
-    "Reciprocal": "Reciprocal",
-    "Floor": "Floor",
-    "Ceil": "Ceil",
-    "Round": "Round",
-    "Sign": "Sign",
-    "Sin": "Sin",
-    "Cos": "Cos",
-    "LogicalNot": "Not",
-}
-REDUCTIONS = {"Mean": "ReduceMean", "Sum": "ReduceSum", "Max": "ReduceMax", "Min": "ReduceMin"}
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
 def scalar(value, dtype="float32"):
     return np.array(value, dtype)
 
 
-def aligned(g, values):
-    """Operands of a broadcast in one order of axes: (operands, channels_first)."""
+def align_orders(g, values):
+    """Operands of a broadcast in one order of axes: (operands, channels_first).
+
+    Channels first if one of them is stored so already, since convolutions likely come next; channels last where one has
+    fewer than four axes, as those of a broadcast line up from the end.
+    """
     first = any(isinstance(x, Value) and x.channels_first for x in values)
     if first and any(isinstance(x, Value) and len(x.shape) != 4 for x in values):
         return [g.channels_last(x) if isinstance(x, Value) else x for x in values], False
@@ -73,12 +30,9 @@ def constant_first(array):
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_FIRST)
 
 
-def promoted(g, out, *values):
-    """Operands in the type in which Keras computes: the result's, or of a comparison the one that holds both."""
-    dtype = out.dtype
-    if dtype == "bool":
-        dtype = keras.backend.result_type(*(str(x.dtype) if hasattr(x, "dtype") else type(x) for x in values))
-    return [convert_type(g, x, dtype) if isinstance(x, Value) else np.asarray(x, dtype) for x in values]
+def promote(g, out, *values):
+    """Operands in the type in which Keras computes, the result's: ONNX takes no two types in one operator."""
+    return [convert_type(g, x, out.dtype) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in values]
 
 
 def broadcast_shape(a, b):
@@ -90,33 +44,19 @@ def broadcast_shape(a, b):
 
 def binary(onnx_op):
     def emit(g, operation, out, x1, x2):
-        x1, x2 = promoted(g, out, x1, x2)
+        x1, x2 = promote(g, out, x1, x2)
         shape = broadcast_shape(x1.shape, x2.shape)
-        (x1, x2), first = aligned(g, [x1, x2])
+        (x1, x2), first = align_orders(g, [x1, x2])
         return g.add(onnx_op, [x1, x2], shape, out.dtype, first)
 
     return emit
 
 
-def unary(onnx_op, **attributes):
+def unary(onnx_op):
     def emit(g, operation, out, x):
-        return g.add(onnx_op, [x], x.shape, out.dtype, x.channels_first, **attributes)
+        return g.add(onnx_op, [x], x.shape, out.dtype, x.channels_first)
 
     return emit
-
-
-def with_alpha(onnx_op, name):
-    """An activation whose `alpha` is the Keras operation's attribute `name`."""
-
-    def emit(g, operation, out, x):
-        alpha = float(getattr(operation, name))
-        return g.add(onnx_op, [x], x.shape, out.dtype, x.channels_first, alpha=alpha)
-
-    return emit
-
-
-def identity(g, operation, out, x, *args, **kwargs):
-    return x
 
 
 def gelu(g, operation, out, x):
@@ -137,17 +77,28 @@ def hard_silu(g, operation, out, x):
     return g.add("HardSwish", [x], x.shape, x.dtype, x.channels_first)
 
 
+def square(g, operation, out, x):
+    return g.add("Mul", [x, x], x.shape, x.dtype, x.channels_first)
+
+
 def clip(g, operation, out, x, low=None, high=None):
     bounds = [None if bound is None else scalar(bound, x.dtype) for bound in (low, high)]
     return g.add("Clip", [x, *bounds], x.shape, x.dtype, x.channels_first)
 
 
-def clip_operation(g, operation, out, x):
-    return clip(g, operation, out, x, operation.x_min, operation.x_max)
-
-
 def relu6(g, operation, out, x):
     return clip(g, operation, out, x, 0, 6)
+
+
+def leaky_relu(g, operation, out, x):
+    return g.add("LeakyRelu", [x], x.shape, x.dtype, x.channels_first, alpha=float(operation.negative_slope))
+
+
+def softmax(g, operation, out, x):
+    if not isinstance(operation.axis, int):
+        raise ValueError(f"softmax over the axes {operation.axis}")
+    x = g.channels_last(x)
+    return g.add("Softmax", [x], x.shape, x.dtype, axis=operation.axis)
 
 
 def relu_with_bounds(g, operation, out, x):
@@ -161,34 +112,6 @@ def relu_with_bounds(g, operation, out, x):
     return unary("Relu")(g, operation, out, x) if bound is None else clip(g, operation, out, x, 0, bound)
 
 
-def selu(g, operation, out, x):
-    return g.add("Selu", [x], x.shape, x.dtype, x.channels_first, alpha=SELU_ALPHA, gamma=SELU_SCALE)
-
-
-def softmax(g, operation, out, x):
-    return along_axis(g, "Softmax", x, operation.axis)
-
-
-def log_softmax(g, operation, out, x):
-    return along_axis(g, "LogSoftmax", x, operation.axis)
-
-
-def along_axis(g, onnx_op, x, axis):
-    if not isinstance(axis, int):
-        raise ValueError(f"{onnx_op} over the axes {axis}")
-    x = g.channels_last(x)
-    return g.add(onnx_op, [x], x.shape, x.dtype, axis=-1 if axis == len(x.shape) - 1 else axis)
-
-
-def rsqrt(g, operation, out, x):
-    y = g.add("Sqrt", [x], x.shape, x.dtype, x.channels_first)
-    return g.add("Reciprocal", [y], x.shape, x.dtype, x.channels_first)
-
-
-def square(g, operation, out, x):
-    return g.add("Mul", [x, x], x.shape, x.dtype, x.channels_first)
-
-
 def cast(g, operation, out, x):
     return convert_type(g, x, out.dtype)
 
@@ -197,16 +120,6 @@ def convert_type(g, x, dtype):
     if x.dtype == dtype:
         return x
     return g.add("Cast", [x], x.shape, dtype, x.channels_first, to=dtype)
-
-
-def where(g, operation, out, condition, x1, x2):
-    x1, x2 = promoted(g, out, x1, x2)
-    (condition, x1, x2), first = aligned(g, [as_bool(g, condition), x1, x2])
-    return g.add("Where", [condition, x1, x2], out.shape, out.dtype, first)
-
-
-def as_bool(g, x):
-    return convert_type(g, x, "bool") if isinstance(x, Value) else np.asarray(x, bool)
 
 
 def reduction(onnx_op):
@@ -222,47 +135,21 @@ def reduced_axes(operation, rank):
     return sorted(axis % rank for axis in axes)
 
 
+def needs_channels_last(axes):
+    """Whether a mean over `axes` of (n, h, w, c) without them has another order of axes than that of (n, c, h, w).
+
+    Without the channels the others stand in one order either way, and without height and width nothing stands between
+    batch and channels; with channels and one of those two left, the order decides which comes first.
+    """
+    channels_stay = 3 not in axes
+    image_stays = 1 not in axes or 2 not in axes
+    return channels_stay and image_stays
+
+
 def reduce(g, onnx_op, x, axes, keepdims, out):
     """A reduction over `axes`, counted as Keras does; stays channels first where the order of what is left agrees."""
-    apart = 3 not in axes and (1 not in axes or 2 not in axes)
-    if x.channels_first and apart and not keepdims:
+    if x.channels_first and not keepdims and needs_channels_last(axes):
         x = g.channels_last(x)
     places = [TO_FIRST.index(axis) for axis in axes] if x.channels_first else axes
     first = x.channels_first and bool(keepdims)
     return g.add(onnx_op, [x, np.array(sorted(places))], out.shape, out.dtype, first, keepdims=int(bool(keepdims)))
-
-
-def variance(g, operation, out, x):
-    """Mean of the squared distance from the mean."""
-    axes = reduced_axes(operation, len(x.shape))
-    kept = Spec(tuple(1 if axis in axes else length for axis, length in enumerate(x.shape)), x.dtype)
-    mean = reduce(g, "ReduceMean", x, axes, True, kept)
-    distance = binary("Sub")(g, None, x, x, mean)
-    return reduce(g, "ReduceMean", square(g, None, None, distance), axes, operation.keepdims, out)
-
-
-MATH = {
-    **{name: binary(onnx_op) for name, onnx_op in BINARY.items()},
-    **{name: unary(onnx_op) for name, onnx_op in UNARY.items()},
-    **{name: reduction(onnx_op) for name, onnx_op in REDUCTIONS.items()},
-    "Cast": cast,
-    "Celu": with_alpha("Celu", "alpha"),
-    "Clip": clip_operation,
-    "ConvertToTensor": cast,
-    "Elu": with_alpha("Elu", "alpha"),
-    "Gelu": gelu,
-    "HardSigmoid": hard_sigmoid,
-    "HardSilu": hard_silu,
-    "LeakyRelu": with_alpha("LeakyRelu", "negative_slope"),
-    "LogSoftmax": log_softmax,
-    "ReLU": relu_with_bounds,
-    "Relu6": relu6,
-    "Rsqrt": rsqrt,
-    "Selu": selu,
-    "Silu": silu,
-    "Softmax": softmax,
-    "Square": square,
-    "StopGradient": identity,
-    "Var": variance,
-    "Where": where,
-}

@@ -1,9 +1,4 @@
-"""ONNX for operations that move values without computing: reshape, transpose, slice, concatenate, pad.
-
-Emitters are called as in `emit_math`.
-"""
-
-import math
+"""ONNX for operations that move values without computing: reshape, transpose, slice, concatenate, pad, roll."""
 
 import numpy as np
 
@@ -11,10 +6,10 @@ from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
 def reshape(g, operation, out, x):
-    return reshaped(g, x, tuple(out.shape))
+    return reshape_to(g, x, tuple(out.shape))
 
 
-def reshaped(g, x, shape):
+def reshape_to(g, x, shape):
     x = g.channels_last(x)
     if tuple(x.shape) == shape:
         return x
@@ -24,26 +19,17 @@ def reshaped(g, x, shape):
 def transpose(g, operation, out, x):
     rank = len(x.shape)
     perm = operation.axes or range(rank)[::-1]
-    return permuted(g, x, [axis % rank for axis in perm])
+    return permute(g, x, [axis % rank for axis in perm])
 
 
 def swapaxes(g, operation, out, x):
     perm = list(range(len(x.shape)))
     i, j = operation.axis1, operation.axis2
     perm[i], perm[j] = perm[j], perm[i]
-    return permuted(g, x, perm)
+    return permute(g, x, perm)
 
 
-def moveaxis(g, operation, out, x):
-    rank = len(x.shape)
-    source = [axis % rank for axis in operation.source]
-    perm = [axis for axis in range(rank) if axis not in source]
-    for target, axis in sorted(zip((d % rank for d in operation.destination), source, strict=True)):
-        perm.insert(target, axis)
-    return permuted(g, x, perm)
-
-
-def permuted(g, x, perm):
+def permute(g, x, perm):
     x = g.channels_last(x)
     return g.add("Transpose", [x], [x.shape[axis] for axis in perm], x.dtype, perm=tuple(perm))
 
@@ -62,7 +48,7 @@ def concatenate(g, operation, out, xs):
 
 
 def padded_with_constants(g, xs, axis, out):
-    """Joins one tensor with constants that every picture shares, such as a class token.
+    """Joins one tensor with constants that all images share, such as a class token.
 
     Pads with zeros and adds the constants, which needs no batch size, unlike repeating them; a position embedding
     added afterwards then joins the same constant.
@@ -81,38 +67,14 @@ def padded_with_constants(g, xs, axis, out):
     return g.add("Add", [y, constant.astype(x.dtype)], out.shape, x.dtype)
 
 
-def stack(g, operation, out, xs):
-    axis = operation.axis % len(out.shape)
-    ones = [expanded(g, x, out.shape[:axis] + (1,) + out.shape[axis + 1 :], axis) for x in xs]
-    return g.add("Concat", ones, out.shape, out.dtype, axis=axis)
-
-
-def expand_dims(g, operation, out, x):
-    axes = [operation.axis] if isinstance(operation.axis, int) else list(operation.axis)
-    return expanded(g, x, out.shape, *(axis % len(out.shape) for axis in axes))
-
-
-def expanded(g, x, shape, *axes):
+def add_axes(g, x, shape, *axes):
     if not isinstance(x, Value):
         return np.expand_dims(x, axes)
     return g.add("Unsqueeze", [g.channels_last(x), np.array(axes)], shape, x.dtype)
 
 
-def squeeze(g, operation, out, x):
-    axes = operation.axis
-    if axes is None:
-        axes = [i for i, length in enumerate(x.shape) if length == 1]
-    axes = [axes] if isinstance(axes, int) else axes
-    places = np.array([axis % len(x.shape) for axis in axes])
-    return g.add("Squeeze", [g.channels_last(x), places], out.shape, x.dtype)
-
-
-def flatten(g, operation, out, x):
-    return reshaped(g, x, tuple(out.shape))
-
-
 def get_item(g, operation, out, x, key):
-    """Indexing with ints, slices, None and Ellipsis."""
+    """Indexing with ints, slices, None and Ellipsis: slices first, then ints drop axes, then None adds some."""
     x = g.channels_last(x)
     key = explicit(key if isinstance(key, tuple) else (key,), len(x.shape))
     slices, gone = [], []
@@ -125,7 +87,7 @@ def get_item(g, operation, out, x, key):
     x = take_single(g, x, slices, gone)
     kept = [part for part in key if not isinstance(part, int | np.integer)]
     new = [place for place, part in enumerate(kept) if part is None]
-    return expanded(g, x, out.shape, *new) if new else x
+    return add_axes(g, x, out.shape, *new) if new else x
 
 
 def explicit(key, rank):
@@ -141,6 +103,7 @@ def explicit(key, rank):
 
 
 def bounds(part):
+    """Start, stop and step as an ONNX Slice takes them, which has no word for "to the end" but the furthest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -174,20 +137,10 @@ def split(g, operation, out, x):
 
 
 def unstack(g, operation, out, x):
+    """One Gather for each place along the axis, which also drops the axis."""
     x = g.channels_last(x)
     axis = operation.axis % len(x.shape)
     return [g.add("Gather", [x, np.array(i)], y.shape, x.dtype, axis=axis) for i, y in enumerate(out)]
-
-
-def take(g, operation, out, x, indices):
-    if not isinstance(x, Value):
-        x = np.asarray(x)
-    axis = operation.axis
-    if axis is None:
-        raise ValueError("take without an axis")
-    x = g.channels_last(x) if isinstance(x, Value) else x
-    indices = indices if isinstance(indices, Value) else np.asarray(indices, "int64")
-    return g.add("Gather", [x, indices], out.shape, out.dtype, axis=axis % len(x.shape))
 
 
 def pad(g, operation, out, x, constant_values=0):
@@ -202,73 +155,16 @@ def pad(g, operation, out, x, constant_values=0):
     return g.add("Pad", [x, pads, value], out.shape, x.dtype, x.channels_first, mode=mode)
 
 
-def flip(g, operation, out, x):
+def roll(g, operation, out, x):
+    """Moves the end of each axis in front of its beginning: two slices and a concatenation an axis."""
+    if operation.axis is None:
+        raise ValueError("roll without an axis")
     x = g.channels_last(x)
-    rank = len(x.shape)
-    axes = range(rank) if operation.axis is None else np.atleast_1d(operation.axis) % rank
-    starts, furthest = [-1] * len(axes), [-np.iinfo("int64").max] * len(axes)
-    return g.add("Slice", [x, *(np.array(c) for c in (starts, furthest, list(axes), starts))], x.shape, x.dtype)
-
-
-def broadcast_to(g, operation, out, x):
-    """Repeats along axes of length 1; the batch stays as it is."""
-    shape = [1 if g.is_batch(length) else length for length in out.shape]
-    return g.add("Expand", [g.channels_last(x), np.array(shape)], out.shape, x.dtype)
-
-
-def tile(g, operation, out, x):
-    repeats = np.atleast_1d(operation.repeats)
-    repeats = [1] * (len(out.shape) - len(repeats)) + list(repeats)
-    x = g.channels_last(x)
-    if len(x.shape) < len(out.shape):
-        x = expanded(g, x, (1,) * (len(out.shape) - len(x.shape)) + x.shape, *range(len(out.shape) - len(x.shape)))
-    return g.add("Tile", [x, np.array(repeats)], out.shape, x.dtype)
-
-
-def repeat(g, operation, out, x):
-    """Each place along one axis several times: a new axis, tiled, joined with its neighbour."""
-    if operation.axis is None or not isinstance(operation.repeats, int):
-        raise ValueError("repeat with several counts or no axis")
-    axis = operation.axis % len(x.shape)
-    x = g.channels_last(x)
-    shape = x.shape[: axis + 1] + (1,) + x.shape[axis + 1 :]
-    wide = shape[: axis + 1] + (operation.repeats,) + shape[axis + 2 :]
-    counts = [operation.repeats if i == axis + 1 else 1 for i in range(len(shape))]
-    y = g.add("Tile", [expanded(g, x, shape, axis + 1), np.array(counts)], wide, x.dtype)
-    return reshaped(g, y, tuple(out.shape))
-
-
-def filled_like(value):
-    """A constant of the input's shape; the batch has length 1 and is left to broadcasting."""
-
-    def emit(g, operation, out, x):
-        shape = [1 if g.is_batch(length) else length for length in out.shape]
-        if math.prod(shape) > 1 << 24 or None in out.shape:
-            raise ValueError("a constant of unknown or very large shape")
-        return np.full(shape, value, out.dtype)
-
-    return emit
-
-
-SHAPE = {
-    "BroadcastTo": broadcast_to,
-    "Concatenate": concatenate,
-    "ExpandDims": expand_dims,
-    "Flip": flip,
-    "GetItem": get_item,
-    "Moveaxis": moveaxis,
-    "OnesLike": filled_like(1),
-    "Pad": pad,
-    "Ravel": flatten,
-    "Repeat": repeat,
-    "Reshape": reshape,
-    "Split": split,
-    "Squeeze": squeeze,
-    "Stack": stack,
-    "Swapaxes": swapaxes,
-    "Take": take,
-    "Tile": tile,
-    "Transpose": transpose,
-    "Unstack": unstack,
-    "ZerosLike": filled_like(0),
-}
+    for shift, axis in zip(np.atleast_1d(operation.shift), np.atleast_1d(operation.axis), strict=True):
+        axis = int(axis) % len(x.shape)
+        n = x.shape[axis]
+        cut = -int(shift) % n
+        if cut:
+            ends = [take_single(g, x, [(axis, *part, 1)], []) for part in ((cut, n), (0, cut))]
+            x = g.add("Concat", ends, x.shape, x.dtype, axis=axis)
+    return x

@@ -1,24 +1,27 @@
-"""Boxes and sizes: which part of a picture is read, and how it becomes the model's input size."""
+"""Boxes and sizes: which part of an image is read, and how it becomes the model's input."""
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading.order import salted
-
-BOX, FLIP, OFFSET = 0, 1, 2  # salts
-
-
-def whole(shape):
-    return tf.concat([[0, 0], shape], 0)
+from keras_vit.data.reading.decode import whole_image
+from keras_vit.data.reading.order import add_salt
+from keras_vit.data.reading.salts import ExampleSalt
+from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
 
-def inception_box(shape, draw, area, ratio):
-    """A random part, (top, left, height, width); TensorFlow's own op, as in vit_jax/input_pipeline.py."""
+def inception_box(shape, seed, area, ratio):
+    """A random part, (top, left, height, width); TensorFlow's own op, as in vit_jax/input_pipeline.py.
+
+    Args:
+        shape: (height, width) of the image, int32 (2,).
+        seed: of this visit of the example (`order.example_seed`), int64 (2,).
+        area, ratio: as `Augmentation`.
+    """
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([shape, [3]], 0),
         tf.zeros((1, 0, 4)),
-        seed=salted(draw, BOX),
+        seed=add_salt(seed, ExampleSalt.CROP_BOX),
         min_object_covered=0.0,
         aspect_ratio_range=ratio,
         area_range=area,
@@ -27,30 +30,20 @@ def inception_box(shape, draw, area, ratio):
     return tf.concat([begin[:2], size[:2]], 0)
 
 
-def training_box(augmentation, draw):
-    """The function that `read_part` asks for the part to read of a training picture."""
+def training_box(shape, augmentation, seed):
+    """(top, left, height, width) of what is read of a training image of `shape`, (height, width)."""
     if augmentation.crop != "inception":
-        return whole
-    return lambda shape: inception_box(shape, draw, augmentation.area, augmentation.ratio)
+        return whole_image(shape)
+    return inception_box(shape, seed, augmentation.area, augmentation.ratio)
 
 
-def training_size(image, augmentation, size, draw):
-    """The part read, uint8 (h, w, c), as float32 (*size, c) in [0, 255], mirrored by chance."""
-    if augmentation.crop in ("inception", "resize"):
-        image = tf.image.resize(image, size)
-    else:
-        larger, antialias = enlarged(image, augmentation, size)
-        image = tf.image.resize(image, larger, antialias=antialias)
-        image = tf.image.stateless_random_crop(image, (*size, image.shape[-1]), salted(draw, OFFSET))
-    image = tf.ensure_shape(image, (*size, None))
-    return tf.image.stateless_random_flip_left_right(image, salted(draw, FLIP)) if augmentation.flip else image
-
-
-def enlarged(image, augmentation, size):
-    """((height, width), antialias) that a picture has before a random part of `size` is taken."""
+def size_before_random_crop(image, augmentation, size):
+    """((height, width), antialias) of the resize after which a random part of `size` is kept."""
     side = augmentation.resize or max(size) * 7 // 6
     if side < max(size):
-        raise DataError(f"Pictures of {side} pixels have no part of {size[0]} x {size[1]}. Give a larger resize.")
+        raise DataError(
+            f"A crop of {size[0]} x {size[1]} does not fit into images resized to {side} pixels. Give a larger resize."
+        )
     if augmentation.crop == "resize_crop":
         return tf.constant([side, side]), False
     shape = tf.shape(image)[:2]
@@ -58,44 +51,45 @@ def enlarged(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
-def size_before_crop(image, preprocessing):
-    """(height, width), int32, that a picture (h, w, c) is resized to before its middle is kept."""
-    least = tf.floor(tf.constant(preprocessing.image_size, tf.float64) / preprocessing.crop + 1e-6)
-    if preprocessing.crop_mode == "squash":
-        return tf.cast(least, tf.int32)
-    shape = tf.cast(tf.shape(image)[:2], tf.float64)
-    return tf.cast(tf.maximum(tf.floor(shape * tf.reduce_max(least / shape) + 1e-6), least), tf.int32)
+def resize_for_training(image, augmentation, size, seed):
+    """The part that was read, uint8 (h, w, c), as float32 (*size, c) in [0, 255], mirrored by chance."""
+    if augmentation.crop in ("inception", "resize"):
+        image = tf.image.resize(image, size)
+    else:
+        larger, antialias = size_before_random_crop(image, augmentation, size)
+        image = tf.image.resize(image, larger, antialias=antialias)
+        seed_of_offset = add_salt(seed, ExampleSalt.CROP_OFFSET)
+        image = tf.image.stateless_random_crop(image, (*size, image.shape[-1]), seed_of_offset)
+    image = tf.ensure_shape(image, (*size, None))
+    if not augmentation.flip:
+        return image
+    return tf.image.stateless_random_flip_left_right(image, add_salt(seed, ExampleSalt.FLIP))
 
 
-def resized(image, size, method, antialias):
-    return tf.cast(tf.image.resize(image, size, method, antialias=antialias), tf.float32)  # "nearest" keeps uint8
-
-
-def evaluation_size(image, preprocessing):
-    """A whole picture, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
+def resize_for_evaluation(image, preprocessing):
+    """A whole image, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
+    if preprocessing.crop is not None:
+        return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
     size, method = preprocessing.image_size, preprocessing.interpolation
-    if preprocessing.crop is None:
-        return tf.ensure_shape(resized(image, size, method, antialias=False), (*size, None))
-    larger = size_before_crop(image, preprocessing)
-    image = resized(image, larger, method, antialias=method != "nearest")
-    top, left = tf.unstack(tf.cast(tf.round((larger - size) / 2), tf.int32))
-    return tf.ensure_shape(tf.image.crop_to_bounding_box(image, top, left, *size), (*size, None))
+    image = tf.cast(tf.image.resize(image, size, method), tf.float32)  # "nearest" keeps uint8
+    return tf.ensure_shape(image, (*size, None))
 
 
-def spread(values, shape):
+def constant_of_shape(values, shape):
     return tf.constant(np.broadcast_to(values, shape), tf.float32)
 
 
-def finished(image, preprocessing, dtype):
-    """Pixels in [0, 255], float32 (..., h, w, c), as the input: normalized for "float32", rounded for "uint8"."""
+def normalize_or_round(image, preprocessing, dtype):
+    """Pixels in [0, 255], float32 (..., h, w, c), as a model's input: normalized for "float32", rounded for "uint8"."""
     if dtype == "uint8":
         if preprocessing.interpolation in ("bicubic", "lanczos3"):  # they overshoot
             image = tf.clip_by_value(image, 0.0, 255.0)
         return tf.cast(image + 0.5, tf.uint8)
+    # (x / 255 - mean) / std, as one product and one difference.
     scale = 1 / (255 * np.array(preprocessing.std))
     offset = np.array(preprocessing.mean) / preprocessing.std
     if len(set(scale)) == len(set(offset)) == 1:
         return image * tf.constant(scale[0], tf.float32) - tf.constant(offset[0], tf.float32)
     # Broadcasting over a last axis of 3 takes longer than the resize (benchmarks/data.py); over pixels it does not.
     shape = image.shape[-3:]
-    return image * spread(scale, shape) - spread(offset, shape)
+    return image * constant_of_shape(scale, shape) - constant_of_shape(offset, shape)

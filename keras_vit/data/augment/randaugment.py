@@ -1,7 +1,7 @@
 """RandAugment (arXiv 1909.13719) as AugReg used it: the operations and strengths of EfficientNet's TPU code.
 
 keras.layers.RandAugment has other operations and strengths and draws from a stateful generator, so that a resumed run
-would not see the pictures that the uninterrupted one saw; tf.image has only some of the operations, and none that
+would not see the images that the uninterrupted one saw; tf.image has only some of the operations, and none that
 shears or rotates. Hence these, whose only randomness is the seed given to `apply`.
 """
 
@@ -9,10 +9,10 @@ import math
 
 import tensorflow as tf
 
-from keras_vit.data.reading.order import salted
+from keras_vit.data.reading.order import add_salt
+from keras_vit.data.reading.salts import SALTS_PER_LAYER, ExampleSalt, LayerSalt
 
 GREY = 128.0
-FIRST_SALT = 8  # draws below are the crops'
 
 
 def blend(degenerate, image, factor):
@@ -20,23 +20,23 @@ def blend(degenerate, image, factor):
     return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
 
 
-def grey(image):
+def luma(image):
     """Luma (h, w, 1), rounded down as the cast of tf.image's uint8 conversion."""
     return tf.cast(tf.image.rgb_to_grayscale(tf.cast(image, tf.uint8)), tf.float32)
 
 
-def autocontrast(image, strength, draw):
+def autocontrast(image, strength, seed):
     low, high = tf.reduce_min(image, (0, 1)), tf.reduce_max(image, (0, 1))
     scale = 255.0 / tf.maximum(high - low, 1.0)
     return tf.where(high > low, tf.floor(tf.clip_by_value((image - low) * scale, 0.0, 255.0)), image)
 
 
-def equalize(image, strength, draw):
-    channels = [equalized(channel) for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1)]
+def equalize(image, strength, seed):
+    channels = [equalize_channel(channel) for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1)]
     return tf.stack(channels, -1)
 
 
-def equalized(channel):
+def equalize_channel(channel):
     """One channel (h, w) int32, its histogram made flat as Pillow does; float32."""
     counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
     last = counts[tf.reduce_max(channel)]
@@ -46,60 +46,62 @@ def equalized(channel):
     return tf.cast(tf.gather(table, channel), tf.float32)
 
 
-def invert(image, strength, draw):
+def invert(image, strength, seed):
     return 255.0 - image
 
 
-def posterize(image, strength, draw):
+def posterize(image, strength, seed):
     """Keeps int(4 * strength) bits, at least 1 (TensorFlow shifts a byte by at most 7) and at most 8."""
     unit = 2.0 ** (8 - min(8, max(1, int(4 * strength))))
     return tf.floor(image / unit) * unit
 
 
-def solarize(image, strength, draw):
+def solarize(image, strength, seed):
     return tf.where(image < float(int(256 * strength)), image, 255.0 - image)
 
 
-def solarize_add(image, strength, draw):
+def solarize_add(image, strength, seed):
     return tf.where(image < 128.0, tf.minimum(image + float(int(110 * strength)), 255.0), image)
 
 
-def enhancement(strength):
+def enhancement_factor(strength):
     return 1.8 * strength + 0.1
 
 
-def color(image, strength, draw):
-    return blend(grey(image) if image.shape[-1] == 3 else image, image, enhancement(strength))
+def color(image, strength, seed):
+    return blend(luma(image) if image.shape[-1] == 3 else image, image, enhancement_factor(strength))
 
 
-def contrast(image, strength, draw):
+def contrast(image, strength, seed):
     """Blends with a grey of (number of pixels) / 256, cut to 255: the TPU code's, which Pillow's mean is not."""
     height, width = image.shape[:2]
-    return blend(tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, enhancement(strength))
+    return blend(
+        tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, enhancement_factor(strength)
+    )
 
 
-def brightness(image, strength, draw):
-    return blend(tf.zeros_like(image), image, enhancement(strength))
+def brightness(image, strength, seed):
+    return blend(tf.zeros_like(image), image, enhancement_factor(strength))
 
 
-def sharpness(image, strength, draw):
-    """Blends with a smoothed picture; the border stays."""
+def sharpness(image, strength, seed):
+    """Blends with a smoothed image; the border stays as it is."""
     kernel = tf.constant([[1, 1, 1], [1, 5, 1], [1, 1, 1]], tf.float32)[:, :, None, None] / 13.0
     kernel = tf.tile(kernel, (1, 1, image.shape[-1], 1))
     smooth = tf.nn.depthwise_conv2d(image[None], kernel, (1, 1, 1, 1), "VALID")[0]
     smooth = tf.floor(tf.clip_by_value(smooth, 0.0, 255.0))
     inner = tf.pad(tf.ones_like(smooth, tf.bool), ((1, 1), (1, 1), (0, 0)))
-    return blend(tf.where(inner, tf.pad(smooth, ((1, 1), (1, 1), (0, 0))), image), image, enhancement(strength))
+    return blend(tf.where(inner, tf.pad(smooth, ((1, 1), (1, 1), (0, 0))), image), image, enhancement_factor(strength))
 
 
-def signed(value, draw):
+def with_random_sign(value, seed):
     """value or its negative, by chance."""
-    coin = tf.random.stateless_uniform((), salted(draw, 0))
+    coin = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.SIGN))
     return tf.where(coin < 0.5, -value, value)
 
 
-def moved(image, matrix):
-    """Every pixel (x, y) is the nearest to (a x + b y + c, d x + e y + f) in the picture, grey outside of it."""
+def transform(image, matrix):
+    """Every pixel (x, y) is the nearest to (a x + b y + c, d x + e y + f) in the image, grey outside of it."""
     a, b, c, d, e, f = (tf.cast(value, tf.float32) for value in matrix)
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],
@@ -111,40 +113,41 @@ def moved(image, matrix):
     )[0]
 
 
-def rotate(image, strength, draw):
+def rotate(image, strength, seed):
     """About the centre, by 30 * strength degrees to either side."""
-    angle = signed(strength * 30 * math.pi / 180, draw)
+    angle = with_random_sign(strength * 30 * math.pi / 180, seed)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = (image.shape[1] - 1) / 2, (image.shape[0] - 1) / 2
-    return moved(image, (cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos))
+    return transform(image, (cos, -sin, x - x * cos + y * sin, sin, cos, y - x * sin - y * cos))
 
 
-def shear_x(image, strength, draw):
-    return moved(image, (1, signed(0.3 * strength, draw), 0, 0, 1, 0))
+def shear_x(image, strength, seed):
+    return transform(image, (1, with_random_sign(0.3 * strength, seed), 0, 0, 1, 0))
 
 
-def shear_y(image, strength, draw):
-    return moved(image, (1, 0, 0, signed(0.3 * strength, draw), 1, 0))
+def shear_y(image, strength, seed):
+    return transform(image, (1, 0, 0, with_random_sign(0.3 * strength, seed), 1, 0))
 
 
-def translate_x(image, strength, draw):
-    return moved(image, (1, 0, signed(100.0 * strength, draw), 0, 1, 0))
+def translate_x(image, strength, seed):
+    return transform(image, (1, 0, with_random_sign(100.0 * strength, seed), 0, 1, 0))
 
 
-def translate_y(image, strength, draw):
-    return moved(image, (1, 0, 0, 0, 1, signed(100.0 * strength, draw)))
+def translate_y(image, strength, seed):
+    return transform(image, (1, 0, 0, 0, 1, with_random_sign(100.0 * strength, seed)))
 
 
-def cutout(image, strength, draw):
-    """A grey square of up to 2 * int(40 * strength) pixels, its centre anywhere in the picture."""
+def cutout(image, strength, seed):
+    """A grey square of up to 2 * int(40 * strength) pixels, its centre anywhere in the image."""
     half, (height, width) = int(40 * strength), image.shape[:2]
-    y = tf.random.stateless_uniform((), salted(draw, 1), 0, height, tf.int32)
-    x = tf.random.stateless_uniform((), salted(draw, 2), 0, width, tf.int32)
+    y = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.CUTOUT_Y), 0, height, tf.int32)
+    x = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.CUTOUT_X), 0, width, tf.int32)
     rows, columns = tf.range(height), tf.range(width)
     inside = ((rows >= y - half) & (rows < y + half))[:, None] & ((columns >= x - half) & (columns < x + half))[None]
     return tf.where(inside[..., None], GREY, image)
 
 
+# A draw is a place in this row: another order is another augmentation of every run.
 OPERATIONS = (
     autocontrast,
     equalize,
@@ -165,19 +168,20 @@ OPERATIONS = (
 )
 
 
-def apply(image, layers, magnitude, draw):
+def apply(image, layers, magnitude, seed):
     """`layers` operations, each chosen by chance, of strength magnitude / 10.
 
     Args:
         image: float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; fractions are cut off, as in the uint8 code.
-        layers: how many, at most 12.
+        layers: 1 to `salts.MOST_LAYERS`.
         magnitude: 0 to 30.
-        draw: seed (2,) of everything random about this picture.
+        seed: of this visit of the example (`order.example_seed`), int64 (2,).
     """
     image = tf.floor(image)
     for layer in range(layers):
-        seed = salted(draw, FIRST_SALT + 4 * layer)
-        choice = tf.random.stateless_uniform((), salted(seed, 3), 0, len(OPERATIONS), tf.int32)
-        branches = [lambda i=image, s=seed, op=operation: op(i, magnitude / 10, s) for operation in OPERATIONS]
+        layer_seed = add_salt(seed, ExampleSalt.RANDAUGMENT + SALTS_PER_LAYER * layer)
+        seed_of_choice = add_salt(layer_seed, LayerSalt.OPERATION)
+        choice = tf.random.stateless_uniform((), seed_of_choice, 0, len(OPERATIONS), tf.int32)
+        branches = [lambda x=image, s=layer_seed, op=operation: op(x, magnitude / 10, s) for operation in OPERATIONS]
         image = tf.ensure_shape(tf.switch_case(choice, branches), image.shape)
     return image

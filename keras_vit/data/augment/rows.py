@@ -1,29 +1,33 @@
-"""What training pictures go through, as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
+"""How training images are varied, as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from keras_vit.data.errors import DataError
+from keras_vit.data.reading.salts import MOST_LAYERS
+from keras_vit.errors import describe_unknown
 
-CROPS = ("inception", "resize", "resize_crop", "resize_small_crop")
+Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop"]
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a training picture is varied before the model's own normalization.
+    """How a training image is varied before the model's own normalization.
 
     Args:
         crop: "inception": a part of random area and aspect ratio, resized to the model's size (arXiv 1409.4842);
-            "resize": the whole picture, resized; "resize_crop": resized to a square of `resize` pixels, then a random
+            "resize": the whole image, resized; "resize_crop": resized to a square of `resize` pixels, then a random
             part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
             short side `resize` pixels (big_vision's "resmall").
-        resize: pixels, for the two last crops; at least the model's size. None for 7/6 of it: 448 for 384.
-        area: (least, most) share of the picture that an inception crop keeps, in (0, 1].
+        resize: side in pixels, for the last two crops; at least the model's size. None for 7/6 of it: 448 for 384.
+        area: (least, most) share of the image that an inception crop keeps, in (0, 1].
         ratio: (least, most) width / height of an inception crop.
-        flip: mirrors every second picture, by chance.
-        randaugment: (layers, magnitude): that many random operations of strength magnitude / 10; None for none.
+        flip: mirrors an image left to right with probability 1/2.
+        randaugment: (layers, magnitude): 1 to 14 random operations, of strength magnitude / 10 with a magnitude from 0
+            to 30; None for none.
         mixup: alpha of Beta(alpha, alpha), from which one mixing weight per batch is drawn; 0 for none.
-        cutmix: alpha of the same, for pasting a rectangle of another picture (arXiv 1905.04899); 0 for none. With
-            both, every second batch by chance has the one or the other.
+        cutmix: alpha of the same, for pasting a rectangle of another image (arXiv 1905.04899); 0 for none. With both,
+            each batch has one of them, with probability 1/2.
 
     Raises:
         DataError: for values outside these ranges.
@@ -32,17 +36,18 @@ class Augmentation:
     True
     """
 
-    crop: str = "inception"
+    crop: Crop = "inception"
     resize: int | None = None
-    area: tuple = (0.05, 1.0)
-    ratio: tuple = (0.75, 1.33)
+    area: tuple[float, float] = (0.05, 1.0)
+    ratio: tuple[float, float] = (0.75, 1.33)
     flip: bool = True
-    randaugment: tuple | None = None
+    randaugment: tuple[int, float] | None = None
     mixup: float = 0.0
     cutmix: float = 0.0
 
     def __post_init__(self):
-        require(self.crop in CROPS, f"crop must be one of {', '.join(CROPS)}. Received: {self.crop!r}.")
+        crops = get_args(Crop)
+        require(self.crop in crops, f"crop must be one of {', '.join(crops)}. Received: {self.crop!r}.")
         require(0 < self.area[0] <= self.area[1] <= 1, f"area must be (least, most) in (0, 1]. Received: {self.area}.")
         require(0 < self.ratio[0] <= self.ratio[1], f"ratio must be (least, most), above 0. Received: {self.ratio}.")
         require(
@@ -52,13 +57,13 @@ class Augmentation:
         if self.randaugment is not None:
             layers, magnitude = self.randaugment
             require(
-                layers >= 1 and 0 <= magnitude <= 30,
-                f"randaugment must be (layers >= 1, magnitude in 0..30). Received: {self.randaugment}.",
+                1 <= layers <= MOST_LAYERS and 0 <= magnitude <= 30,
+                f"randaugment must be (layers in 1..{MOST_LAYERS}, magnitude in 0..30). Received: {self.randaugment}.",
             )
 
     @property
-    def one_hot(self):
-        """Whether labels are mixed, and so float (n, num_classes) instead of integers (n,)."""
+    def one_hot(self) -> bool:
+        """Whether labels are mixed, and therefore float (n, num_classes) instead of integers (n,)."""
         return bool(self.mixup or self.cutmix)
 
 
@@ -67,8 +72,8 @@ def require(holds, sentence):
         raise DataError(sentence)
 
 
-def hyper_rule_sizes(height, width, model=None):
-    """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) pixels for a dataset's typical picture size.
+def hyper_rule_sizes(height: int, width: int, model: str | None = None) -> tuple[int, int]:
+    """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) in pixels for a dataset's typical image size.
 
     The authors' later code crops to 480 for every model; the paper for R152x4 alone.
 
@@ -80,33 +85,33 @@ def hyper_rule_sizes(height, width, model=None):
     return (512, 480) if model == "R152x4" else (448, 384)
 
 
-def augreg(magnitude, mixup):
+def augreg_row(magnitude, mixup):
     return Augmentation(randaugment=None if magnitude is None else (2, magnitude), mixup=mixup)
 
 
-AUGMENTATIONS = {
-    "none": Augmentation("resize", flip=False),
+AUGMENTATIONS: dict[str, Augmentation] = {
+    "none": Augmentation(crop="resize", flip=False),
     # vit_jax/input_pipeline.py: also the AugReg level "none".
     "inception": Augmentation(),
     # BiT-HyperRule (hyper_rule_sizes), and the paper's own fine-tuning. (The TF2 and JAX code of the former flips every
-    # picture, by an oversight; the paper's text and the PyTorch code flip at random.)
-    "bit-small": Augmentation("resize_crop", resize=160),
-    "bit": Augmentation("resize_crop"),
-    "bit-large": Augmentation("resize_crop", resize=512),
-    "bit-small-mixup": Augmentation("resize_crop", resize=160, mixup=0.1),
-    "bit-mixup": Augmentation("resize_crop", mixup=0.1),
-    "bit-large-mixup": Augmentation("resize_crop", resize=512, mixup=0.1),
+    # image, by an oversight; the paper's text and the PyTorch code flip at random.)
+    "bit-small": Augmentation(crop="resize_crop", resize=160),
+    "bit": Augmentation(crop="resize_crop"),
+    "bit-large": Augmentation(crop="resize_crop", resize=512),
+    "bit-small-mixup": Augmentation(crop="resize_crop", resize=160, mixup=0.1),
+    "bit-mixup": Augmentation(crop="resize_crop", mixup=0.1),
+    "bit-large-mixup": Augmentation(crop="resize_crop", resize=512, mixup=0.1),
     # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
-    "light1": augreg(0, 0.0),
-    "light2": augreg(10, 0.2),
-    "medium1": augreg(15, 0.2),
-    "medium2": augreg(15, 0.5),
-    "strong1": augreg(20, 0.5),
-    "strong2": augreg(20, 0.8),
+    "light1": augreg_row(0, 0.0),
+    "light2": augreg_row(10, 0.2),
+    "medium1": augreg_row(15, 0.2),
+    "medium2": augreg_row(15, 0.5),
+    "strong1": augreg_row(20, 0.5),
+    "strong2": augreg_row(20, 0.8),
 }
 
 
-def augmentation(named):
+def find_augmentation(named: str | Augmentation) -> Augmentation:
     """An `Augmentation`, or the row of that name.
 
     Raises:
@@ -114,8 +119,5 @@ def augmentation(named):
     """
     if isinstance(named, Augmentation):
         return named
-    require(
-        named in AUGMENTATIONS,
-        f"There is no augmentation {named!r}. Choose one of {', '.join(AUGMENTATIONS)}, or give an Augmentation.",
-    )
+    require(named in AUGMENTATIONS, describe_unknown("augmentation", named, AUGMENTATIONS))
     return AUGMENTATIONS[named]

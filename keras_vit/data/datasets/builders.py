@@ -6,8 +6,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.datasets.arrays import check_labels
-from keras_vit.data.datasets.catalogue import CATALOGUE, Part, Row
+from keras_vit.data.datasets.arrays import require_classes
+from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
 from keras_vit.data.datasets.targets import LABELS
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Encoded
@@ -15,46 +15,58 @@ from keras_vit.data.reading.stream import Stream
 from keras_vit.offline import is_offline
 from keras_vit.text import printable
 
-IN_MEMORY = 2 * 2**30  # bytes
+IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
+# "community:name", which TFDS looks up in the network, and not "name:1.0.0".
+COMMUNITY = re.compile(r"[^/:]*:(?![\d*]|experimental)")
 
 
-def source(name, split, data_dir=None, download=True, in_memory=IN_MEMORY):
-    """A split of a row of CATALOGUE, or of any TFDS builder ("tfds:NAME"): (source, class names, augmentation).
+def open_catalogued(name, split, *, data_dir=None, download=True):
+    """(source, class names) of a split of a row of CATALOGUE, as `schemes` asks.
 
     Args:
-        name: of the row, or "tfds:" and TFDS's name.
-        split: "train", "validation", "test", "train+validation"; of "tfds:NAME" also any split TFDS understands.
+        name: of the row.
+        split: "train", "validation", "test", or several joined by +.
         data_dir: TFDS's folder; None for its default.
         download: downloads and prepares what is not there, unless KERAS_VIT_OFFLINE=1.
-        in_memory: bytes up to which a split's encoded pictures are kept in memory.
 
     Raises:
-        DataError: when TFDS has no such builder, split, or pair of picture and class, or cannot prepare it.
+        DataError: when TFDS cannot prepare the dataset, or the row has no such split.
     """
-    row = CATALOGUE.get(name)
-    builder = prepared(row.builder if row else name.removeprefix("tfds:"), data_dir, download)
-    row = row or generic(builder)
-    wanted = instruction(builder, row, split)
-    image, class_names = described(builder, row)
-
-    def parts(example):
-        return example[image], label(example, row)
-
-    if size(builder, wanted) <= in_memory:
-        found = in_memory_source(builder, wanted, image, parts, row, len(class_names))
-    else:
-        found = stream(builder, wanted, image, parts, row)
-    return found, class_names, row.augmentation
+    row = CATALOGUE[name]
+    parts = named_parts(row, split)
+    if parts is None:
+        raise DataError(f"The splits are {', '.join(row.parts)}, joined by +. Received: {split!r}.")
+    builder = prepare(row.builder, data_dir, download)
+    return open_instruction(builder, row, instruction_of_parts(builder, parts))
 
 
-def prepared(name, data_dir, download):
+def open_builder(name, split, *, data_dir=None, download=True, in_memory=IN_MEMORY):
+    """(source, class names) of a split of any TFDS builder, as `schemes` asks.
+
+    Args:
+        name: TFDS's, with its configuration and version, if any.
+        split: as for `open_catalogued`, or any split that TFDS understands.
+        data_dir, download: as for `open_catalogued`.
+        in_memory: bytes up to which a split's encoded images are kept in memory.
+
+    Raises:
+        DataError: when TFDS has no such builder or split, cannot prepare it, or it has no pair of image and class.
+    """
+    builder = prepare(name, data_dir, download)
+    row = row_of_builder(builder)
+    parts = named_parts(row, split)
+    instruction = instruction_of_parts(builder, parts) if parts else known_instruction(builder, split)
+    return open_instruction(builder, row, instruction, in_memory)
+
+
+def prepare(name, data_dir, download):
+    """The TFDS builder of a name, with its files on the disk."""
     import tensorflow_datasets as tfds
 
-    download = download and not is_offline()
     require_local(name, data_dir or os.environ.get("TFDS_DATA_DIR"))
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-        if download:
+        if download and not is_offline():
             builder.download_and_prepare()
     except tfds.core.DatasetNotFoundError as error:
         raise DataError(
@@ -63,115 +75,137 @@ def prepared(name, data_dir, download):
     except (AssertionError, OSError, ConnectionError, tfds.download.DownloadError) as error:
         raise DataError(f"TensorFlow Datasets cannot prepare {name}: {error}") from error
     if not builder.info.splits:
-        way = "Load it with download=True, or give data_dir."
+        remedy = "Load it with download=True, or give data_dir."
         if is_offline():
-            way = "KERAS_VIT_OFFLINE forbids fetching it: unset it, or prepare the dataset elsewhere and put it there."
-        raise DataError(f"{name} is not prepared in {builder.data_dir}. {way}")
+            remedy = "KERAS_VIT_OFFLINE forbids fetching it: unset it, or prepare the dataset elsewhere and copy it."
+        raise DataError(f"{name} is not prepared in {builder.data_dir}. {remedy}")
     return builder
 
 
 def require_local(name, data_dir):
-    """Refuses, while the network is not to be used, names and folders that TFDS looks up in it."""
-    far = [name] if re.match(r"[^/:]*:(?![\d*]|experimental)", name) else []  # "community:name", not "name:1.0.0"
-    far += [data_dir] if "://" in str(data_dir) else []
-    if far and is_offline():
+    """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
+    remote = [name] if COMMUNITY.match(name) else []
+    remote += [data_dir] if "://" in str(data_dir) else []
+    if remote and is_offline():
         raise DataError(
-            f"KERAS_VIT_OFFLINE forbids the network, where {printable(far[0])} is. Unset it, or give a local data_dir."
+            f"KERAS_VIT_OFFLINE forbids the network, where {printable(remote[0])} is. Unset it, or give a local "
+            f"data_dir."
         )
 
 
-def generic(builder):
-    """The row of a builder that has none: its own splits, a tenth of train where it has no validation split."""
+def row_of_builder(builder):
+    """A row for a builder that is not in CATALOGUE: its own splits; without validation, a tenth of train is it."""
     splits, keys = builder.info.splits, builder.info.supervised_keys
     if not keys or not hasattr(builder.info.features[keys[1]], "num_classes"):
-        raise DataError(f"{builder.name} does not say which of its features are the picture and its class.")
+        raise DataError(f"{builder.name} does not say which of its features are the image and its class.")
     held_out = "validation" not in splits
-    return Row(
-        builder.name,
-        Part("train", 0, 90 if held_out else 100),
-        Part("train", 90, 100) if held_out else Part("validation"),
-        Part("test"),
+    return DatasetRow(
+        builder=builder.name,
+        train=Part("train", high=90 if held_out else 100),
+        validation=Part("train", low=90) if held_out else Part("validation"),
+        test=Part("test"),
         label=keys[1],
     )
 
 
-def instruction(builder, row, split):
-    """What TFDS is asked for, in whole examples, such as "train[0:49000]"."""
-    parts = {"train": row.train, "validation": row.validation, "test": row.test}
+def named_parts(row, split):
+    """{name: Part or None} of the row's splits in `split`, which are joined by +; None if it has another name."""
     names = split.split("+")
-    if not set(names) <= set(parts):
-        if row in CATALOGUE.values():
-            raise DataError(f"The splits are {', '.join(parts)}, joined by +. Received: {split!r}.")
-        return known(builder, split)
+    return {name: row.parts[name] for name in names} if set(names) <= set(row.parts) else None
+
+
+def instruction_of_parts(builder, parts):
+    """What TFDS is asked for, in whole examples, such as "train[0:49000]"."""
     wanted = []
-    for name, part in ((name, parts[name]) for name in names):
+    for name, part in parts.items():
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
         if part.name not in builder.info.splits:
-            raise DataError(f"{builder.name} has no split {part.name!r}, but {', '.join(builder.info.splits)}.")
+            raise DataError(f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {part.name!r}.")
         first, end = part.bounds(builder.info.splits[part.name].num_examples)
         wanted.append(f"{part.name}[{first}:{end}]")
     return "+".join(wanted)
 
 
-def known(builder, split):
+def known_instruction(builder, split):
+    """`split`, if TFDS understands it."""
     try:
         builder.info.splits[split]
     except (KeyError, ValueError) as error:
-        raise DataError(f"{builder.name} has no split {split!r}, but {', '.join(builder.info.splits)}.") from error
+        raise DataError(
+            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
+        ) from error
     return split
 
 
-def described(builder, row):
-    """(name of the picture's feature, class names)."""
+def open_instruction(builder, row, instruction, in_memory=IN_MEMORY):
+    """(source, class names) of what TFDS is asked for."""
+    image = image_feature(builder)
+    classes = class_names(builder, row)
+
+    def select(example):
+        return example[image], label_of(example, row)
+
+    if stored_bytes(builder, instruction) <= in_memory:
+        return read_into_memory(builder, instruction, image, select, row, len(classes)), classes
+    return stream_from_disk(builder, instruction, image, select, row), classes
+
+
+def image_feature(builder):
+    """The name of the feature that holds the image."""
     keys = builder.info.supervised_keys
-    image = keys[0] if keys and keys[0] in builder.info.features else "image"
+    return keys[0] if keys and keys[0] in builder.info.features else "image"
+
+
+def class_names(builder, row):
     if row.classes:
-        return image, tuple(str(number) for number in range(row.classes))
+        return tuple(str(number) for number in range(row.classes))
     feature = builder.info.features[row.label]
-    return image, tuple(feature.names or [str(number) for number in range(feature.num_classes)])
+    return tuple(feature.names or [str(number) for number in range(feature.num_classes)])
 
 
-def label(example, row):
-    found = LABELS[row.label](example) if row.label in LABELS else example[row.label]
-    return tf.cast(found, tf.int32) if found.dtype.is_integer else found
+def label_of(example, row):
+    """The class of an example, int32 (), or its classes, float (classes,)."""
+    label = LABELS[row.label](example) if row.label in LABELS else example[row.label]
+    return tf.cast(label, tf.int32) if label.dtype.is_integer else label
 
 
-def size(builder, wanted):
-    """About how many bytes of a split's records there are."""
+def stored_bytes(builder, instruction):
+    """About how many bytes the records of a split have: those of the largest split's examples, times their number."""
     splits = builder.info.splits
     bytes_each = max(split.num_bytes / max(split.num_examples, 1) for split in splits.values())
-    return splits[wanted].num_examples * bytes_each
+    return splits[instruction].num_examples * bytes_each
 
 
-def in_memory_source(builder, wanted, image, parts, row, num_classes):
+def read_into_memory(builder, instruction, image, select, row, num_classes):
     import tensorflow_datasets as tfds
 
     examples = builder.as_dataset(
-        split=wanted,
+        split=instruction,
         decoders={image: tfds.decode.SkipDecoding()},
+        # One file after the other, so that examples have the same numbers wherever they are read.
         read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
     )
-    batches = list(examples.map(parts).batch(1024).as_numpy_iterator())
+    batches = list(examples.map(select).batch(1024).as_numpy_iterator())
     if not batches:
-        raise DataError(f"The split {wanted} of {builder.name} has no examples.")
+        raise DataError(f"The split {instruction} of {builder.name} has no examples.")
     data, labels = (np.concatenate(column) for column in zip(*batches, strict=True))
     if labels.ndim == 1:
-        check_labels(labels, num_classes, builder.name)
+        require_classes(labels, num_classes, builder.name)
     return Encoded(data, labels, row.gain)
 
 
-def stream(builder, wanted, image, parts, row):
+def stream_from_disk(builder, instruction, image, select, row):
     import tensorflow_datasets as tfds
 
     if builder.info.file_format != tfds.core.FileFormat.TFRECORD:
         raise DataError(
-            f"{builder.name} is prepared as {builder.info.file_format.value}; too large for memory, it is read from "
-            f"tfrecord files only. Prepare it with file_format='tfrecord', or raise in_memory."
+            f"{builder.name} is prepared as {builder.info.file_format.value}. A dataset too large for memory is read "
+            f"from tfrecord files only: prepare it with file_format='tfrecord'."
         )
     features, decoders = builder.info.features, {image: tfds.decode.SkipDecoding()}
 
     def parse(record):
-        return parts(features.deserialize_example(record, decoders=decoders))
+        return select(features.deserialize_example(record, decoders=decoders))
 
-    return Stream(builder.info.splits[wanted].file_instructions, parse, row.gain)
+    return Stream(builder.info.splits[instruction].file_instructions, parse, row.gain)

@@ -1,6 +1,7 @@
 """Classes computed from what TFDS stores: VTAB's structured tasks (task_adaptation/data) and ImageNet ReaL.
 
-Each takes an example as TFDS gives it and gives its class, an integer scalar, or for ReaL its classes, float (1000,).
+Each is a function of an example, a dict as TFDS has it, to its class, an integer (), or for ReaL its classes, float
+(1000,).
 """
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ NO_VEHICLE = 1000.0
 
 
 def interval(value, lower):
-    """Number of the interval that `value` is in; `lower`: what each is above of."""
+    """The number of the interval that `value` is in; `lower` holds the lower bound of each, which is not in it."""
     return tf.reduce_sum(tf.cast(value > tf.constant(lower, value.dtype), tf.int32)) - 1
 
 

@@ -1,4 +1,10 @@
-"""Which example comes when. Step k of a run takes positions k * batch ... of an endless row of shuffled epochs."""
+"""Which example comes when, and the seed of everything drawn at random.
+
+Step k of a run takes positions k * batch ... of an endless row of shuffled epochs. Nothing is stored: the order follows
+from a position's number, and every draw from a seed that is made of the run's key, the epoch and the example's number
+(or the step's), plus a salt that tells the draws of one example apart. A run that is resumed, or read by another number
+of hosts, therefore sees the same images.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,6 +12,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from keras_vit.data.errors import DataError
+from keras_vit.data.reading.salts import MIX, SALTS_PER_BATCH, SALTS_PER_EXAMPLE, ShuffleSalt
 
 # With the default of 4 the shuffles of neighbouring epochs of 50,000 examples are visibly alike.
 ROUNDS = 12
@@ -48,24 +55,30 @@ class Share:
         return sizes[-1] if sizes else self.per_host
 
 
-def share(batch_size, context=None):
-    """The `Share` of a `tf.distribute.InputContext`; of the only host when there is none."""
+def share_of(context, batch_size):
+    """The `Share` of a `tf.distribute.InputContext`; without one, of the only host."""
     if context is None:
         return Share(batch_size)
-    return Share(batch_size, context.input_pipeline_id, context.num_input_pipelines, context.num_replicas_in_sync)
+    return Share(
+        batch_size,
+        host=context.input_pipeline_id,
+        hosts=context.num_input_pipelines,
+        replicas=context.num_replicas_in_sync,
+    )
 
 
-def positions(part, start, stop):
+def positions(share, start, stop):
     """Dataset of this host's positions from step `start` to before `stop` (None: endless), int64 (chunk,) each."""
-    chunks = part.per_host // part.chunk
+    chunks = share.per_host // share.chunk
 
-    def chunk(number):
-        local = number * part.chunk + tf.range(part.chunk, dtype=tf.int64)
-        return local // part.per_host * part.batch_size + part.host * part.per_host + local % part.per_host
+    def positions_of(chunk):
+        # Counted among the host's own examples, then among those of all hosts: of each batch the host's part.
+        own = chunk * share.chunk + tf.range(share.chunk, dtype=tf.int64)
+        return own // share.per_host * share.batch_size + share.host * share.per_host + own % share.per_host
 
     if stop is None:
-        return tf.data.Dataset.counter(start * chunks).map(chunk)
-    return tf.data.Dataset.range(start * chunks, stop * chunks).map(chunk)
+        return tf.data.Dataset.counter(start * chunks).map(positions_of)
+    return tf.data.Dataset.range(start * chunks, stop * chunks).map(positions_of)
 
 
 def run_key(seed):
@@ -73,15 +86,15 @@ def run_key(seed):
     return int.from_bytes(hashlib.sha256(f"keras_vit {seed}".encode()).digest()[:8], "little") >> 1
 
 
-def shuffled(index, epoch, num_examples, key, salt=0):
-    """Where `index`, int64 (n,), goes in its epoch's shuffle of range(num_examples): nothing is stored.
+def shuffle(index, epoch, num_examples, key, salt=ShuffleSalt.EPOCH):
+    """Where `index`, int64 (n,), goes in its epoch's shuffle of range(num_examples): int64 (n,).
 
-    `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, gives another shuffle of an epoch.
+    `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, is for another shuffle of the epoch.
 
-    >>> shuffled(tf.range(5, dtype=tf.int64), 0, 5, run_key(0))
-    <tf.Tensor: shape=(5,), dtype=int64, numpy=array([...])>
+    >>> shuffle(tf.range(5, dtype=tf.int64), 0, 5, run_key(0)).numpy().tolist()
+    [4, 3, 2, 1, 0]
     """
-    # The op takes 32 bits of each.
+    # The op takes 32 bits of each number; key and salt together stay below 2**31.
     low = (key % 2**30) + tf.cast(salt, tf.int64)
     epoch = tf.broadcast_to(tf.cast(epoch, tf.int64), tf.shape(index))
     seed = tf.stack(
@@ -91,11 +104,22 @@ def shuffled(index, epoch, num_examples, key, salt=0):
     return tf.raw_ops.RandomIndexShuffle(index=index, seed=seed, max_index=last, rounds=ROUNDS)
 
 
-def draw_key(key, epoch, index):
-    """Seed (2,) int64 of everything random about one visit of one example; `salted` gives one per draw."""
-    return tf.stack([key // 2 + tf.cast(epoch, tf.int64), tf.cast(index, tf.int64) * 64])
+def example_seed(key, epoch, index):
+    """Seed (2,) int64 of everything random about one visit of one example; `add_salt` makes one per draw of it."""
+    # Half the 63 bits of the key, so that adding an epoch does not overflow.
+    return tf.stack([key // 2 + tf.cast(epoch, tf.int64), tf.cast(index, tf.int64) * SALTS_PER_EXAMPLE])
 
 
-def salted(draw, salt):
-    """A seed (2,) for one of up to 64 draws."""
-    return draw + tf.constant([0, salt], tf.int64)
+def batch_seed(key, step):
+    """Seed (2,) int64 of everything random about the mixing of a batch; `step` int64 () counts from the run's start."""
+    return tf.stack([key // 2 ^ MIX, step * SALTS_PER_BATCH])
+
+
+def redraw_index(index, num_examples):
+    """A number that belongs to no example, for other draws of example `index` in the same epoch."""
+    return index + num_examples
+
+
+def add_salt(seed, salt):
+    """The seed (2,) of one draw."""
+    return seed + tf.constant([0, salt], tf.int64)

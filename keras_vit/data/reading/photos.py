@@ -3,55 +3,57 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.data.reading.decode import apart, cut, fused
+from keras_vit.data.reading.decode import as_one_op, crop, decode_and_crop_jpeg
 from keras_vit.errors import ImageError
-from keras_vit.images import jpeg, read
+from keras_vit.images import pillow, tf_jpeg
+
+
+def as_bytes(data):
+    """The bytes that numpy_function hands over: bytes in a graph, an array () of them eagerly."""
+    return data.item() if isinstance(data, np.ndarray) else data
+
+
+def decode_with_pillow(data, channels):
+    """The image in a file's contents, uint8 (h, w, channels), upright."""
+    with pillow.open_image(as_bytes(data)) as image:
+        return pillow.to_array(image, channels)
+
+
+def is_upright_by_pillow(data):
+    """Whether a file's contents are an upright JPEG of RGB or grey, a numpy bool."""
+    if not as_bytes(data).startswith(pillow.SOI):
+        return np.False_
+    try:
+        with pillow.open_image(as_bytes(data)) as image:
+            return np.bool_(image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1)
+    except ImageError:  # Raised again, where it is reported, when Pillow decodes the image.
+        return np.False_
+
+
+def is_upright_jpeg(data):
+    """Whether TensorFlow may decode an image: a JPEG of RGB or grey, upright, and within the limits of `images`."""
+    # Most files show it in their first bytes. For the others Pillow looks: TensorFlow's operations can read the EXIF
+    # data too (images/orientation.py), but are so many that iterators on replicas would take many seconds to start.
+    ask_pillow = as_one_op(lambda data: tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False))
+    return tf.cond(tf_jpeg.is_ordinary(data), lambda: True, lambda: ask_pillow(data))
 
 
 def read_photo(data, box, channels):
-    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the picture that `read.pixels` gives.
+    """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the image that `pillow.to_array` returns.
 
-    TensorFlow decodes upright JPEGs, Pillow what is turned and the other kinds, of which TensorFlow reads some wrongly
-    (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). Pillow also gets what may
-    be too much to decode, since it says why it is refused.
+    TensorFlow decodes upright JPEGs. Pillow decodes JPEGs that are turned, and the other kinds, of which TensorFlow
+    reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). It also
+    gets what may be too large to decode, since it says why it is refused.
 
     Args:
         data: contents of the file, a string ().
-        box, channels: as `decode.read_part`.
+        box, channels: as `decode.decode_part`.
     """
 
-    def by_pillow(data):
-        return cut(tf.numpy_function(lambda data: pillows(data, channels), [data], tf.uint8, stateful=False), box)
+    def pillow_and_crop(data):
+        image = tf.numpy_function(lambda data: decode_with_pillow(data, channels), [data], tf.uint8, stateful=False)
+        return crop(image, box)
 
-    others = apart(by_pillow)
-    image = tf.cond(upright(data), lambda: fused(data, box, channels), lambda: others(data))
+    decode = as_one_op(pillow_and_crop)
+    image = tf.cond(is_upright_jpeg(data), lambda: decode_and_crop_jpeg(data, box, channels), lambda: decode(data))
     return tf.ensure_shape(image, (None, None, channels))
-
-
-def upright(data):
-    """Whether a picture is a JPEG of RGB or grey, is not turned, and within the limits of `images`."""
-    # The graph's own look at EXIF data would make iterators on replicas take many seconds to start.
-    others = apart(lambda data: tf.numpy_function(is_upright, [data], tf.bool, stateful=False))
-    return tf.cond(jpeg.is_ordinary(data), lambda: True, lambda: others(data))
-
-
-def is_upright(data):
-    """`upright` of a file's contents, as Pillow says."""
-    if not contents(data).startswith(read.SOI):
-        return np.False_
-    try:
-        with read.opened(contents(data)) as picture:
-            return np.bool_(picture.mode in ("RGB", "L") and read.orientation(picture) == 1)
-    except ImageError:  # which Pillow gives again when it decodes
-        return np.False_
-
-
-def pillows(data, channels):
-    """The picture in a file's contents as Pillow decodes it, uint8 (h, w, channels), upright."""
-    with read.opened(contents(data)) as picture:
-        return read.pixels(picture, channels)
-
-
-def contents(data):
-    """The bytes of what numpy_function gives: bytes in a graph, an array () of them eagerly."""
-    return data.item() if isinstance(data, np.ndarray) else data

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.reading import order
-from keras_vit.data.reading.decode import read_part
+from keras_vit.data.reading.decode import decode_part
+from keras_vit.data.reading.salts import WINDOWS_PER_GROUP, ShuffleSalt
 
 GROUP = 8  # files that are read together; resuming reads over at most so many
 WINDOW = 4096  # records in memory that are shuffled: about half a gigabyte of ImageNet
@@ -22,17 +23,46 @@ class Piece:
     first: int
 
 
-def pieces(instructions, hosts):
+def cut_into_pieces(instructions, hosts):
     """TFDS's file instructions (filename, skip, take, examples_in_shard) as at least one `Piece` per host."""
-    parts = -(-hosts // len(instructions))
-    found, first = [], 0
+    pieces_per_file = -(-hosts // len(instructions))
+    pieces, first = [], 0
     for file in instructions:
         length = file.take if file.take >= 0 else file.examples_in_shard - file.skip
-        cuts = np.linspace(0, length, parts + 1).astype(int)
+        cuts = np.linspace(0, length, pieces_per_file + 1).astype(int)
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
-            found.append(Piece(str(file.filename), file.skip + low, high - low, first + low))
+            pieces.append(Piece(path=str(file.filename), skip=file.skip + low, take=high - low, first=first + low))
         first += length
-    return found
+    return pieces
+
+
+def count_records(pieces):
+    return sum(piece.take for piece in pieces)
+
+
+def find_group(pieces, epoch, place, key):
+    """(groups, records): how many whole groups of an epoch come before its record `place`, and records after these."""
+    takes = np.array([piece.take for piece in pieces])
+    files = order.shuffle(tf.range(len(pieces), dtype=tf.int64), epoch, len(pieces), key).numpy()
+    ends = np.cumsum(np.add.reduceat(takes[files], np.arange(0, len(pieces), GROUP)))
+    groups = int(np.searchsorted(ends, place, side="right"))
+    return groups, int(place - (ends[groups - 1] if groups else 0))
+
+
+def read_records(pieces, files, parallel):
+    """Dataset of (index, record) of the pieces whose numbers are `files`, (n,), `parallel` of them in turns."""
+    paths = tf.constant([piece.path for piece in pieces])
+    bounds = tf.constant([[piece.skip, piece.take, piece.first] for piece in pieces], tf.int64)
+
+    def read_piece(file):
+        bound = tf.gather(bounds, file)  # indexed below: with tf.unstack, TensorFlow 2.21 crashes in take
+        records = tf.data.TFRecordDataset(tf.gather(paths, file), buffer_size=2**20)
+        return records.skip(bound[0]).take(bound[1]).enumerate(bound[2])
+
+    files = tf.data.Dataset.from_tensor_slices(tf.cast(files, tf.int64))
+    return files.interleave(
+        read_piece, cycle_length=parallel, block_length=1, num_parallel_calls=parallel, deterministic=True
+    )
 
 
 class Stream:
@@ -43,90 +73,76 @@ class Stream:
 
     Args:
         instructions: TFDS's for the split.
-        parse: function of a serialized record to (encoded picture, label).
+        parse: function of a serialized record to (encoded image, label).
         gain: factor of the pixels.
+        window: records that are shuffled at a time.
     """
 
     def __init__(self, instructions, parse, gain=1, window=WINDOW):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
-        self.num_examples = sum(piece.take for piece in pieces(instructions, 1))
+        self.num_examples = count_records(cut_into_pieces(instructions, 1))
 
-    def visits(self, share, start, stop, key):
-        mine = pieces(self.instructions, share.hosts)[share.host :: share.hosts]
-        epoch, place = divmod(start * share.per_host, sum(piece.take for piece in mine))
-        skipped, place = self.groups_before(mine, epoch, place, key)
+    def pieces_of(self, share, host):
+        return cut_into_pieces(self.instructions, share.hosts)[host :: share.hosts]
+
+    def training_chunks(self, share, start, stop, key):
+        """As `Indexed`; each host's epochs are those of its own files."""
+        pieces = self.pieces_of(share, share.host)
+        epoch, place = divmod(start * share.per_host, count_records(pieces))
+        groups, place = find_group(pieces, epoch, place, key)
 
         def whole_epoch(epoch):
-            return self.epoch(mine, epoch, key)
+            return self.read_epoch(pieces, epoch, key)
 
-        records = self.epoch(mine, tf.constant(epoch, tf.int64), key, skipped).skip(place)
+        # Whole groups of files before the first step are not opened; the records before it in its group are read over.
+        records = self.read_epoch(pieces, tf.constant(epoch, tf.int64), key, groups).skip(place)
         records = records.concatenate(tf.data.Dataset.counter(epoch + 1).flat_map(whole_epoch))
         if stop is not None:
             records = records.take((stop - start) * share.per_host)
-        return self.chunks(records, share)
+        return self.chunk(records, share)
 
-    def sequence(self, share):
-        mine = pieces(self.instructions, share.hosts)[share.host :: share.hosts]
-        missing = self.steps(share) * share.per_host - sum(piece.take for piece in mine)
-        records = self.read(mine, range(len(mine)), parallel=1)
+    def evaluation_chunks(self, share):
+        """As `Indexed`; a host with fewer records than another is filled up with its first, of weight 0."""
+        pieces = self.pieces_of(share, share.host)
+        missing = self.evaluation_steps(share) * share.per_host - count_records(pieces)
+        records = read_records(pieces, range(len(pieces)), parallel=1)
         records = records.map(lambda index, record: (tf.constant(0, tf.int64), index, record, 1.0))
         filling = records.take(1).repeat().map(lambda *visit: (*visit[:3], 0.0)).take(missing)
-        return self.chunks(records.concatenate(filling), share)
+        return self.chunk(records.concatenate(filling), share)
 
-    def steps(self, share):
-        hosts = [pieces(self.instructions, share.hosts)[host :: share.hosts] for host in range(share.hosts)]
-        return -(-max(sum(piece.take for piece in host) for host in hosts) // share.per_host)
+    def evaluation_steps(self, share):
+        """How many global batches the host with most records fills."""
+        most = max(count_records(self.pieces_of(share, host)) for host in range(share.hosts))
+        return -(-most // share.per_host)
 
-    def groups_before(self, mine, epoch, place, key):
-        """(groups, records) of an epoch that come before its record `place`: whole groups, and what is left."""
-        takes = np.array([piece.take for piece in mine])
-        shuffle = order.shuffled(tf.range(len(mine), dtype=tf.int64), epoch, len(mine), key).numpy()
-        ends = np.cumsum(np.add.reduceat(takes[shuffle], np.arange(0, len(mine), GROUP)))
-        skipped = int(np.searchsorted(ends, place, side="right"))
-        return skipped, int(place - (ends[skipped - 1] if skipped else 0))
+    def read_epoch(self, pieces, epoch, key, skipped_groups=0):
+        """Dataset of (epoch, index, record, weight) of one epoch, int64 (), without its first groups of files."""
+        files = order.shuffle(tf.range(len(pieces), dtype=tf.int64), epoch, len(pieces), key)
+        groups = tf.data.Dataset.from_tensor_slices(files).batch(GROUP).enumerate().skip(skipped_groups)
 
-    def epoch(self, mine, epoch, key, skipped=0):
-        """Dataset of (epoch, index, record, weight) of one epoch, without its first `skipped` groups."""
-        files = order.shuffled(tf.range(len(mine), dtype=tf.int64), epoch, len(mine), key)
-        groups = tf.data.Dataset.from_tensor_slices(files).batch(GROUP).enumerate().skip(skipped)
+        def read_group(group, files):
+            first_salt = ShuffleSalt.WINDOWS + group * WINDOWS_PER_GROUP
+            windows = read_records(pieces, files, parallel=GROUP).batch(self.window).enumerate()
+            return windows.map(lambda window, batch: shuffle_window(first_salt + window, *batch)).unbatch()
 
-        def group(number, files):
-            records = self.read(mine, files, parallel=GROUP).batch(self.window).enumerate()
-            return records.map(lambda window, batch: mixed(1 + number * 1024 + window, *batch)).unbatch()
+        def shuffle_window(salt, index, record):
+            length = tf.size(index, tf.int64)
+            places = order.shuffle(tf.range(length), epoch, length, key, salt=salt)
+            return tf.fill(tf.shape(index), epoch), tf.gather(index, places), tf.gather(record, places)
 
-        def mixed(number, index, record):
-            places = tf.range(tf.size(index, tf.int64))
-            shuffle = order.shuffled(places, epoch, tf.size(index, tf.int64), key, salt=number)
-            return tf.fill(tf.shape(index), epoch), tf.gather(index, shuffle), tf.gather(record, shuffle)
+        return groups.flat_map(read_group).map(lambda *visit: (*visit, 1.0))
 
-        return groups.flat_map(group).map(lambda *visit: (*visit, 1.0))
+    def chunk(self, visits, share):
+        """Dataset of (epoch, index, record, weight) as one of chunks."""
 
-    def read(self, mine, files, parallel):
-        """Dataset of (index, record) of the pieces whose numbers are `files`, `parallel` at a time."""
-        paths = tf.constant([piece.path for piece in mine])
-        numbers = tf.constant([[piece.skip, piece.take, piece.first] for piece in mine], tf.int64)
-
-        def piece(file):
-            number = tf.gather(numbers, file)  # indexed: with tf.unstack, TensorFlow 2.21 crashes in take
-            records = tf.data.TFRecordDataset(tf.gather(paths, file), buffer_size=2**20)
-            return records.skip(number[0]).take(number[1]).enumerate(number[2])
-
-        files = tf.data.Dataset.from_tensor_slices(tf.cast(files, tf.int64))
-        return files.interleave(
-            piece, cycle_length=parallel, block_length=1, num_parallel_calls=parallel, deterministic=True
-        )
-
-    def chunks(self, visits, share):
-        """Visits (epoch, index, record, weight) as `Indexed` gives them."""
-
-        def example(epoch, index, record, weight):
+        def parse_visit(epoch, index, record, weight):
             data, label = self.parse(record)
             return {"data": data, "label": label, "epoch": epoch, "index": index, "weight": weight}
 
-        return visits.map(example, tf.data.AUTOTUNE, deterministic=True).batch(share.chunk, drop_remainder=True)
+        return visits.map(parse_visit, tf.data.AUTOTUNE, deterministic=True).batch(share.chunk, drop_remainder=True)
 
-    def part(self, data, box, channels):
-        return read_part(data, box, channels, self.gain)
+    def read_part(self, data, box, channels):
+        return decode_part(data, box, channels, self.gain)
 
-    def name(self, index, data):
+    def name_of(self, index, data):
         return f"example {index}"

@@ -1,4 +1,4 @@
-"""Pictures that cannot be read: named once, skipped, and too many of them an error."""
+"""Images that cannot be read: each is named once in the log and skipped, and too many of them are an error."""
 
 import threading
 
@@ -7,49 +7,50 @@ import tensorflow as tf
 
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading.sources import readable
+from keras_vit.data.reading.sources import why_unreadable
 
 
 class Unreadable:
-    """The pictures of one dataset that could not be read.
+    """The images of one dataset that could not be read.
 
     Args:
         source: where the examples are.
         where: what the messages call the dataset.
         limit: how many may be skipped.
-        channels: as `read_part`.
+        channels: as `decode.decode_part`.
     """
 
     def __init__(self, source, where, limit, channels):
         self.source, self.where, self.limit, self.channels = source, where, limit, channels
         self.seen, self.names = set(), []
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # tf.data reads several chunks at a time
 
-    def examine(self, indices, data):
-        """Which of a chunk's pictures can be read: their places, int64; the others are named in the log.
+    def find_readable(self, indices, data):
+        """The places in a chunk of the images that can be read, int64 (m,); the log names the others.
 
         Raises:
-            DataError: when more than `limit` pictures of this dataset, or all of the chunk, cannot be read.
+            DataError: when more than `limit` images of this dataset, or all of the chunk, cannot be read.
         """
-        wrong = [readable(self.source, picture, self.channels) for picture in data]
+        reasons = [why_unreadable(self.source, stored, self.channels) for stored in data]
         with self.lock:
-            for index, picture, reason in zip(indices.tolist(), data, wrong, strict=True):
+            for index, stored, reason in zip(indices.tolist(), data, reasons, strict=True):
                 if reason is not None and index not in self.seen:
                     self.seen.add(index)
-                    self.names.append(self.source.name(index, picture))
+                    self.names.append(self.source.name_of(index, stored))
                     log.warning("%s cannot be read and is skipped: %s", self.names[-1], reason)
-            good = np.array([place for place, reason in enumerate(wrong) if reason is None], np.int64)
-            if len(self.names) > self.limit or not good.size:
-                raise DataError(self.sentence())
-        return good
+            readable = np.array([place for place, reason in enumerate(reasons) if reason is None], np.int64)
+            if len(self.names) > self.limit or not readable.size:
+                raise DataError(self.describe())
+        return readable
 
-    def sentence(self):
+    def find_readable_in_graph(self, chunk):
+        """`find_readable` of a chunk of examples; int64 (m,), m >= 1."""
+        places = tf.numpy_function(self.find_readable, [chunk["index"], chunk["data"]], tf.int64)
+        return tf.ensure_shape(places, (None,))
+
+    def describe(self):
         names = ", ".join(self.names[-3:])
         return (
-            f"{len(self.names)} pictures of {self.where} cannot be read, {self.limit} may be skipped; "
-            f"the last: {names}. Remove or replace them, or give `data.load` a larger max_unreadable."
+            f"{len(self.names)} images of {self.where} cannot be read, and at most {self.limit} are skipped; the last: "
+            f"{names}. Remove or replace them, or give `data.load` a larger max_unreadable."
         )
-
-    def places(self, indices, data):
-        """`examine` in a graph: int64 (m,), m >= 1."""
-        return tf.ensure_shape(tf.numpy_function(self.examine, [indices, data], tf.int64), (None,))

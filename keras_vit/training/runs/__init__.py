@@ -1,1 +1,1 @@
-"""A run: its folder, its checkpoints, what it writes, and how it goes on."""
+"""A run: its folder, its checkpoints, what it writes, and how it is resumed."""

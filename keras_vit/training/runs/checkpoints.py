@@ -1,25 +1,28 @@
 """Checkpoints of a run.
 
 A checkpoint is two files: step-00000120.npz, the arrays, and step-00000120.json with its length and SHA-256, written
-last. Both appear under their names only when they are whole.
+last. Both appear under their names only when they are complete.
 """
+
+from __future__ import annotations
 
 import errno
 import json
 import os
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from keras_vit.files import sha256
+from keras_vit.files import sha256, write_whole
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs import files
+from keras_vit.training.runs.files import partial_path, warn_if_not_written
 from keras_vit.training.runs.ledger import Ledger
 
-FORMAT = 2  # of checkpoints; 1 had the replicas' sums of a metric added up
+FORMAT = 2  # of checkpoints; in format 1 a metric had one sum for all replicas
 ENDINGS = (".npz", ".json")
 
 
@@ -33,7 +36,7 @@ def read_arrays(path):
     try:
         with zipfile.ZipFile(path) as archive:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("its arrays are compressed, and a run's are not")
+                raise ValueError("its arrays are compressed, which a run never does")
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
     except OSError:
@@ -43,114 +46,124 @@ def read_arrays(path):
 
 
 class Checkpoints:
-    """The checkpoints of a folder.
+    """The checkpoints in a folder.
 
     Args:
         folder: made when first written to.
-        keep: how many of the newest whole ones stay.
+        keep: how many of the newest complete ones stay.
 
-    >>> Checkpoints("runs/1/checkpoints").save(120, arrays)
+    >>> store = keras_vit.training.Checkpoints("runs/1/checkpoints")
+    >>> store.save(120, {"kernel": np.zeros((4, 2))})
+    True
+    >>> store.steps()
+    [120]
     """
 
-    def __init__(self, folder, keep=2):
+    def __init__(self, folder: str | os.PathLike, keep: int = 2):
         self.folder = Path(folder)
         self.keep = keep
         self.ledger = Ledger(folder)
 
-    def steps(self):
-        """Steps of the run's checkpoints that look whole, newest first."""
-        written = map(int, self.entered())
+    def steps(self) -> list[int]:
+        """Steps of the run's checkpoints that have both files, newest first."""
+        written = map(int, self.read_entries())
         return sorted((step for step in written if self.path(step, ".json").is_file()), reverse=True)
 
-    def entered(self):
-        """{step: whether it has been whole} of the run's checkpoints, as its ledger says."""
+    def read_entries(self):
+        """{step: whether it has been complete} of the run's checkpoints, from its ledger."""
         return (self.ledger.read() or {"checkpoints": {}})["checkpoints"]
 
     def path(self, step, ending):
         return self.folder / f"step-{step:08d}{ending}"
 
-    def save(self, step, arrays):
-        """Writes a checkpoint, then removes the oldest. A disk that is full or fails costs none that was there.
+    def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Writes a checkpoint, then removes the oldest; a disk that is full or fails damages no earlier one.
 
         Returns:
-            True, or False with a warning when nothing could be written.
+            True, or False with a warning when the checkpoint could not be written.
         """
         try:
             self.enter(step)
-            with files.write_whole(self.path(step, ".npz")) as path:
-                np.savez(path, **arrays)
-                about = {"format": FORMAT, "run": self.ledger.run, "step": step}
-                about |= {"bytes": path.stat().st_size, "sha256": sha256(path)}
-            with files.write_whole(self.path(step, ".json")) as path:
-                path.write_text(json.dumps(about))
+            self.write(step, arrays)
         except OSError as error:
             warnings.warn(
-                f"No checkpoint of step {step} in {printable(self.folder)}: {error.strerror}. Those before it are "
-                "untouched.",
+                f"The checkpoint of step {step} could not be written to {printable(self.folder)}: {error.strerror}. "
+                "Earlier checkpoints are unchanged.",
                 stacklevel=2,
             )
             return False
-        with files.spared(self.ledger.path):
+        with warn_if_not_written(self.ledger.path):
             self.prune()
         return True
 
+    def write(self, step, arrays):
+        path, description = (self.path(step, ending) for ending in ENDINGS)
+        with write_whole(path, partial_path(path)) as unfinished:
+            np.savez(unfinished, **arrays)
+            about = {"format": FORMAT, "run": self.ledger.run, "step": step}
+            about |= {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
+        with write_whole(description, partial_path(description)) as unfinished:
+            unfinished.write_text(json.dumps(about))
+
     def enter(self, step):
-        """Says in the ledger that the files of that step are the run's, before they are there."""
-        facts = self.ledger.facts()
+        """Enters in the ledger that the files of that step are the run's, before they are written."""
+        facts = self.ledger.read_own()
         if str(step) in facts["checkpoints"]:
             return
         for path in (self.path(step, ending) for ending in ENDINGS):
             if os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, f"{path.name} is there and is not the run's")
+                raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
         facts["checkpoints"][str(step)] = False
         self.ledger.write(facts)
 
     def prune(self):
-        """Removes the run's checkpoints, torn ones too, but the newest `keep`."""
-        facts, kept = self.ledger.facts(), self.steps()[: self.keep]
+        """Removes the run's checkpoints, incomplete ones too, except the newest `keep`."""
+        facts, kept = self.ledger.read_own(), self.steps()[: self.keep]
         for step in map(int, facts["checkpoints"]):
             if step not in kept:
                 for path in (self.path(step, ending) for ending in ENDINGS):
                     path.unlink(missing_ok=True)
-                    files.partial(path).unlink(missing_ok=True)
+                    partial_path(path).unlink(missing_ok=True)
         facts["checkpoints"] = {str(step): True for step in kept}
         self.ledger.write(facts)
 
-    def load(self, step):
+    def load(self, step: int) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint.
 
         Raises:
-            RunError: when it is torn, damaged, or of another run or a later version of this package.
+            RunError: when it is incomplete, damaged, or of another run or a later version of this package.
         """
         try:
             about = json.loads(self.path(step, ".json").read_text("utf-8"))
             if about["format"] > FORMAT:
-                raise ValueError(f"its format is {about['format']}, and this version of the package knows {FORMAT}")
+                raise ValueError(f"its format is {about['format']}; this version of the package reads up to {FORMAT}")
             if (about["run"], about["step"]) != ((self.ledger.read() or about)["run"], step):
                 raise ValueError("it is of another run or step")
             path = self.path(step, ".npz")
             if path.stat().st_size != about["bytes"] or sha256(path) != about["sha256"]:
-                raise ValueError("its SHA-256 is not the one written down")
+                raise ValueError("its length or SHA-256 differs from the recorded one")
             return read_arrays(path)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
-    def newest(self):
-        """(step, arrays) of the newest whole checkpoint, or None where there is none; warns of those passed over.
+    def newest(self) -> tuple[int, dict[str, np.ndarray]] | None:
+        """(step, arrays) of the newest readable checkpoint, or None where there is none; warns of those skipped.
 
         Raises:
-            RunError: when there are checkpoints, and none is whole, or there were, and they are gone.
+            RunError: when there are checkpoints and none is readable, or there were and they are gone.
         """
         steps = self.steps()
-        if not steps and any(self.entered().values()):
+        if not steps and any(self.read_entries().values()):
             raise RunError(
-                f"The run's checkpoints in {self.folder} are gone. Put one back, or begin in another folder."
+                f"The run's checkpoints are missing from {self.folder}. Put one back, or begin in another folder."
             )
         for step in steps:
             try:
                 return step, self.load(step)
             except RunError as error:
                 if step == steps[-1]:
-                    raise RunError(f"{error} No other is left: begin in another folder, or empty this one.") from error
+                    raise RunError(
+                        f"{error} No other checkpoint is left: begin in another folder, or empty this one."
+                    ) from error
                 warnings.warn(f"{error} The one before it is used.", stacklevel=2)
         return None

@@ -1,12 +1,11 @@
-"""Files that are complete or do not count, and folders that one process holds."""
+"""What a run does with files beside writing them whole: names, locks, damaged JSON, and disks that are full."""
 
 import contextlib
-import json
 import os
 import warnings
-from pathlib import Path
 
 from keras_vit import files
+from keras_vit.files import make_folder
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 
@@ -18,22 +17,16 @@ except ImportError:  # Windows
 LONGEST = 1 << 26  # bytes of a run's JSON files
 
 
-def partial(path):
-    """The path at which `path` is written, beside it and of its ending, until it is whole."""
+def partial_path(path):
+    """Where `path` is written until it is complete: a name by which a later process knows what a killed one left."""
     return path.with_name(f"partial.{path.name}")
 
 
-def write_whole(path):
-    """As `keras_vit.files.write_whole`, through the name by which a later session knows what a killed one left."""
-    path = Path(path)
-    return files.write_whole(path, partial(path))
-
-
 @contextlib.contextmanager
-def needed(folder):
-    """Turns a failure to write what the run cannot do without into a `RunError`.
+def require_written(folder):
+    """Turns a failure to write what the run needs into a `RunError`.
 
-    >>> with needed("runs/1"):
+    >>> with require_written("runs/1"):  # doctest: +SKIP
     ...     model.save("runs/1/model.keras")
     """
     try:
@@ -41,25 +34,25 @@ def needed(folder):
     except OSError as error:
         raise RunError(
             f"A file of the run in {folder} could not be written: {error.strerror or error}. Its checkpoints are kept: "
-            "make room and resume it."
+            "free some disk space, then resume the run."
         ) from error
 
 
 @contextlib.contextmanager
-def spared(path):
+def warn_if_not_written(path):
     """Turns a failure to write what the run can do without into a warning; the file that was there stays."""
     try:
         yield
     except OSError as error:
-        warnings.warn(f"{printable(path)} could not be written: {error.strerror}. The run goes on.", stacklevel=4)
+        warnings.warn(f"{printable(path)} could not be written: {error.strerror}. The run continues.", stacklevel=4)
 
 
 @contextlib.contextmanager
-def alone(folder):
-    """Holds the folder, which no other process may hold meanwhile; a process that dies lets go of it.
+def lock_folder(folder):
+    """Locks the folder against other processes; the lock of a process that dies ends with it.
 
     Raises:
-        RunError: when another process holds it.
+        RunError: when another process holds the lock.
     """
     if fcntl is None:
         yield
@@ -69,7 +62,9 @@ def alone(folder):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(held)
-        raise RunError(f"Another process trains in {folder}. Wait for it, or choose another folder.") from error
+        raise RunError(
+            f"Another process is training in {folder}. Wait until it ends, or choose another folder."
+        ) from error
     except OSError:
         pass  # a file system without locks
     try:
@@ -78,43 +73,26 @@ def alone(folder):
         os.close(held)
 
 
-def remove_empty(folders):
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
 @contextlib.contextmanager
-def made(folder):
-    """Makes the folder and those above it; an error inside removes again those of them that are still empty.
+def make_run_folder(folder):
+    """As `make_folder`.
 
     Raises:
-        RunError: when it cannot be made.
+        RunError: when the folder cannot be made.
     """
-    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remove_empty(missing)
-        raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(make_folder(folder))
+        except OSError as error:
+            raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
         yield
-    except BaseException:
-        remove_empty(missing)
-        raise
 
 
 def read_json(path):
-    """What a small file of a run holds.
+    """The content of a small JSON file of a run.
 
     Raises:
-        OSError: when it is missing or not a regular file.
-        ValueError, RecursionError: when it is damaged, or longer than any run writes.
+        OSError: when the file is missing or not a regular file.
+        ValueError, RecursionError: when it is damaged, or longer than any that a run writes.
     """
-    if not path.is_file():
-        raise OSError(f"{path.name} is not there, or is not a regular file")
-    with open(path, "rb") as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise ValueError(f"it has more than {LONGEST:,} bytes")
-    return json.loads(content.decode("utf-8"))
+    return files.read_json(path, LONGEST, follow_links=True)

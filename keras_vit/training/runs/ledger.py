@@ -1,4 +1,4 @@
-"""checkpoints/run.json: which run a folder is of, and what that run has written there."""
+"""checkpoints/run.json: which run a folder belongs to, and what that run has written there."""
 
 import json
 import os
@@ -6,15 +6,25 @@ import re
 import uuid
 from pathlib import Path
 
+from keras_vit.files import write_whole
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import read_json, write_whole
+from keras_vit.training.runs.files import partial_path, read_json
+
+
+def is_well_formed(facts):
+    if not isinstance(facts, dict) or not isinstance(facts.get("run"), str):
+        return False
+    files, checkpoints = facts.get("files"), facts.get("checkpoints")
+    if not isinstance(files, dict) or not all(isinstance(digests, list) for digests in files.values()):
+        return False
+    return isinstance(checkpoints, dict) and all(re.fullmatch("[0-9]{1,18}", step) for step in checkpoints)
 
 
 class Ledger:
-    """What one run has written: {"run": id, "files": {name: [SHA-256, ...]}, "checkpoints": {step: whole}}.
+    """What one run has written: {"run": id, "files": {name: [SHA-256, ...]}, "checkpoints": {step: complete}}.
 
-    A file is entered before it takes its name, so that after a kill at any moment what is there is known: by one of a
-    file's last two digests, or by the step of a checkpoint that may not be whole yet.
+    A file is entered before it takes its name. After a kill at any moment the run's own files are therefore known: by
+    one of a file's last two digests, or by the step of a checkpoint that may not be complete yet.
 
     Args:
         folder: of the checkpoints.
@@ -25,7 +35,7 @@ class Ledger:
         self.run = None
 
     def read(self):
-        """What is written down, or None where nothing is.
+        """The ledger's content, or None where there is no ledger.
 
         Raises:
             RunError: when it is damaged.
@@ -36,16 +46,16 @@ class Ledger:
             facts = read_json(self.path)
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.path} cannot be read: {error}. Choose another folder.") from error
-        if not well_formed(facts):
-            raise RunError(f"{self.path} does not say what its run has written. Choose another folder.")
+        if not is_well_formed(facts):
+            raise RunError(f"{self.path} does not list what its run has written. Choose another folder.")
         return facts
 
     def begin(self):
-        """Goes on with the run that is written down, or begins a new one."""
+        """Continues the run that the ledger names, or begins a new one."""
         facts = self.read()
         self.run = facts["run"] if facts else self.run or uuid.uuid4().hex
 
-    def facts(self):
+    def read_own(self):
         """What this run has written.
 
         Raises:
@@ -60,26 +70,17 @@ class Ledger:
 
     def write(self, facts):
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with write_whole(self.path) as path:
+        with write_whole(self.path, partial_path(self.path)) as path:
             path.write_text(json.dumps(facts, indent=1), "utf-8")
 
     def claim(self):
-        """Says that the folder is this run's, before anything else is written in it."""
+        """Enters that the folder is this run's, before anything else is written in it."""
         if self.read() is None:
-            self.write(self.facts())
+            self.write(self.read_own())
 
     def enter(self, name, digest):
-        """Says that a file has that SHA-256 from now on, or still the one before."""
-        facts = self.facts()
+        """Enters that a file has that SHA-256 from now on, or still has the one before."""
+        facts = self.read_own()
         before = [known for known in facts["files"].get(name, []) if known != digest]
         facts["files"][name] = [*before[-1:], digest]
         self.write(facts)
-
-
-def well_formed(facts):
-    if not isinstance(facts, dict) or not isinstance(facts.get("run"), str):
-        return False
-    files, checkpoints = facts.get("files"), facts.get("checkpoints")
-    if not isinstance(files, dict) or not all(isinstance(digests, list) for digests in files.values()):
-        return False
-    return isinstance(checkpoints, dict) and all(re.fullmatch("[0-9]{1,18}", step) for step in checkpoints)

@@ -1,31 +1,44 @@
-"""A run: a folder, and a `fit` that goes on where it was cut, bit for bit."""
+"""A run: a folder, and a `fit` that continues where it was interrupted, bit for bit."""
+
+from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from keras_vit.distribution.model import GlobalUpdate, build_for, unwrapped
+from keras_vit.distribution import GlobalUpdate
+from keras_vit.distribution.execution import build_for
+from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts
-from keras_vit.training.runs.callbacks import Beginning, BestWeights, MetricsLog, Saver, StepCounter, is_chief
+from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, is_chief
 from keras_vit.training.runs.checkpoints import Checkpoints, read_arrays
-from keras_vit.training.runs.files import needed
+from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
-from keras_vit.training.runs.state import restore, state
+from keras_vit.training.runs.metrics_log import MetricsLog
+from keras_vit.training.runs.saver import Saver
+from keras_vit.training.runs.state import collect_state, restore_state
+
+if TYPE_CHECKING:
+    import os
+
+    import tensorflow as tf
 
 
-def check(model, steps_per_epoch):
-    """Refuses a compiled model that no run can train."""
+def check_compiled(model, steps_per_epoch):
+    """Refuses a compiled model whose training cannot be resumed."""
     if steps_per_epoch % model.steps_per_execution:
         raise ConfigError(
             "steps_per_epoch must be a multiple of steps_per_execution. "
             f"Received: {steps_per_epoch} and {model.steps_per_execution}."
         )
-    optimizer = unwrapped(model.optimizer)
+    optimizer = unwrap(model.optimizer)
     if optimizer.use_ema and not isinstance(optimizer, GlobalUpdate):
         name = type(optimizer).__name__
         raise ConfigError(
@@ -34,22 +47,35 @@ def check(model, steps_per_epoch):
         )
 
 
+def segments(start, total, length):
+    """Pairs (begin, end) of steps for one `fit` each: the rest of an interrupted epoch, whole epochs, a short last one.
+
+    >>> segments(7, 25, 10)
+    [(7, 10), (10, 20), (20, 25)]
+    """
+    whole = min(-(-start // length) * length, total)
+    cuts = [start, whole, max(total // length * length, whole), total]
+    return [(begin, end) for begin, end in zip(cuts, cuts[1:], strict=False) if begin < end]
+
+
 class Run:
     """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/, curves.png, best.weights.npz
     and at the end final.weights.npz and model.keras.
 
-    checkpoints/run.json says what the run has written; nothing else in the folder is overwritten or removed.
+    checkpoints/run.json lists what the run has written; nothing else in the folder is overwritten or removed.
 
     Args:
         folder: made when the training begins.
         every: steps between checkpoints.
-        keep: checkpoints that stay.
+        keep: how many checkpoints stay.
 
     >>> run = keras_vit.training.Run("runs/1", every=500)
-    >>> run.fit(model, lambda step: examples.train(512, start=step), total_steps=10_000, validation=held_out)
+    >>> run.fit(  # doctest: +SKIP
+    ...     model, lambda step: examples.train(512, start=step), total_steps=10_000, validation=held_out
+    ... )
     """
 
-    def __init__(self, folder, every=500, keep=2):
+    def __init__(self, folder: str | os.PathLike, every: int = 500, keep: int = 2):
         require_tensorflow("A run that resumes")
         require_counts(every=every, keep=keep)
         self.folder = Path(folder)
@@ -58,15 +84,23 @@ class Run:
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
         self.store.ledger = self.files.ledger
 
-    def callbacks(self, step=0, total=None, monitor="val_accuracy", swap=False):
-        """What `model.fit` needs to keep this run; `swap` evaluates the optimizer's averaged weights.
+    def callbacks(
+        self, step: int = 0, total: int | None = None, monitor: str = "val_accuracy", swap: bool = False
+    ) -> list[keras.callbacks.Callback]:
+        """The callbacks with which `model.fit` keeps this run.
 
-        `model.fit` raises RunError before its first step where the folder holds what this run would overwrite, another
-        run among it; with the same callbacks again it goes on with the run.
+        `model.fit` raises RunError before its first step where the folder contains another run or anything else that
+        this run would overwrite; with the same callbacks again it continues the run.
+
+        Args:
+            step: the run's step as `fit` begins.
+            total: the run's last step, at which a checkpoint is written.
+            monitor: metric of the best weights.
+            swap: evaluate the optimizer's averaged weights.
         """
-        return [Beginning(self.files, resumed=step > 0), *self.keeping(step, total, monitor, swap)]
+        return [BeginRun(self.files, resumed=step > 0), *self.make_callbacks(step, total, monitor, swap)]
 
-    def keeping(self, step, total, monitor, swap):
+    def make_callbacks(self, step, total, monitor, swap):
         counter = StepCounter(step)
         log = MetricsLog(self.files, counter, resumed=step > 0)
         best = BestWeights(self.files, log, monitor)
@@ -75,53 +109,55 @@ class Run:
 
     def fit(
         self,
-        model,
-        train,
-        total_steps,
-        steps_per_epoch=None,
-        validation=None,
-        resume=False,
-        monitor="val_accuracy",
-        callbacks=(),
-        verbose=0,
-        config=None,
-    ):
-        """Trains a compiled model to `total_steps`; with `resume=True` goes on after a kill as if there had been none.
+        model: keras.Model,
+        train: Callable[[int], tf.data.Dataset],
+        total_steps: int,
+        steps_per_epoch: int | None = None,
+        validation: tf.data.Dataset | None = None,
+        resume: bool = False,
+        monitor: str = "val_accuracy",
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        verbose: int | str = 0,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Trains a compiled model to `total_steps`; after a kill, `resume=True` ends with the weights of a run without.
 
         Args:
             model: compiled, made in the strategy's scope.
             train: function of a step to the tf.data.Dataset of the batches from that step on, the same batches
                 whatever step it starts from (`keras_vit.data`'s `train(..., start=step)`).
-            total_steps, steps_per_epoch: batches; an epoch is what lies between validations (None: all).
+            total_steps, steps_per_epoch: in batches; each epoch ends with a validation (None: one epoch).
             validation: dataset for `evaluate`, or None.
-            resume: go on from the folder's newest whole checkpoint, if it has one.
+            resume: continue from the folder's newest readable checkpoint, if there is one.
             monitor: metric of the best weights.
             callbacks, verbose: as in `keras.Model.fit`.
-            config: JSON-able facts to keep in config.json.
+            config: facts to keep in config.json, of types that JSON has.
 
         Raises:
-            RunError: when the folder holds a run and resume is False, or a file that the run would overwrite and has
-                not written, its checkpoint is not of this model, none of its checkpoints is whole, or another process
-                trains in it.
+            RunError: when the folder contains a run and resume is False, or a file that the run would overwrite and
+                has not written; its checkpoint is of another model; none of its checkpoints is readable; or another
+                process trains in it.
             NotFiniteError: when a loss or weight is not finite.
-            Preempted, Interrupted: after SIGTERM, after Ctrl-C, when all is saved.
+            Preempted, Interrupted: after SIGTERM, after Ctrl-C, when the run is saved.
         """
         require_counts(total_steps=total_steps, steps_per_epoch=steps_per_epoch)
         steps_per_epoch = min(steps_per_epoch or total_steps, total_steps)
-        check(model, steps_per_epoch)
+        check_compiled(model, steps_per_epoch)
         if is_chief(model):
             self.files.check(resume)
         build_for(model, train(0).element_spec)
         with contextlib.ExitStack() as around:
             if is_chief(model):
-                around.enter_context(self.files.held(resume))
-            start = self.resumed(model) if resume else 0
+                around.enter_context(self.files.hold(resume))
+            start = self.restore_newest(model) if resume else 0
             self.write_config(model, config, total_steps, steps_per_epoch)
-            optimizer = unwrapped(model.optimizer)
-            kept = self.keeping(start, total_steps, monitor, swap=optimizer.use_ema and validation is not None)
-            around.enter_context(kept[-1].signals)
-            first = [RestoreMetrics(state(model))] if start % steps_per_epoch else []
+            optimizer = unwrap(model.optimizer)
+            swap = optimizer.use_ema and validation is not None
+            *kept, saver = self.make_callbacks(start, total_steps, monitor, swap)
+            around.enter_context(saver.signals)
+            first = [RestoreMetrics(collect_state(model))] if start % steps_per_epoch else []
             for begin, end in segments(start, total_steps, steps_per_epoch):
+                # Only the last `fit` may end with the averaged weights: the next one trains the others.
                 optimizer.unfinished = end < total_steps
                 length = min(steps_per_epoch, end - begin)
                 epoch = begin // steps_per_epoch
@@ -131,22 +167,23 @@ class Run:
                     epochs=epoch + (end - begin) // length,
                     steps_per_epoch=length,
                     validation_data=validation,
-                    callbacks=[*first, *kept[:-1], *callbacks, kept[-1]],
+                    callbacks=[*first, *kept, *callbacks, saver],
                     verbose=verbose,
                     shuffle=False,
                 )
                 first = []
             if start >= total_steps:
+                # Killed between the last checkpoint and the files below: no `fit` has averaged the weights.
                 optimizer.finalize_variable_values(model.trainable_variables)
             self.write_final(model)
 
-    def resumed(self, model):
-        """Restores the newest whole checkpoint; gives its step, 0 when there is none."""
+    def restore_newest(self, model):
+        """Restores the newest readable checkpoint and returns its step, 0 when there is none."""
         found = self.store.newest()
         if found is None:
             return 0
         step, arrays = found
-        restore(model, arrays)
+        restore_state(model, arrays)
         return step
 
     def write_config(self, model, config, total_steps, steps_per_epoch):
@@ -172,45 +209,23 @@ class Run:
             model.save(path)
 
     @contextlib.contextmanager
-    def writing(self, name):
-        """The path to write a file of the run to, without which it has not ended; see `RunFolder.writing`.
+    def writing(self, name: str) -> Iterator[Path]:
+        """The path to write a file to without which the run is not finished; see `RunFolder.writing`.
 
         Raises:
             RunError: when it could not be written.
         """
-        with needed(self.folder), self.files.writing(name) as path:
+        with require_written(self.folder), self.files.writing(name) as path:
             yield path
 
 
-class RestoreMetrics(keras.callbacks.Callback):
-    """Puts an interrupted epoch's running metrics back, which `fit` resets as an epoch begins."""
-
-    def __init__(self, arrays):
-        super().__init__()
-        self.arrays = arrays
-
-    def on_epoch_begin(self, epoch, logs=None):
-        restore(self.model, self.arrays)
-
-
-def segments(start, total, length):
-    """Pairs (begin, end) of steps for one `fit` each: the rest of a begun epoch, whole epochs, a shorter last one.
-
-    >>> segments(7, 25, 10)
-    [(7, 10), (10, 20), (20, 25)]
-    """
-    whole = min(-(-start // length) * length, total)
-    cuts = [start, whole, max(total // length * length, whole), total]
-    return [(begin, end) for begin, end in zip(cuts, cuts[1:], strict=False) if begin < end]
-
-
-def load_weights(model, path):
+def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
     """Puts best.weights.npz or final.weights.npz of a run into a model of the same architecture.
 
     Raises:
-        RunError: when it is missing or damaged, or names, shapes or types differ.
+        RunError: when the file is missing or damaged, or names, shapes or types differ.
 
-    >>> load_weights(model, "runs/1/best.weights.npz")
+    >>> load_weights(model, "runs/1/best.weights.npz")  # doctest: +SKIP
     """
     try:
         arrays = read_arrays(path)

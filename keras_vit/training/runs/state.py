@@ -1,4 +1,4 @@
-"""All that a step of training reads or changes, as arrays and back, on any number of replicas."""
+"""All that a training step reads or changes, as arrays and back, on any number of replicas."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,89 +6,99 @@ import tensorflow as tf
 from keras_vit.training.errors import RunError
 
 
-def variables(model):
+def list_variables(model):
     """{key: variable}: weights, seeds, optimizer, running metrics."""
     named = [("model", model.variables), ("optimizer", model.optimizer.variables), ("metrics", model.metrics_variables)]
     return {f"{kind}/{i}/{v.path}": v for kind, owned in named for i, v in enumerate(owned)}
 
 
-def state(model):
-    """{key: array} of `variables`; bfloat16 travels as uint16. On several workers all must call it.
-
-    Of a running metric, which every replica sums up for itself, each one's sum: (replicas, *shape). Their total alone
-    would give another last bit when it is added to.
-    """
-    arrays = {key: values(variable, model.distribute_strategy) for key, variable in variables(model).items()}
-    return {key: a.view("uint16") if a.dtype.name == "bfloat16" else a for key, a in arrays.items()}
-
-
-def restore(model, arrays):
-    """Puts `arrays` of `state` into the model.
-
-    Raises:
-        RunError: when they are not of this model, optimizer and metrics.
-    """
-    own = variables(model)
-    if len(arrays) != len(own):
-        raise RunError(
-            f"The checkpoint holds {len(arrays)} variables, this model with its optimizer and metrics {len(own)}. "
-            "Build and compile it as in the run that wrote the checkpoint."
-        )
-    numbered = {number(key): array for key, array in arrays.items()}
-    pairs = [(key, variable, numbered.get(number(key))) for key, variable in own.items()]
-    for key, variable, array in pairs:
-        found = None if array is None else array.shape[1:] if summed(key, variable, array) else array.shape
-        if found != tuple(variable.shape) or array.dtype != stored_dtype(variable):
-            found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
-            expected = f"{stored_dtype(variable)} of shape {tuple(variable.shape)}"
-            raise RunError(f"The checkpoint has {found} for {key}, in place of {expected}.")
-    for key, variable, array in pairs:
-        if variable.dtype == "bfloat16":
-            array = array.view(variable.numpy().dtype)
-        if summed(key, variable, array):
-            assign_sums(variable, array, model.distribute_strategy)
-        else:
-            variable.assign(array)
-
-
-def stored_dtype(variable):
-    """Of the variable's array in a checkpoint."""
-    return "uint16" if variable.dtype == "bfloat16" else variable.dtype
-
-
-def number(key):
-    """Kind and number of a key, which name a variable: its path counts up within a process."""
+def key_number(key):
+    """("optimizer", "3") of "optimizer/3/path": the path is left out, since its counters depend on the process."""
     return tuple(key.split("/", 2)[:2])
 
 
-def summed(key, variable, array):
-    """Whether the array has an entry for each replica, the variable being their sum."""
+def stored_dtype(variable):
+    """The dtype of the variable's array in a checkpoint."""
+    return "uint16" if variable.dtype == "bfloat16" else variable.dtype
+
+
+def is_per_replica(key, variable, array):
+    """Whether the array has an entry for each replica, whose sum the variable is."""
     return key.startswith("metrics/") and array.ndim == len(variable.shape) + 1
 
 
-def values(variable, strategy):
-    """The variable's array, or where every replica has a part of it the parts."""
-    if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
-        return np.asarray(variable.numpy())
-    n = strategy.num_replicas_in_sync
-    # Each part in a row of its own of zeros: summed, since strategy.gather traces a function at each call.
-    rows = on_replicas(variable, strategy, lambda replica, part: tf.scatter_nd([[replica]], [part], (n, *part.shape)))
-    return strategy.reduce("SUM", rows, axis=None).numpy()
-
-
-def assign_sums(variable, array, strategy):
-    if len(array) == strategy.num_replicas_in_sync:
-        on_replicas(variable, strategy, lambda replica, part: part.assign(array[replica]).read_value())
-    else:
-        variable.assign(array.sum(0))
-
-
-def on_replicas(variable, strategy, function):
-    """function(replica's number, its part of the variable) of this process' replicas, as a value of the strategy."""
-    parts = strategy.experimental_local_results(variable.value)
+def map_replicas(variable, strategy, function):
+    """function(replica's number, its copy of the variable) on this process' replicas, as a value of the strategy."""
+    copies = strategy.experimental_local_results(variable.value)
 
     def call(context):
         replica = context.replica_id_in_sync_group
-        return function(replica, parts[replica % len(parts)])
+        return function(replica, copies[replica % len(copies)])
 
     return strategy.experimental_distribute_values_from_function(call)
+
+
+def read_values(variable, strategy):
+    """The variable's array; for a running metric on several replicas each replica's sum, (replicas, *shape)."""
+    if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
+        return np.asarray(variable.numpy())
+    n = strategy.num_replicas_in_sync
+    # Each replica's sum in its own row of zeros, and the rows added up: strategy.gather would trace at each call.
+    rows = map_replicas(variable, strategy, lambda replica, own: tf.scatter_nd([[replica]], [own], (n, *own.shape)))
+    return strategy.reduce("SUM", rows, axis=None).numpy()
+
+
+def assign_per_replica(variable, array, strategy):
+    if len(array) == strategy.num_replicas_in_sync:
+        map_replicas(variable, strategy, lambda replica, own: own.assign(array[replica]).read_value())
+    else:
+        # The run continues on another number of replicas, so that only the total means anything.
+        variable.assign(array.sum(0))
+
+
+def collect_state(model):
+    """{key: array} of the model's variables; on several workers all of them must call it.
+
+    numpy cannot save bfloat16, which is stored as uint16. Running metrics are stored per replica, (replicas, *shape):
+    restoring their total alone would change the last bit of later sums.
+    """
+    arrays = {key: read_values(variable, model.distribute_strategy) for key, variable in list_variables(model).items()}
+    return {key: a.view("uint16") if a.dtype.name == "bfloat16" else a for key, a in arrays.items()}
+
+
+def check_array(key, variable, array):
+    """Refuses an array of another shape or dtype than the variable's."""
+    found = None if array is None else array.shape[1:] if is_per_replica(key, variable, array) else array.shape
+    if found == tuple(variable.shape) and array.dtype == stored_dtype(variable):
+        return
+    found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+    expected = f"{stored_dtype(variable)} of shape {tuple(variable.shape)}"
+    raise RunError(
+        f"The checkpoint has {found} for {key}; expected {expected}. Build and compile the model as in the run that "
+        "wrote the checkpoint."
+    )
+
+
+def restore_state(model, arrays):
+    """Puts the arrays of `collect_state` into the model, once all of them are known to fit.
+
+    Raises:
+        RunError: when they belong to another model, optimizer or metrics.
+    """
+    own = list_variables(model)
+    if len(arrays) != len(own):
+        raise RunError(
+            f"The checkpoint has {len(arrays)} variables; this model with its optimizer and metrics has {len(own)}. "
+            "Build and compile the model as in the run that wrote the checkpoint."
+        )
+    numbered = {key_number(key): array for key, array in arrays.items()}
+    rows = [(key, variable, numbered.get(key_number(key))) for key, variable in own.items()]
+    for row in rows:
+        check_array(*row)
+    for key, variable, array in rows:
+        if variable.dtype == "bfloat16":
+            array = array.view(variable.numpy().dtype)
+        if is_per_replica(key, variable, array):
+            assign_per_replica(variable, array, model.distribute_strategy)
+        else:
+            variable.assign(array)

@@ -1,0 +1,160 @@
+"""The formats of an export, a row each. Imports nothing heavy, because the command line reads the rows too.
+
+Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of three modules:
+
+- `__init__.py` writes artefacts.
+  `write(model, shapes, path, description, quantize=None, calibration=None)` writes the functional float32 `model` to
+  `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None for a free length;
+  `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of arrays
+  (n, ...) by the input's name, for "int8". A format with `endpoints` also takes `endpoints=()`, names of the model's
+  methods. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
+  `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
+- `runtime.py` runs artefacts, without Keras.
+  `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
+  names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
+  pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
+- `operations.py` inspects an artefact from elsewhere before its runtime opens it.
+  `check(path)` calls `proof.operations.refuse` if the artefact could do more than compute.
+"""
+
+import importlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, get_args
+
+from keras_vit.errors import ExportError
+from keras_vit.text import printable
+
+Quantize = Literal["float16", "dynamic", "int8"]
+QUANTIZE = get_args(Quantize)
+DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A row: everything that code outside the format's own package knows about it.
+
+    Args:
+        name: for users and in files; also the name of the package.
+        title: the format's own spelling, for sentences.
+        suffix: of its paths, ".onnx"; "" where it is a folder.
+        bundled: its path in a bundle, with "/".
+        quantize: the values of `quantize` it takes beside None.
+        free_size: whether it can leave the height and width of images free.
+        endpoints: whether it can have methods of the model beside the forward pass.
+        files: of a folder: the names of the files that are known before.
+        folder_pattern: of a folder: a regular expression of the names of all files that it may have.
+        data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
+            belong to it; "" where it never has any.
+    """
+
+    name: str
+    title: str
+    suffix: str
+    bundled: str
+    quantize: tuple[Quantize, ...] = ()
+    free_size: bool = False
+    endpoints: bool = False
+    files: tuple[str, ...] = ()
+    folder_pattern: str = ""
+    data_pattern: str = ""
+
+    @property
+    def is_folder(self) -> bool:
+        return bool(self.folder_pattern)
+
+    def load_module(self, part: str = "") -> ModuleType:
+        """The format's package, or its module `part`."""
+        return importlib.import_module(".".join(["keras_vit.export", self.name, *([part] if part else [])]))
+
+    def runtime_file(self) -> Path:
+        """runtime.py, for a process that imports nothing else of the package."""
+        return Path(__file__).parent / self.name / "runtime.py"
+
+    def expected_files(self, path: str | os.PathLike) -> list[str]:
+        """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
+        return list(self.files) or [Path(path).name]
+
+    def bundled_files(self) -> list[str]:
+        """The same in a bundle, relative to the bundle."""
+        return [f"{self.bundled}/{name}" for name in self.files] or [self.bundled]
+
+    def bundled_pattern(self) -> str:
+        """A regular expression of every name that the artefact's files may have in a bundle."""
+        if self.is_folder:
+            return f"{re.escape(self.bundled)}/({self.folder_pattern})"
+        data = f"|{re.escape(Path(self.bundled).stem)}{self.data_pattern}" if self.data_pattern else ""
+        return f"{re.escape(self.bundled)}{data}"
+
+
+FORMATS = (
+    Format(
+        name="onnx",
+        title="ONNX",
+        suffix=".onnx",
+        bundled="model.onnx",
+        quantize=QUANTIZE,
+        free_size=True,
+        data_pattern=rf"-{DIGEST}\.onnx\.data",
+    ),
+    Format(name="tflite", title="TFLite", suffix=".tflite", bundled="model.tflite", quantize=QUANTIZE),
+    Format(
+        name="saved_model",
+        title="SavedModel",
+        suffix="",
+        bundled="saved_model/1",  # with a version, as TensorFlow Serving reads it
+        free_size=True,
+        endpoints=True,
+        files=(
+            "saved_model.pb",
+            "fingerprint.pb",
+            "variables/variables.index",
+            "variables/variables.data-00000-of-00001",
+        ),
+        folder_pattern=r"saved_model\.pb|fingerprint\.pb|variables/variables\.(index|data-\d{5}-of-\d{5})",
+    ),
+)
+NAMES = tuple(row.name for row in FORMATS)
+
+
+def format_named(name: str) -> Format:
+    """The row of a name.
+
+    Raises:
+        ExportError: for a name that no row has.
+    """
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    raise ExportError(f"No format is called {name!r}. Expected: {', '.join(NAMES)}.")
+
+
+def format_of_path(path: str | os.PathLike) -> Format:
+    """The row in which an artefact at `path` is written, by the path's suffix.
+
+    Raises:
+        ExportError: for a suffix that no row has.
+    """
+    suffix = Path(path).suffix.lower()
+    for row in FORMATS:
+        if row.suffix == suffix:
+            return row
+    files = " or ".join(row.suffix for row in FORMATS if row.suffix)
+    bare = " or ".join(row.title for row in FORMATS if not row.suffix)
+    raise ExportError(
+        f"No format has the suffix {printable(suffix)!r}. Expected a path that ends in {files}, or, for a {bare}, one "
+        f"without a suffix. Received: {printable(path)}."
+    )
+
+
+def data_files(stem: str) -> re.Pattern:
+    """The names of files that belong to an artefact of one file and lie beside it.
+
+    Args:
+        stem: the artefact's own name without its suffix.
+    """
+    patterns = "|".join(row.data_pattern for row in FORMATS if row.data_pattern)
+    return re.compile(f"{re.escape(stem)}({patterns})", re.ASCII)

@@ -1,0 +1,128 @@
+"""Comparing an artefact with its model, and finding the first layer at which they differ."""
+
+import dataclasses
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ParityError
+from keras_vit.export.formats import Format
+from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
+from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.quantization import Kind
+
+PROBES = 8
+QUANTIZED_PROBES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A model, the format it is written in, and the inputs on which artefact and model are compared.
+
+    Args:
+        source: the functional float32 model.
+        form: the row of the format.
+        kind: the row of the quantization.
+        shapes: of the artefact's inputs, None for a free length.
+        inputs: an array (n, ...) per input of the model.
+    """
+
+    source: keras.Model
+    form: Format
+    kind: Kind
+    shapes: list[tuple[int | None, ...]]
+    inputs: list[np.ndarray]
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batch sizes in which the artefact runs."""
+        batch_size = self.shapes[0][0]
+        return BATCHES if batch_size is None else (batch_size,)
+
+    def input_names(self) -> list[str]:
+        return [x.name for x in self.source.inputs]
+
+    def write(self, model, path, description, **further):
+        """Writes `model`, which takes the inputs of `source`, to `path`; further: arguments of the format's `write`."""
+        calibration = dict(zip(self.input_names(), self.inputs, strict=True)) if self.kind.calibrated else None
+        module = self.form.load_module()
+        module.write(model, self.shapes, path, description, self.kind.name, calibration, **further)
+
+    def load(self, path):
+        return self.form.load_module().load(path, self.input_names())
+
+
+def probe_count(kind, batch_size):
+    """Number of images to compare on: whole batches where the batch is fixed."""
+    count = PROBES if kind.name is None else QUANTIZED_PROBES
+    return count if batch_size is None else max(count // batch_size, 1) * batch_size
+
+
+def model_runner(model):
+    """The model at inference as a function from a list of arrays to the list of outputs."""
+
+    def run(inputs):
+        outputs = model(pack_inputs(model, inputs), training=False)
+        return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(outputs)]
+
+    return run
+
+
+def compare(trial: Trial, path: Path) -> Difference:
+    """The difference between the model's outputs and those of its artefact at `path`."""
+    expected = run_in_batches(model_runner(trial.source), trial.inputs, (8,))
+    return compare_outputs(expected, run_in_batches(trial.load(path), trial.inputs, trial.batches))
+
+
+def require_parity(trial: Trial, difference: Difference) -> None:
+    """Raises ParityError unless the difference is within bounds; not-a-number never is.
+
+    Outputs that are the same for every image, such as those of a new zero head, prove nothing: then the output of
+    every layer is compared instead.
+    """
+    broken = trial.kind.broken_bounds(difference)
+    if not broken and (difference.varies or trial.kind.calibrated):
+        return
+    layer = first_differing_layer(trial)
+    if not broken and layer is None:
+        return
+    where = (
+        ""
+        if layer is None
+        else " The first layer whose output differs is {!r} (relative difference {:.2e}).".format(*layer)
+    )
+    raise ParityError(
+        f"The {trial.form.title} artefact does not match the model: its outputs differ by up to "
+        f"{difference.max_abs_diff:.2e}. "
+        f"{'; '.join(broken) or 'The outputs are the same for every image, but those of its layers differ'}."
+        f"{where} Nothing was written."
+    )
+
+
+def has_one_output(layer):
+    """Whether the layer computes one tensor at one place of the model."""
+    # Keras has no public way to ask at how many places a layer is called.
+    nodes = layer._inbound_nodes
+    return not isinstance(layer, keras.layers.InputLayer) and len(nodes) == 1 and len(nodes[0].outputs) == 1
+
+
+def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
+    """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
+    layers = [layer for layer in trial.source.layers if has_one_output(layer)]
+    every_output = keras.Model(trial.source.input, [layer.output for layer in layers])
+    inputs = [x[:PROBES] for x in trial.inputs]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"layers{trial.form.suffix}"
+        trial.write(every_output, path, {})
+        expected = run_in_batches(model_runner(every_output), inputs, (8,))
+        received = run_in_batches(trial.load(path), inputs, trial.batches)
+    for layer, a, b in zip(layers, expected, received, strict=True):
+        difference = compare_outputs([a], [b])
+        # Classes mean nothing inside the model.
+        if trial.kind.broken_bounds(dataclasses.replace(difference, top1_regret=None)):
+            return layer.name, difference.max_rel_diff
+    return None

@@ -1,0 +1,130 @@
+"""Which SavedModels may be opened: TensorFlow has operations that read and write any file, and none of them passes."""
+
+from keras_vit.export.proof.operations import refuse
+
+# The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
+COMPUTING = frozenset(
+    """
+    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Assert Atan Atan2 Atanh AvgPool AvgPool3D
+    BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd Bitcast BroadcastArgs BroadcastTo Case Cast Ceil ClipByValue
+    Concat ConcatV2 Const Conv2D Conv2DBackpropInput Conv3D Conv3DBackpropInputV2 Cos Cosh Cumprod Cumsum DecodeJpeg
+    DecodePaddedRaw DecodePng DecodeRaw DepthToSpace DepthwiseConv2dNative Div DivNoNan Einsum Elu EnsureShape Equal
+    Erf Erfc Exp ExpandDims Expm1 ExtractImagePatches ExtractJpegShape Fill Floor FloorDiv FloorMod FusedBatchNorm
+    FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd GatherV2 Greater GreaterEqual Identity IdentityN If InTopKV2
+    Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN LeakyRelu Less LessEqual LinSpace Log Log1p LogSoftmax
+    LogicalAnd LogicalNot LogicalOr MatMul Max MaxPool MaxPool3D MaxPoolV2 Maximum Mean Min Minimum MirrorPad Mod
+    Mul MulNoNan Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder PlaceholderWithDefault
+    Pow PreventGradient Prod Range Rank ReadVariableOp RealDiv Reciprocal Relu Relu6 Reshape ResizeArea
+    ResizeBicubic ResizeBilinear ResizeNearestNeighbor Reverse ReverseV2 Rint Roll Round Rsqrt ScaleAndTranslate
+    ScatterNd Select SelectV2 Selu Shape ShapeN Sigmoid Sign Sin Sinh Size Slice Snapshot Softmax Softplus Softsign
+    SpaceToDepth Split SplitV Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase
+    StatelessIf StatelessWhile StaticRegexReplace StopGradient StridedSlice StringLength StringSplitV2 Sub Substr
+    Sum Tan Tanh TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem
+    TensorListLength TensorListReserve TensorListSetItem TensorListSplit TensorListStack TensorScatterUpdate Tile
+    TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where While Xdivy Xlog1py Xlogy ZerosLike
+    """.split()
+)
+# Those in the functions that save and restore the variables, which no signature may reach.
+SAVING = frozenset(
+    "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
+    "StringJoin".split()
+)
+OBJECTS = {"user_object", "function", "bare_concrete_function", "variable", "constant", "captured_tensor"}
+PLAIN_OBJECTS = {
+    "_generic_user_object",
+    "signature_map",
+    "trackable_dict_wrapper",
+    "trackable_list_wrapper",
+    "trackable_tuple_wrapper",
+}
+REGISTERED = {"", "tf.TrackableConstant"}  # classes that TensorFlow itself registers
+MAIN = "saved_model_main_op"  # the collection with the name of the node that a server runs first
+
+
+def check(path):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel()
+    proto.ParseFromString((path / "saved_model.pb").read_bytes())
+    if len(proto.meta_graphs) != 1:
+        refuse(path, f"{len(proto.meta_graphs)} graphs, where an export writes one")
+    graph = proto.meta_graphs[0]
+    if graph.asset_file_def or set(graph.collection_def) - {MAIN}:
+        refuse(path, "assets or collections, which an export does not write")
+    check_objects(path, graph.object_graph_def)
+    check_functions(path, graph)
+
+
+def check_objects(path, objects):
+    """Raises for objects that run code of their own when TensorFlow loads them."""
+    if not objects.nodes:
+        refuse(path, "no objects, as TensorFlow 1 wrote it")
+    for node in objects.nodes:
+        kind = node.WhichOneof("kind")
+        foreign = node.registered_saver or (node.registered_name if node.registered_name not in REGISTERED else "")
+        if kind == "user_object" and node.user_object.identifier not in PLAIN_OBJECTS:
+            foreign = node.user_object.identifier
+        if kind not in OBJECTS or foreign:
+            refuse(path, f"an object of the kind {foreign or kind}")
+
+
+def check_functions(path, graph):
+    """Raises unless every function only computes, except those that save and restore, which nothing else may reach."""
+    library = {function.signature.name: function for function in graph.graph_def.library.function}
+    if len(library) != len(graph.graph_def.library.function):
+        refuse(path, "two functions of one name")
+    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+    top = [node for node in graph.graph_def.node if node.name not in saver]
+    require_unreached(path, saver, top, graph)
+    reached = list_reachable(
+        library, [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
+    )
+    for node in graph.graph_def.node:
+        require_computing(path, node, library)
+    for name, function in library.items():
+        for node in function.node_def:
+            if name in reached or node.op not in SAVING:
+                require_computing(path, node, library)
+
+
+def require_unreached(path, saver, nodes, graph):
+    """Raises if a signature or another node leads to the nodes that save and restore."""
+    names = [name.lstrip("^") for node in nodes for name in node.input]
+    names += [x.name for s in graph.signature_def.values() for part in (s.inputs, s.outputs) for x in part.values()]
+    names += graph.collection_def[MAIN].node_list.value
+    for name in names:
+        if name.partition(":")[0] in saver:
+            refuse(path, "a signature that saves or restores files")
+
+
+def list_methods(graph):
+    """The names of the functions that objects have."""
+    objects = graph.object_graph_def
+    names = list(objects.concrete_functions)
+    for node in objects.nodes:
+        names += [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
+    return names
+
+
+def list_reachable(library, names):
+    """The names of the functions that these call, directly or by others, and their own."""
+    reached, waiting = set(), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in library and name not in reached:
+            reached.add(name)
+            waiting += [callee for node in library[name].node_def for callee in list_callees(node, library)]
+    return reached
+
+
+def list_callees(node, library):
+    """The functions that a node names, as its operation or in its attributes."""
+    functions = [node.op] if node.op in library else []
+    for value in node.attr.values():
+        functions += [x.name for x in [value.func, *value.list.func] if x.name]
+    return functions
+
+
+def require_computing(path, node, library):
+    if node.op not in COMPUTING and node.op not in library:
+        refuse(path, f"the operation {node.op}, which is not among those that an export writes")

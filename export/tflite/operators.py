@@ -1,0 +1,89 @@
+"""Operations of TensorFlow that TFLite lacks, said in those that it has.
+
+Swin needs both: windows are shifted by a roll, and cut out of the image by transposes of up to eight axes.
+"""
+
+import contextlib
+
+MOST_AXES = 6  # of a tensor that TFLite's Transpose takes
+
+
+def builtin_roll(x, shift, axis, name=None):
+    """tf.roll: of each axis, the last `shift` places moved in front of the others."""
+    import tensorflow as tf
+
+    shifts, axes = (list(n) if isinstance(n, list | tuple) else [n] for n in (shift, axis))
+    for places, along in zip(shifts, axes, strict=True):
+        length = x.shape[along]
+        places = places % length
+        if places:
+            rest, end = tf.split(x, [length - places, places], axis=along)
+            x = tf.concat([end, rest], axis=along)
+    return tf.identity(x, name=name)
+
+
+def transpose_in_steps(transpose, x, perm):
+    """A transpose of many axes as transposes of few: axes that stay side by side count as one."""
+    import tensorflow as tf
+
+    target = [x.shape[axis] for axis in perm]
+    groups = neighbours(perm)
+    while len(groups) > MOST_AXES:
+        # Move one axis to its place: what stands before that, what it passes, itself, and the rest are four axes.
+        place = next(i for i, axis in enumerate(perm) if axis != i)
+        source = perm[place]
+        four = [x.shape[:place], x.shape[place:source], x.shape[source : source + 1], x.shape[source + 1 :]]
+        moved = [*x.shape[:place], x.shape[source], *x.shape[place:source], *x.shape[source + 1 :]]
+        x = tf.reshape(transpose(tf.reshape(x, free([volume(part) for part in four])), (0, 2, 1, 3)), free(moved))
+        perm = [axis + 1 if place <= axis < source else axis for axis in perm]
+        perm[place] = place
+        groups = neighbours(perm)
+    order = sorted(groups)
+    x = tf.reshape(x, free([volume([x.shape[axis] for axis in group]) for group in order]))
+    return tf.reshape(transpose(x, [order.index(group) for group in groups]), free(target))
+
+
+def neighbours(perm):
+    """The axes in groups that stand side by side before and after: (0, 3, 1, 2) -> [[0], [3], [1, 2]]."""
+    groups = [[perm[0]]]
+    for axis in perm[1:]:
+        if axis == groups[-1][-1] + 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def volume(lengths):
+    """The number of places along several axes; None where one length is unknown."""
+    product = 1
+    for n in lengths:
+        product = None if n is None or product is None else product * n
+    return product
+
+
+def free(lengths):
+    """A shape for tf.reshape, which takes one unknown length, written -1."""
+    return [-1 if n is None else n for n in lengths]
+
+
+@contextlib.contextmanager
+def builtin_operators():
+    """Within, keras.ops.roll and keras.ops.transpose trace to operators that TFLite has.
+
+    Keras looks both functions up in the module `tensorflow` at each call. Theirs compute the same, so it does no harm
+    that another thread may meet them.
+    """
+    import tensorflow as tf
+
+    roll, transpose = tf.roll, tf.transpose
+
+    def builtin_transpose(a, perm=None, *args, **kwargs):
+        many = perm is not None and len(perm) > MOST_AXES and list(a.shape).count(None) <= 1
+        return transpose_in_steps(transpose, a, list(perm)) if many else transpose(a, perm, *args, **kwargs)
+
+    tf.roll, tf.transpose = builtin_roll, builtin_transpose
+    try:
+        yield
+    finally:
+        tf.roll, tf.transpose = roll, transpose

@@ -1,0 +1,130 @@
+"""What a training command trains, before it begins: the data, the recipe and the model that the settings mean."""
+
+from typing import NamedTuple
+
+from keras_vit import data, training, zoo
+from keras_vit.commands import choices
+from keras_vit.commands.settings import Settings
+from keras_vit.data.datasets.schemes import would_read
+from keras_vit.errors import ConfigError
+
+
+class Splits(NamedTuple):
+    """The `Examples` of a run; None for what it does not hold out, or does not test on."""
+
+    train: data.Examples
+    held_out: data.Examples | None
+    test: data.Examples | None
+
+
+def load_splits(settings):
+    """The splits that the settings ask for.
+
+    Raises:
+        DataError: when the dataset does not have them.
+    """
+    return Splits(
+        train=data.load(settings.dataset, settings.split),
+        held_out=data.load(settings.dataset, "validation") if settings.split == "train" else None,
+        test=data.load(settings.dataset, "test") if settings.test else None,
+    )
+
+
+def require_outside_dataset(out, dataset):
+    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
+    if would_read(dataset, out):
+        raise ConfigError(
+            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
+            "Choose a folder outside of it."
+        )
+
+
+def require_batch(examples, batch_size):
+    """Refuses a batch of more images than there are."""
+    if batch_size > examples.num_examples:
+        raise ConfigError(
+            f"A batch of {batch_size:,} images is larger than {examples.name}, which has {examples.num_examples:,} "
+            f"to train on. Choose a batch size of at most {examples.num_examples}."
+        )
+
+
+def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -> training.Recipe:
+    """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
+
+    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
+    """
+    chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain)
+    name = settings.recipe or chosen
+    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    if name.startswith("bit-hyperrule"):
+        given["original_size"] = examples.typical_size()
+    row = training.recipe(name, **given)
+    told = settings.recipe is not None or paper
+    epochs, size, batch = settings.epochs, settings.image_size, settings.batch_size
+    if not told and settings.steps is None and epochs is None:
+        epochs = choices.EPOCHS
+    if told and size is None:
+        size = choices.round_to_patches(row.image_size, settings.model)
+    if batch is None:
+        batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
+    if settings.learning_rate is not None:
+        given["learning_rate"] = settings.learning_rate
+    return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
+
+
+def load_model(settings, recipe, examples):
+    """The model with a head for the dataset's classes, as the recipe asks."""
+    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
+    if settings.pretrain:
+        return zoo.load(settings.model, weights=None, **arguments)
+    return zoo.load(choices.choose_checkpoint(settings.model), **arguments)
+
+
+def count_microbatches(settings, recipe, model):
+    """In how many parts each replica's batch is computed; the model is made in the strategy's scope.
+
+    Raises:
+        ConfigError: when the number asked for does not divide the batch.
+    """
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    if settings.microbatches is None:
+        return choices.choose_microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+    each = recipe.batch_size // replicas
+    if each % settings.microbatches:
+        raise ConfigError(
+            f"microbatches must divide the batch of each replica. Received: {settings.microbatches}, for {each} images."
+        )
+    return settings.microbatches
+
+
+def augmentation_for(settings, recipe, examples):
+    """The augmentation asked for, else the recipe's; None, the dataset's own, where that must not be augmented."""
+    return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
+
+
+def search_learning_rate(settings, recipe, console):
+    """The recipe with the learning rate that does best on the development set, of those that its source tries.
+
+    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.
+    """
+    examples, held_out = (data.load(settings.dataset, split) for split in ("train", "validation"))
+    paper = training.RECIPES[recipe.name]
+    rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
+    model = load_model(settings, recipe, examples)
+    microbatches = count_microbatches(settings, recipe, model)
+    console.print(f"Training once at each learning rate: {', '.join(f'{rate:.2g}' for rate in rates)}.")
+    best, scores = training.search_learning_rate(
+        recipe,
+        lambda: load_model(settings, recipe, examples),
+        examples.train(
+            recipe.batch_size,
+            model.preprocessing,
+            augmentation=augmentation_for(settings, recipe, examples),
+            seed=settings.seed,
+        ),
+        held_out.evaluation(recipe.batch_size // microbatches, model.preprocessing),
+        rates,
+        microbatches=microbatches,
+    )
+    console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
+    return recipe.with_(learning_rate=best)

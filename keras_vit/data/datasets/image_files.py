@@ -1,0 +1,121 @@
+"""The image files of a folder of class folders: which are read, and what the log says of the others."""
+
+import os
+from collections import Counter, deque
+from pathlib import Path
+
+from keras_vit.console import log
+from keras_vit.data.errors import DataError
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff", ".avif", ".jp2"),
+)
+# Images that Pillow does not read.
+FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef", ".svg")
+# What macOS puts into archives, Synology beside images and Windows at a disk's root; hidden as .git is.
+SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
+
+
+def quote_some(names):
+    """The first five names in quotes, and how many more there are.
+
+    >>> quote_some("abcdefg")
+    "'a', 'b', 'c', 'd', 'e' and 2 more"
+    """
+    names = list(names)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(repr(name) for name in names[:5]) + more
+
+
+def is_hidden(name):
+    return name.startswith(".") or name in SYSTEM
+
+
+def is_folder(entry):
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
+
+
+def visible_entries(folder):
+    """The entries of a folder by name, without those that a system made for itself."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not is_hidden(entry.name)), key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from error
+
+
+def subfolders(folder):
+    return [Path(entry.path) for entry in visible_entries(folder) if is_folder(entry)]
+
+
+def identity(folder):
+    """What is the same for all paths that lead to a folder."""
+    try:
+        about = os.stat(folder)
+    except OSError as error:
+        raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from error
+    return about.st_dev, about.st_ino
+
+
+def walk_files(folder):
+    """The entries of a folder and its subfolders that are not folders.
+
+    Links are followed. Links to folders wait until all plain paths are walked, and no folder is walked twice, so that
+    circles end and every file has one path: without links if there is such a path.
+    """
+    folders, links, seen = deque([folder]), deque(), set()
+    while folders or links:
+        here = (folders or links).popleft()
+        if identity(here) in seen:
+            continue
+        seen.add(identity(here))
+        for entry in visible_entries(here):
+            if is_folder(entry):
+                (links if entry.is_symlink() else folders).append(entry.path)
+            else:
+                yield entry
+
+
+def find_images(folder, classes, warn):
+    """{(path, label)} of the images in a folder of class folders; with `warn`, the log says what is not read.
+
+    Raises:
+        DataError: when the folder has another class.
+    """
+    foreign = [path.name for path in subfolders(folder) if path.name not in classes]
+    if foreign:
+        raise DataError(f"{folder} has folders for {quote_some(foreign)}, which the training folder does not have.")
+    found, unread, irregular = set(), Counter(), []
+    for label, name in enumerate(classes):
+        for entry in walk_files(folder / name) if (folder / name).is_dir() else ():
+            suffix = Path(entry.name).suffix.lower()
+            if suffix in SUFFIXES and entry.is_file():
+                found.add((Path(entry.path), label))
+            elif suffix in SUFFIXES:
+                irregular.append(entry.path)
+            elif suffix in FOREIGN_SUFFIXES:
+                unread[suffix] += 1
+    if warn:
+        warn_of_unread(folder, unread, irregular)
+        warn_of_missing(folder, classes, {label for _, label in found})
+    return found
+
+
+def warn_of_unread(folder, unread, irregular):
+    """Warns of files that a user may take for examples and that are not."""
+    if irregular:
+        log.warning("These are pipes, devices, sockets or broken links, and are not read: %s.", quote_some(irregular))
+    if unread:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unread.items()))
+        log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.", folder, kinds)
+    entries = visible_entries(folder)
+    loose = sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
+    if loose:
+        log.warning("Images outside of the class folders of %s are not read: %d.", folder, loose)
+
+
+def warn_of_missing(folder, classes, labels):
+    missing = [name for label, name in enumerate(classes) if label not in labels]
+    if missing:
+        log.warning("%s has no images for %s.", folder, quote_some(missing))

@@ -1,0 +1,130 @@
+"""How a dataset is named: one row per scheme, and one per dataset of the catalogue. No TensorFlow here.
+
+A new scheme is a module that has the function of its row's `opens`, a row here, tests and docs: `data.load`, its errors
+and the command line take theirs from the row.
+"""
+
+import os
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keras_vit.data.datasets.catalogue import CATALOGUE
+from keras_vit.data.errors import DataError
+from keras_vit.errors import describe_unknown
+
+PACKAGE = "keras_vit.data.datasets"
+TFDS_OPTIONS = ("data_dir", "download")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Datasets that are named "name:argument", or the one that is named "name".
+
+    Args:
+        name: what stands before the colon.
+        argument: what follows it, as help writes it, such as "PATH"; None where nothing does.
+        holds: what such a dataset is, in words.
+        opens: "module:function" of what follows the colon (the name where nothing does), the split and the `options`,
+            to (source of the examples, class names); `reading.sources` says what a source has.
+        options: those keywords of `data.load` that the function takes.
+        augmentation: name of the training augmentation that suits the images.
+        would_read: "module:function" of what follows the colon and a path: whether files that are put there become
+            examples. None where they never do, so that a run may be written anywhere.
+    """
+
+    name: str
+    argument: str | None
+    holds: str
+    opens: str
+    options: tuple[str, ...] = ()
+    augmentation: str = "inception"
+    would_read: str | None = None
+
+    @property
+    def written(self) -> str:
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+    @property
+    def open(self) -> Callable:
+        """The function that `opens` names; its module is imported now."""
+        return pkgutil.resolve_name(self.opens)
+
+
+SCHEMES = {
+    scheme.name: scheme
+    for scheme in (
+        Scheme(
+            name="folder",
+            argument="PATH",
+            holds="a folder that has one folder of images per class",
+            opens=f"{PACKAGE}.folder:open_split",
+            would_read=f"{PACKAGE}.folder:would_read",
+        ),
+        Scheme(
+            name="tfds",
+            argument="NAME",
+            holds="any dataset of TensorFlow Datasets whose examples are an image and its class",
+            opens=f"{PACKAGE}.builders:open_builder",
+            options=TFDS_OPTIONS,
+        ),
+        Scheme(
+            name="digits",
+            argument=None,
+            holds="the 1,797 handwritten digits that scikit-learn ships",
+            opens=f"{PACKAGE}.digits:open_split",
+            augmentation="none",
+        ),
+        Scheme(
+            name="fashion_mnist",
+            argument="FOLDER",
+            holds="a folder with Fashion-MNIST's four idx.gz files",
+            opens=f"{PACKAGE}.fashion_mnist:open_split",
+            augmentation="none",
+        ),
+    )
+}
+
+DATASETS = SCHEMES | {
+    name: Scheme(
+        name=name,
+        argument=None,
+        holds=f"{row.builder} of TensorFlow Datasets, its splits as in {row.source}",
+        opens=f"{PACKAGE}.builders:open_catalogued",
+        options=TFDS_OPTIONS,
+        augmentation=row.augmentation,
+    )
+    for name, row in CATALOGUE.items()
+}
+
+
+def describe_schemes() -> str:
+    """The names that `data.load` takes, for help."""
+    schemes = [f"{scheme.written} ({scheme.holds})" for scheme in SCHEMES.values()]
+    catalogued = [name for name in CATALOGUE if not name.startswith("vtab/")]
+    return f"{', '.join(schemes)}, or a dataset by name: {', '.join(catalogued)}, vtab/TASK."
+
+
+def find_scheme(name: str) -> tuple[Scheme, str]:
+    """The row that a dataset's name belongs to, and what its functions are given.
+
+    Raises:
+        DataError: for a name that no row has, or one that lacks what follows the colon.
+
+    >>> scheme, argument = find_scheme("folder:photos")
+    >>> scheme.written, argument
+    ('folder:PATH', 'photos')
+    """
+    prefix, _, argument = name.partition(":")
+    scheme = DATASETS.get(prefix)
+    if scheme is None or (argument and not scheme.argument):
+        raise DataError(describe_unknown("dataset", name, [scheme.written for scheme in DATASETS.values()]))
+    if scheme.argument and not argument:
+        raise DataError(f"{name!r} lacks its {scheme.argument}. Expected {scheme.written}, {scheme.holds}.")
+    return scheme, argument or scheme.name
+
+
+def would_read(name: str, path: str | os.PathLike) -> bool:
+    """Whether files at `path`, which need not exist, would become examples of the dataset when it is read again."""
+    scheme, argument = find_scheme(name)
+    return bool(scheme.would_read) and pkgutil.resolve_name(scheme.would_read)(argument, path)

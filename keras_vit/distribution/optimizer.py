@@ -1,0 +1,106 @@
+"""One update from the global gradient, however many replicas and batches it was gathered from."""
+
+import keras
+from keras import ops
+
+from keras_vit.distribution.replicas import TENSORFLOW, all_reduce, colocate_with, several_workers
+from keras_vit.errors import require_tensorflow
+
+if TENSORFLOW:
+    import tensorflow as tf
+
+
+def unwrap(optimizer):
+    """The optimizer itself, where mixed_float16 has wrapped it in a LossScaleOptimizer."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+class GlobalUpdate:
+    """Mixin before a Keras optimizer: one update from the global gradient, made alike by every replica.
+
+    The gradients are summed over the replicas first; then accumulated, clipped, decayed, applied and averaged by each
+    replica on its own copy of the variables, so that nothing under a condition talks to other replicas. Subclasses
+    define `decays(variable)` and `multiplier(variable)`.
+
+    Attributes:
+        unfinished: while True, the end of a `fit` does not put the averaged weights into the model.
+    """
+
+    unfinished = False
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(self, name):
+                require_tensorflow(f"{name}={getattr(self, name)} of an optimizer")
+
+    def add_slot(self, variable, name, dtype=None):
+        """A zero variable of the shape of `variable`, on its devices, of its data type if `dtype` is None."""
+        strategy = getattr(self, "_distribution_strategy", None)  # other backends have none
+        if several_workers(strategy):
+            # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
+            dtype = None
+        with colocate_with(variable, strategy):
+            path = f"{variable.path.replace('/', '_')}_{name}"
+            return self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path)
+
+    def index(self, variable):
+        """The place of `variable` among those that the optimizer was built for."""
+        return self._get_variable_index(variable)
+
+    def averages(self):
+        """(weight, its moving average) for every trainable weight; use_ema must be on."""
+        return list(zip(self._trainable_variables, self._model_variables_moving_average, strict=True))
+
+    def finalize_variable_values(self, var_list):
+        if not self.unfinished:
+            super().finalize_variable_values(var_list)
+
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        """Keras clips each replica's gradient before the sum, and calls merge_call under a condition to accumulate."""
+        grads = all_reduce(grads)
+        steps = self.gradient_accumulation_steps
+        if not steps:
+            return self.update(grads, trainable_variables)
+        sums = [self._accumulated_gradients[self.index(v)] for v in trainable_variables]
+        for total, grad in zip(sums, grads, strict=True):
+            total.assign_add(tf.cast(grad, total.dtype))
+
+        def update_and_reset():
+            self.update([total / steps for total in sums], trainable_variables)
+            for total in sums:
+                total.assign(tf.zeros(total.shape, total.dtype))
+
+        tf.cond((self._iterations + 1) % steps == 0, update_and_reset, lambda: None)
+
+    def _get_current_learning_rate(self):
+        """A schedule counts updates, not the batches accumulated for one."""
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    def update(self, grads, variables):
+        """Clips, decays and applies `grads`, the global gradient, then averages the weights."""
+        grads = self._clip_gradients(grads)
+        for grad, variable in zip(grads, variables, strict=True):
+            rate = ops.cast(self.learning_rate, "float32") * self.multiplier(variable)
+            if self.weight_decay and self.decays(variable) and self._use_weight_decay(variable):
+                variable.assign_sub(variable * ops.cast(rate * self.weight_decay, variable.dtype))
+            self.update_step(grad, variable, rate)
+        if self.use_ema:
+            self.update_averages()
+
+    def update_averages(self):
+        """average = momentum * average + (1 - momentum) * weight; the first update copies the weights."""
+        first = ops.equal(self.iterations, 0)
+        for variable, average in self.averages():
+            momentum = ops.where(first, 0.0, self.ema_momentum)
+            step = (1 - ops.cast(momentum, average.dtype)) * (variable - average)
+            average.assign_add(step)
+        if self.ema_overwrite_frequency:
+            due = (self.iterations + 1) % self.ema_overwrite_frequency == 0
+            tf.cond(due, self.overwrite_by_averages, lambda: None)
+
+    def overwrite_by_averages(self):
+        for variable, average in self.averages():
+            variable.assign(average)

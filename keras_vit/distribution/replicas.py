@@ -1,0 +1,69 @@
+"""What the replicas of a tf.distribute strategy agree on: sums, finite gradients, logs, the devices of variables.
+
+Keras' other backends have one replica, which agrees with itself.
+"""
+
+import contextlib
+
+import keras
+
+TENSORFLOW = keras.backend.backend() == "tensorflow"
+if TENSORFLOW:
+    import tensorflow as tf
+
+
+def replica_count():
+    """How many replicas train in step, of the strategy in scope."""
+    return tf.distribute.get_strategy().num_replicas_in_sync if TENSORFLOW else 1
+
+
+def replica_id():
+    """Which replica of the strategy in scope is running: an int32 tensor, or 0 where there is one replica."""
+    context = tf.distribute.get_replica_context() if TENSORFLOW else None
+    return context.replica_id_in_sync_group if context and context.num_replicas_in_sync > 1 else 0
+
+
+def several_workers(strategy):
+    """Whether `strategy` trains on several machines; None, as on other backends, does not."""
+    if strategy is None:
+        return False
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
+def colocate_with(variable, strategy):
+    """A context in which new variables lie on the devices of `variable`; strategy: None on other backends."""
+    if strategy is None:
+        return contextlib.nullcontext()
+    return strategy.extended.colocate_vars_with(variable.value)
+
+
+def all_reduce(values, op="SUM"):
+    """Each of a list of tensors summed ("SUM") or averaged ("MEAN") over the replicas; unchanged with one replica."""
+    if replica_count() == 1 or not values or tf.distribute.get_replica_context() is None:
+        return list(values)
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp[op], [tf.convert_to_tensor(value) for value in values])
+
+
+def average_logs(logs):
+    """The step's logs (scalars) averaged over the replicas, in the shape that Keras can reduce once more."""
+    if replica_count() == 1:
+        return logs
+    flat = all_reduce([tf.cast(value, "float32") for value in tf.nest.flatten(logs)], "MEAN")
+    if several_workers(tf.distribute.get_strategy()):
+        # Keras calls strategy.reduce("MEAN", value, axis=0), which needs that axis.
+        flat = [tf.reshape(value, (1,)) for value in flat]
+    return tf.nest.pack_sequence_as(logs, flat)
+
+
+def nan_unless_all_finite(gradients):
+    """The replica's gradients, or all NaN where any replica's are not finite.
+
+    LossScaleOptimizer looks at one replica's gradients to decide whether it skips the step and halves the scale. NaN
+    on every replica makes all of them decide alike.
+    """
+    present = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in present])
+    overflows = all_reduce([tf.where(finite, 0.0, 1.0)])[0]
+    factor = tf.where(overflows > 0, float("nan"), 1.0)
+    return [None if gradient is None else gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]

@@ -1,0 +1,168 @@
+"""Images from files by Pillow, as uint8 arrays: what may be opened, and how much of it.
+
+TensorFlow's side, for the pipelines and exports that decode in a graph, is in tf_jpeg.py and tf_orientation.py.
+"""
+
+import io
+import os
+import re
+import stat
+from contextlib import contextmanager
+
+import numpy as np
+
+from keras_vit.errors import ConfigError, ImageError
+from keras_vit.images.limits import MOST_BYTES, MOST_PIXELS, MOST_SCANNED
+
+# What Pillow may open; JPEG includes MPO. Others start programs (EPS: Ghostscript) or have old decoders (PSD, FITS).
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
+
+ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://([^?#]*@)?(?P<place>[^?#]*)", re.IGNORECASE)
+KINDS = {
+    "a folder": stat.S_ISDIR,
+    "a pipe": stat.S_ISFIFO,
+    "a socket": stat.S_ISSOCK,
+    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
+# A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
+MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
+SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
+
+
+def describe_missing(path):
+    """The sentence about a path where there is no file; of an address, it leaves out what may be secret."""
+    address = ADDRESS.match(str(path))
+    if address:
+        return f"{address['scheme']}://{address['place']} is an address. Download it first, and pass the file."
+    return f"There is no image {path}."
+
+
+def describe_error(error):
+    """What an error of Python's or Pillow's says, or its kind, with a full stop."""
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is."
+    message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"{message.rstrip('.')}."
+
+
+def read_bytes(path):
+    """The bytes of a regular file, or of a link to one; anything else is not opened.
+
+    Raises:
+        ImageError: as `open_image`.
+        FileNotFoundError: when there is no such path.
+    """
+    try:
+        about = os.stat(path)
+        for kind, is_kind in KINDS.items():
+            if is_kind(about.st_mode):
+                raise ImageError(f"it is {kind}.")
+        if about.st_size > MOST_BYTES:
+            raise ImageError(f"it has {about.st_size:,} bytes; at most {MOST_BYTES:,} are read.")
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ImageError(describe_error(error)) from error
+
+
+def count_scans(data):
+    """Scans of a JPEG; what looks like others may lie in its comments and after its end."""
+    scans, at = 0, len(SOI)
+    while (marker := MARKER.search(data, at)) and marker[0] != EOI:
+        scans += marker[0] == SOS
+        at = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
+    return scans
+
+
+def require_within_limits(image, data):
+    """Refuses too many pixels, and too many scans of a JPEG, each of which takes time for all pixels."""
+    number = image.width * image.height
+    if number > MOST_PIXELS:
+        raise ImageError(f"it has {image.width:,} x {image.height:,} pixels; at most {MOST_PIXELS:,} are read.")
+    most = MOST_SCANNED // max(number, 1)
+    if data.startswith(SOI) and data.count(SOS) > most:
+        scans = count_scans(data)
+        if scans > most:
+            raise ImageError(f"it has {scans:,} scans of {number:,} pixels; at most {most:,} of these are read.")
+
+
+@contextmanager
+def open_image(data):
+    """Pillow's image of a file's bytes, of which only the header is decoded.
+
+    Raises:
+        ImageError: here and within the context, for a damaged or too large image; a sentence that begins with "it".
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            require_within_limits(image, data)
+            yield image
+    except ImageError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"it has more than the {MOST_PIXELS:,} pixels that are read.") from error
+    except UnidentifiedImageError as error:
+        raise ImageError("it has none of the formats that are read, or its beginning is damaged.") from error
+    except Exception as error:  # damaged files make Pillow raise nearly all that Python has
+        raise ImageError(describe_error(error)) from error
+
+
+def read_orientation(image):
+    """How the camera was turned, 1 (upright) to 8; 1 where Pillow's image says nothing or nonsense."""
+    try:
+        found = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # as in `open_image`
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def to_8_bits(image):
+    """The image; of one of 16 bits of grey the upper 8, where Pillow would clip."""
+    from PIL import Image
+
+    if image.mode == "F":
+        raise ImageError("its pixels are fractions, whose range it does not state.")
+    if not image.mode.startswith("I"):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype("uint8"))
+
+
+def to_array(image, num_channels):
+    """Pillow's image as uint8 (h, w, num_channels), upright."""
+    from PIL import ImageOps
+
+    if read_orientation(image) > 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # straight to RGB is the same, with a warning
+    array = np.asarray(to_8_bits(image).convert(MODES[num_channels]))
+    return array[..., None] if num_channels == 1 else array
+
+
+def read_image(path: str | os.PathLike, num_channels: int = 3) -> np.ndarray:
+    """Reads an image file of one of FORMATS as uint8 (h, w, num_channels), upright.
+
+    Of several frames it is the first; transparency is left out unless `num_channels` is 4.
+
+    Raises:
+        ImageError: when the file does not exist, is not an image, or is too large.
+        ConfigError: for a number of channels that image files do not have.
+
+    >>> keras_vit.images.pillow.read_image("cat.jpg").shape  # doctest: +SKIP
+    (375, 500, 3)
+    """
+    if num_channels not in MODES:
+        raise ConfigError(f"An image file has 1, 3 or 4 channels. The model takes {num_channels}.")
+    try:
+        with open_image(read_bytes(path)) as image:
+            return to_array(image, num_channels)
+    except FileNotFoundError as error:
+        raise ImageError(describe_missing(path)) from error
+    except ImageError as error:
+        raise ImageError(f"{path} cannot be read as an image: {error} Expected a JPEG or PNG file.") from error

@@ -1,0 +1,233 @@
+"""The settings of the paper and of its sources, a `Recipe` each: `RECIPES`, which `keras_vit.training.recipe` reads.
+
+Imports neither Keras nor TensorFlow.
+"""
+
+from keras_vit.training.recipes import Recipe
+
+IMAGENET, IMAGENET21K, JFT = 1_281_167, 14_197_122, 303_000_000
+
+
+def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, dropout_rate, clip=None, **fields):
+    """A row of Table 3, for ViTs and hybrids with the hidden layer of sections 3.1 and D.3."""
+    epochs = epochs if isinstance(epochs, tuple) else (epochs,)
+    fields = {
+        "source": "arXiv 2010.11929, Table 3",
+        "epochs_choices": epochs,
+        "representation_size": True if "ViT" in name or name == "imagenet" else None,
+        **fields,
+    }
+    return Recipe(
+        name=f"pretrain-{name}",
+        optimizer="Adam",
+        learning_rate=learning_rate,
+        batch_size=4096,
+        decay=decay,
+        epochs=epochs[-1],
+        examples=examples,
+        warmup_steps=10_000,
+        weight_decay=weight_decay,
+        dropout_rate=dropout_rate,
+        global_clipnorm=clip,
+        **fields,
+    )
+
+
+# Table 3 does not name the losses: JFT's and ImageNet-21k's images have several labels, hence the sigmoid.
+SIGMOID = {"loss": "sigmoid", "head_bias": -10.0}
+# Table 3 has 7 epochs for R152x{1,2}; R152x2 also had 14, and R200x3, which Table 3 does not have, those (section 4.4).
+R152 = {"models": ("R152x1", "R152x2"), "source": "arXiv 2010.11929, Table 3; R152x2's 14 epochs: section 4.4, Table 6"}
+B, L = ("ViT-B/16", "ViT-B/32"), ("ViT-L/16", "ViT-L/32")
+HYBRID_B = ("R50+ViT-B/16", "R50+ViT-B/32")
+# Columns: dataset and model, the dataset's images, epochs, learning rate, its decay, weight decay, dropout.
+TABLE3 = (
+    pretraining_row("jft-ViT-B", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=B, **SIGMOID),
+    pretraining_row("jft-ViT-L/32", JFT, 7, 6e-4, "linear", 0.1, 0.0, models=("ViT-L/32",), **SIGMOID),
+    pretraining_row("jft-ViT-L/16", JFT, (7, 14), 4e-4, "linear", 0.1, 0.0, models=("ViT-L/16",), **SIGMOID),
+    pretraining_row("jft-ViT-H/14", JFT, 14, 3e-4, "linear", 0.1, 0.0, models=("ViT-H/14",), **SIGMOID),
+    pretraining_row("jft-R50", JFT, 7, 1e-3, "linear", 0.1, 0.0, models=("R50x1", "R50x2"), **SIGMOID),
+    pretraining_row("jft-R101", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=("R101x1",), **SIGMOID),
+    pretraining_row("jft-R152", JFT, 7, 6e-4, "linear", 0.1, 0.0, epochs_choices=(7, 14), **R152, **SIGMOID),
+    pretraining_row("jft-R50+ViT-B", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=HYBRID_B, **SIGMOID),
+    pretraining_row("jft-R50+ViT-L/32", JFT, 7, 2e-4, "linear", 0.1, 0.0, models=("R50+ViT-L/32",), **SIGMOID),
+    pretraining_row("jft-R50+ViT-L/16", JFT, (7, 14), 4e-4, "linear", 0.1, 0.0, models=("R50+ViT-L/16",), **SIGMOID),
+    pretraining_row("imagenet21k-ViT-B", IMAGENET21K, 90, 1e-3, "linear", 0.03, 0.1, models=B, **SIGMOID),
+    pretraining_row("imagenet21k-ViT-L", IMAGENET21K, (30, 90), 1e-3, "linear", 0.03, 0.1, models=L, **SIGMOID),
+    pretraining_row("imagenet", IMAGENET, 300, 3e-3, "cosine", 0.3, 0.1, clip=1.0),
+)
+
+
+TABLE4_SOURCE = (
+    "arXiv 2010.11929, Table 4; resize, random crop and flip: section 4.1 and Appendix B.1.1, after arXiv 1912.11370; "
+    "rate within its range and warmup: google-research/vision_transformer, big_vision"
+)
+
+
+def finetuning_row(
+    name, steps, learning_rates, learning_rate, development=None, image_size=384, source=TABLE4_SOURCE, **fields
+):
+    """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer).
+
+    Its inception crop is not taken: the paper's pre-processing is Kolesnikov's, 448 x 448 pixels cropped to 384.
+    """
+    fields = {"augmentation": "bit", **fields}
+    return Recipe(
+        name=f"finetune-{name}",
+        source=source,
+        optimizer="SGD",
+        learning_rate=learning_rate,
+        batch_size=512,
+        steps=steps,
+        warmup_steps=100 if steps == 500 else 500,
+        momentum_dtype="bfloat16",
+        image_size=image_size,
+        learning_rates=learning_rates,
+        development=development,
+        **fields,
+    )
+
+
+SMALL_RATES = (0.001, 0.003, 0.01, 0.03)
+IMAGENET_RATES = (0.003, 0.01, 0.03, 0.06)
+# Columns: dataset, steps, learning rates searched, the one taken, the share of the training set searched on.
+TABLE4 = (
+    finetuning_row("imagenet", 20_000, IMAGENET_RATES, 0.03, 0.01),
+    # Table 2's models: resolution 512 for L/16, 518 for H/14, and Polyak averaging (section 4.1).
+    finetuning_row("imagenet-ViT-L/16", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=512, ema_momentum=0.9999),
+    finetuning_row("imagenet-ViT-H/14", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=518, ema_momentum=0.9999),
+    finetuning_row("cifar100", 10_000, SMALL_RATES, 0.01, 0.02),
+    finetuning_row("cifar10", 10_000, SMALL_RATES, 0.01, 0.02),
+    finetuning_row("pets", 500, SMALL_RATES, 0.003, 0.10),
+    finetuning_row("flowers", 500, SMALL_RATES, 0.003, 0.10),
+    finetuning_row("vtab", 2_500, (0.01,), 0.01, augmentation="none"),
+)
+AUGREG_FINETUNING = finetuning_row(
+    "augreg",
+    500,
+    (),
+    0.03,
+    source="arXiv 2106.10270; google-research/vision_transformer vit_jax/configs/augreg.py",
+    augmentation="inception",
+)
+
+
+def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
+    """A row of the BiT-HyperRule, which names its sizes by the number of examples."""
+    return Recipe(
+        name=f"bit-hyperrule-{size}",
+        source="arXiv 1912.11370, section 3.3 (BiT-HyperRule)",
+        optimizer="SGD",
+        learning_rate=0.003,
+        batch_size=512,
+        decay="staircase",
+        steps=steps,
+        warmup_steps=warmup_steps,
+        boundaries=boundaries,
+        global_clipnorm=None,
+        image_size=384,
+        augmentation=augmentation,
+    )
+
+
+# For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py chooses for the others.
+HYPER_RULE = (
+    hyper_rule_row("small", 100, (200, 300, 400), 500, "bit"),
+    hyper_rule_row("medium", 500, (3000, 6000, 9000), 10_000, "bit-mixup"),
+    hyper_rule_row("large", 500, (6000, 12_000, 18_000), 20_000, "bit-mixup"),
+)
+
+
+def from_scratch_row(name, **fields):
+    """A row of big_vision's configurations."""
+    fields = {"batch_size": 4096, "warmup_steps": 10_000, "momentum_dtype": "bfloat16", **fields}
+    return Recipe(name=name, **fields)
+
+
+AUGREG_SOURCE = "arXiv 2106.10270; google-research/big_vision configs/"
+# The configurations' decay of 1e-4 per step at the peak rate of 1e-3 is 0.1 times the rate.
+SCRATCH = (
+    from_scratch_row(
+        "augreg-i21k",
+        source=AUGREG_SOURCE + "vit_i21k.py",
+        optimizer="Adam",
+        learning_rate=1e-3,
+        weight_decay=0.1,
+        epochs=300,
+        epochs_choices=(30, 90, 300),
+        examples=IMAGENET21K - 51_200,
+        loss="sigmoid",
+        head_bias=-10.0,
+        augmentation="light2",
+    ),
+    from_scratch_row(
+        "augreg-i1k",
+        source=AUGREG_SOURCE + "vit_i1k.py",
+        optimizer="Adam",
+        learning_rate=1e-3,
+        weight_decay=0.1,
+        epochs=300,
+        examples=round(0.99 * IMAGENET),
+        loss="sigmoid",
+        head_bias=-6.9,
+        representation_size=True,
+        augmentation="medium2",
+    ),
+    from_scratch_row(
+        "plain-vit-i1k",
+        source="arXiv 2205.01580; google-research/big_vision configs/vit_s16_i1k.py",
+        optimizer="Adam",
+        learning_rate=1e-3,
+        batch_size=1024,
+        weight_decay=0.1,
+        epochs=90,
+        examples=round(0.99 * IMAGENET),
+        representation_size=True,
+        augmentation="light2",
+    ),
+    from_scratch_row(
+        "bit-i21k",
+        source="arXiv 1912.11370; google-research/big_vision configs/bit_i21k.py",
+        optimizer="SGD",
+        learning_rate=0.03 / 256 * 4096,
+        weight_decay=1e-3,
+        warmup_steps=5000,
+        epochs=90,
+        examples=IMAGENET21K - 51_200,
+        loss="sigmoid",
+        head_bias=-10.0,
+    ),
+    from_scratch_row(
+        "bit-i1k",
+        source="arXiv 1912.11370; google-research/big_vision configs/bit_i1k.py",
+        optimizer="SGD",
+        learning_rate=0.1 / 256 * 4096,
+        weight_decay=1e-3,
+        warmup_steps=1000,
+        epochs=90,
+        examples=round(0.99 * IMAGENET),
+    ),
+)
+
+# Appendix D.1: "the hyperparameters recommended by Kolesnikov et al.", for 7 epochs; they decay after 10, 23, 30 and 37
+# of their 40. A weight decay of 1e-4 in the gradient is one of 1e-3 beside a momentum of 0.9.
+SGD_ON_JFT = Recipe(
+    name="pretrain-jft-sgd",
+    source="arXiv 2010.11929, Appendix D.1; "
+    "arXiv 1912.11370, whose 40 epochs and their decay are shortened in proportion",
+    optimizer="SGD",
+    learning_rate=0.03 / 256 * 4096,
+    batch_size=4096,
+    decay="staircase",
+    epochs=7,
+    examples=JFT,
+    warmup_steps=5000,
+    boundaries=tuple(round(epoch / 40 * 7 * JFT / 4096) for epoch in (10, 23, 30, 37)),
+    weight_decay=1e-3,
+    global_clipnorm=None,
+    models=("R50x1", "R152x2"),
+    **SIGMOID,
+)
+
+RECIPES: dict[str, Recipe] = {
+    row.name: row for row in (*TABLE3, SGD_ON_JFT, *TABLE4, AUGREG_FINETUNING, *HYPER_RULE, *SCRATCH)
+}

@@ -1,0 +1,146 @@
+"""`recipe(name)`: the row of that name, scaled to a batch size and a length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from keras_vit.data.augment.rows import hyper_rule_sizes
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.models.config import variant
+from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.recipe_classes import OPTIMIZERS
+from keras_vit.training.recipe_rows import HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
+from keras_vit.training.recipes import Recipe, RecipeChanges
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
+FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
+
+
+def choose_hyper_rule_row(row, examples, original_size, model):
+    """The BiT-HyperRule's row for a training set of that many examples, or `row` of it, at the size it chooses."""
+    if row is None:
+        size = "small" if examples < 20_000 else "medium" if examples < 500_000 else "large"
+        row = RECIPES[f"bit-hyperrule-{size}"]
+    resize, crop = hyper_rule_sizes(*(original_size or (96, 96)), model)
+    kind = {160: "bit-small", 448: "bit", 512: "bit-large"}[resize]
+    return replace(row, image_size=crop, augmentation=row.augmentation.replace("bit", kind))
+
+
+def choose_pretraining_row(dataset, model):
+    """Table 3's row for a dataset, "jft" or "imagenet21k", and a variant.
+
+    Other hybrids take their ViT's row (Appendix B.1), other ViTs that of the nearest size.
+    """
+    rows = [row for row in TABLE3 if row.name.startswith(f"pretrain-{dataset}-")]
+    for row in rows:
+        if model in row.models:
+            return row
+    if variant(model).family == "ResNet":
+        raise ConfigError(
+            f"Table 3 has no row, and so no learning rate, for {model} on {dataset}. Choose a row by its name: "
+            f"{', '.join(row.name for row in (*rows, SGD_ON_JFT) if row.representation_size is None)}, bit-i21k, ..."
+        )
+    large = model.partition("ViT-")[2][0] in "LH"
+    return RECIPES[f"pretrain-{dataset}-{'ViT-L' if large else 'ViT-B'}"]
+
+
+def find_row(name, examples, model, original_size):
+    """The row of that name; of a family's, the one for these data or this model."""
+    folded = {key.casefold(): row for key, row in RECIPES.items()}
+    if name == "bit-hyperrule" and examples is None:
+        raise ConfigError("bit-hyperrule follows the size of the training set: give examples=.")
+    if name == "bit-hyperrule" or folded.get(name) in HYPER_RULE:
+        return choose_hyper_rule_row(folded.get(name), examples, original_size, model)
+    if name in FAMILIES:
+        if model is None:
+            raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
+        return choose_pretraining_row(name.removeprefix("pretrain-"), model)
+    if name not in folded:
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
+    return folded[name]
+
+
+def change_batch(row, batch_size):
+    """The row's steps and learning rate at another batch size: the images seen stay."""
+    ratio = batch_size / row.batch_size
+    rate = row.learning_rate * ratio ** OPTIMIZERS[row.optimizer].rate_power
+    steps = row.steps and max(1, round(row.steps / ratio))
+    return replace(row, batch_size=batch_size, learning_rate=rate, steps=steps)
+
+
+def scale(row, batch_size=None, steps=None, epochs=None, examples=None):
+    """The row for another batch size or length; see `recipe` for the rule."""
+    if epochs and not (examples or row.examples):
+        raise ConfigError(f"{row.name} counts steps; with epochs= give examples= too.")
+    target = replace(row, examples=examples or row.examples)
+    if epochs:
+        target = replace(target, steps=None, epochs=epochs)
+    if batch_size:
+        target = change_batch(target, batch_size)
+    if steps:
+        target = replace(target, steps=steps)
+    length = target.images_seen / row.images_seen
+    if abs(length - 1) < SAME_LENGTH:
+        length = 1
+    ratio = length * row.batch_size / target.batch_size
+    return replace(
+        target,
+        warmup_steps=min(round(row.warmup_steps * ratio), target.total_steps - 1),
+        boundaries=tuple(round(boundary * ratio) for boundary in row.boundaries),
+    )
+
+
+def recipe(
+    name: str,
+    *,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    examples: int | None = None,
+    model: str | None = None,
+    original_size: tuple[int, int] | None = None,
+    **changes: Unpack[RecipeChanges],
+) -> Recipe:
+    """The recipe of that name, scaled by one rule.
+
+    **The images seen stay.** Another batch size multiplies the number of steps, the warmup and the staircase's
+    boundaries by (row's batch / new batch), and the learning rate by (new batch / row's batch) with SGD, by the square
+    root of it with Adam. So Table 4's 500 steps of 512 images are 77 epochs of Pets at any batch size. (The row's own
+    batch in microbatches, `compile(model, microbatches=16)`, is the same training exactly, to rounding.)
+
+    Another length, by `steps`, or by `epochs` or the row's own epochs over other `examples`, multiplies the warmup and
+    the boundaries by the ratio of images seen, unless that differs from 1 by less than 2 %. A `learning_rate` that is
+    given is used as it is.
+
+    Args:
+        name: a row, as `finetune-cifar10`; or "pretrain-jft" and "pretrain-imagenet21k", which have a row for each
+            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`.
+        batch_size: of all replicas together.
+        steps, epochs: updates, at that batch size; or passes over `examples`.
+        examples: of the training set.
+        model: a variant, such as "ViT-L/16".
+        original_size: (height, width) in pixels that the dataset's images have; None for 96 x 96 or more.
+        changes: any other field of `Recipe`, not scaled.
+
+    Raises:
+        UnknownNameError: if there is no recipe, or for a change no optimizer, decay or loss, of that name.
+        ConfigError: if a number is out of range, a change is not a field, or the model has no row.
+
+    >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=128)
+    >>> recipe.learning_rate, recipe.total_steps
+    (0.0025, 40000)
+    """
+    fields = RecipeChanges.__annotations__
+    if changes.keys() - fields:
+        wrong = sorted(changes.keys() - fields)[0]
+        raise ConfigError(f"A recipe has no field {wrong!r} to change; it has {', '.join(sorted(fields))}.")
+    require_counts(batch_size=batch_size, steps=steps, examples=examples)
+    require_positive(epochs=epochs)
+    if steps is not None and epochs is not None:
+        raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
+    row = find_row(str(name).casefold(), examples, model, original_size)
+    return scale(row, batch_size, steps, epochs, examples).with_(**changes)

@@ -1,0 +1,59 @@
+"""The rows of the formats, and what follows from them elsewhere."""
+
+import ast
+import re
+
+import pytest
+
+from keras_vit.commands import export as command
+from keras_vit.errors import ExportError
+from keras_vit.export import formats
+from keras_vit.export.prediction import predict_source
+from keras_vit.export.quantization import KINDS
+from keras_vit.export.staging import listing
+
+ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
+
+
+@ROWS
+def test_the_protocol_of_a_format(row):
+    module = row.load_module()
+    assert all(callable(getattr(module, name)) for name in ("write", "load", "weight_bytes"))
+    assert callable(row.load_module("operations").check)
+    assert row.load_module("runtime").load is module.load and row.runtime_file().is_file()
+
+
+@ROWS
+def test_an_export_may_write_the_files_of_a_format(row):
+    for name in row.bundled_files():
+        assert listing.NAMES.fullmatch(name)
+        assert not listing.NAMES.fullmatch(f"{name}x") and not listing.NAMES.fullmatch(f"x{name}")
+    assert formats.format_named(row.name) is formats.format_of_path(f"vit{row.suffix}") is row
+
+
+def test_external_data_is_recognised():
+    assert formats.data_files("a.b").fullmatch("a.b-0123456789ab.onnx.data")
+    for name in ("a.b-0123456789ag.onnx.data", "a.b-0123456789ab.tflite.data", "axb-0123456789ab.onnx.data", "a.b"):
+        assert not formats.data_files("a.b").fullmatch(name)
+
+
+def test_the_command_line_offers_the_rows():
+    assert list(command.Format) == list(formats.NAMES) and list(command.Quantize) == list(formats.QUANTIZE)
+    assert {kind.name for kind in KINDS} == {None, *formats.QUANTIZE}
+
+
+def test_unknown_names_and_suffixes():
+    with pytest.raises(ExportError, match="'caffe'. Expected: onnx, tflite, saved_model"):
+        formats.format_named("caffe")
+    with pytest.raises(ExportError, match=r"ends in .onnx or .tflite, or, for a SavedModel, one without a suffix"):
+        formats.format_of_path("model.pb")
+
+
+@ROWS
+def test_predict_py_has_the_loaders_of_its_bundle_alone(row):
+    text = predict_source([row.name])
+    tree = ast.parse(text)
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert [name for name in functions if name in {f"load_{name}" for name in formats.NAMES}] == [f"load_{row.name}"]
+    assert "keras" not in {module.split(".")[0] for module in re.findall(r"^ *(?:import|from) (\S+)", text, re.M)}
+    assert "keras_vit" not in text

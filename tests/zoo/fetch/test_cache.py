@@ -1,0 +1,173 @@
+"""The cache: damage, links, foreign files, no network, full disks."""
+
+import contextlib
+import errno
+import json
+import os
+
+import pytest
+from file_server import DATA, OTHER, SIZE, beside, fetches, flip_bit, forget, refuses, send_file, sum_of
+
+from keras_vit.errors import DownloadError
+from keras_vit.zoo.fetch import addresses, download, partial, transfer
+
+
+def test_queries_are_told_apart(server):
+    one, two = (download.fetch(f"{server.url}?version={number}") for number in (1, 2))
+    assert one != two and len(server.requests) == 2
+
+
+def test_offline(server, monkeypatch):
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    place = addresses.cached_path(server.url)
+    with pytest.raises(DownloadError, match="is not in the cache, and KERAS_VIT_OFFLINE") as caught:
+        download.fetch(server.url)
+    assert str(place) in str(caught.value) and server.url in str(caught.value)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(DATA)  # as the sentence says
+    assert fetches(server.url) and not server.requests
+    place.write_bytes(flip_bit())
+    with pytest.raises(DownloadError, match="is damaged in the cache"):
+        download.fetch(server.url)
+
+
+def test_damage_in_the_cache_is_mended(server):
+    path = download.fetch(server.url)
+    with open(path, "r+b") as file:
+        file.seek(SIZE // 2)
+        file.write(bytes([DATA[SIZE // 2] ^ 1]))
+    times = path.stat()
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert fetches(server.url) and len(server.requests) == 2
+    path.write_bytes(DATA[:1000])
+    assert fetches(server.url) and len(server.requests) == 3
+
+
+def test_touched_and_moved_files_are_read_again(server, cache, tmp_path, monkeypatch):
+    path = download.fetch(server.url)
+    os.utime(path)
+    assert fetches(server.url)
+    cache.rename(tmp_path / "moved")
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "moved"))
+    assert fetches(server.url) and len(server.requests) == 1
+
+
+def test_other_file_under_a_known_name(server):
+    download.fetch(server.url).unlink()
+    server.data = OTHER
+    assert refuses(server.url, "the recorded one is .* changed on purpose, delete")
+    forget(server.url)
+    assert fetches(server.url, OTHER)
+
+
+NOTES = [
+    "",
+    "{",
+    "[]",
+    "null",
+    '{"stamp": 1}',
+    '{"url": 1}',
+    '{"sha256": []}',
+    '{"sha256": "../x", "stamp": 1}',
+    9999 * "[",
+]
+REMOTE = {"url": "x", "total": SIZE, "version": '"v1"', "checksums": {}}
+WRONG = [
+    {"total": "1"},
+    {"total": 1e99},
+    {"total": True},
+    {"version": 1},
+    {"version": '"\r\nX: y"'},
+    {"url": None},
+    {"x": 1},
+]
+WRONG += [{"checksums": wrong} for wrong in (None, [], {"md4": "x"}, {"md5": 1}, {"md5": {}})]
+NOTES += [json.dumps({**REMOTE, **wrong}) for wrong in WRONG]
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_broken_notes_in_the_cache(server, note):
+    path = download.fetch(server.url)
+    path.with_name("file.npz.sha256.json").write_text(note)
+    assert fetches(server.url)
+    forget(server.url)
+    path.with_name("file.npz.part").write_bytes(OTHER * 2)
+    path.with_name("file.npz.part.json").write_text(note)
+    assert fetches(server.url)
+
+
+ENDINGS = ("", ".part", ".part.json", ".sha256.json", ".lock")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_links_in_the_cache_are_not_followed(server, tmp_path, ending, link):
+    """Somebody else who may write in the cache does not make this user write anywhere else."""
+    victim, place = tmp_path / "victim", addresses.cached_path(server.url)
+    victim.write_text("precious")
+    place.parent.mkdir(parents=True)
+    link(victim, beside(place, ending))
+    if ending == ".part":  # as if it were begun: the rest would go into the other file
+        remote = {"url": server.url, "total": SIZE, "version": '"v1"', "checksums": {"md5": sum_of("md5", DATA)}}
+        beside(place, ".part.json").write_text(json.dumps(remote))
+    if ending == ".lock":
+        assert refuses(server.url, "is in the way: expected a file of its own")
+    elif (ending, link) == ("", os.link):
+        assert download.fetch(server.url).read_text() == "precious"  # a file that somebody put there
+    else:
+        server.faults = [send_file(send=SIZE // 2), send_file()]
+        assert fetches(server.url) and not place.is_symlink()
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_in_the_cache(server, ending, make):
+    place = addresses.cached_path(server.url)
+    place.parent.mkdir(parents=True)
+    make(beside(place, ending))
+    with contextlib.suppress(DownloadError):
+        assert download.fetch(server.url).read_bytes() == DATA
+
+
+def test_links_to_folders_in_the_cache_are_not_followed(server, tmp_path):
+    folder = addresses.cached_path(server.url).parent
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(tmp_path)
+    assert refuses(server.url, "is in the way: expected a folder, not a link or file")
+    assert not (tmp_path / "file.npz.part").exists() and not server.requests
+
+
+def test_a_link_in_place_of_a_file_while_offline(server, tmp_path, monkeypatch):
+    place = addresses.cached_path(server.url)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "elsewhere.npz")
+    (tmp_path / "elsewhere.npz").write_bytes(DATA)
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    with pytest.raises(DownloadError, match="is a link in the cache, which is not followed, and KERAS_VIT_OFFLINE"):
+        download.fetch(server.url)
+
+
+def test_cache_that_cannot_be_written(server, cache):
+    cache.write_text("a file in its place")
+    with pytest.raises(DownloadError, match="cannot be read or written: .* Set KERAS_VIT_CACHE"):
+        download.fetch(server.url)
+
+
+def test_full_disk(server, monkeypatch):
+    def full(file, chunk, path, write=partial.write_chunk):
+        if file.tell() + len(chunk) > SIZE // 2:
+            raise partial.no_space(path, os.strerror(errno.ENOSPC))
+        write(file, chunk, path)
+
+    server.faults = [send_file(pause=0.001)]
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "write_chunk", full)
+        assert refuses(server.url, "No space left on device. Free some space")
+    assert fetches(server.url)
+    assert server.ranges()[1].startswith("bytes=")
+
+
+def test_too_little_space_is_known_beforehand(server, monkeypatch):
+    monkeypatch.setattr(partial.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    assert refuses(server.url, "400,000 bytes are to come, 1,000 are free")

@@ -1,0 +1,83 @@
+"""How far a stranger's file is believed.
+
+What a file costs before it is refused is bounded by its own bytes: an archive unpacks to at most eight times its size
+and `SLACK`; of tensors, layers and descriptions, whose cost is Python's own, there may be so many as below.
+"""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+from keras_vit.models import cost
+from keras_vit.zoo.formats.faults import Fault, blame_file
+
+SLACK = 2**24  # bytes that any file may unpack to, however small: a head of zeros compresses to nothing
+MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500
+MOST_LAYERS = 500  # blocks and units; R200x3 has 66
+MOST_JSON = 2**22  # bytes; the names of 21,843 classes take 0.7 million
+MOST_DIRECTORY = 2**22  # bytes of a zip archive's list of members; zipfile makes an object of 330 bytes of each
+MOST_MISSING = 0.5  # of a model's numbers, that it is begun for, so that each missing tensor can be named
+
+
+class ShortReads(io.FileIO):
+    """A file that refuses to be read in one go as far as zipfile reads the list of an archive with too many members."""
+
+    def read(self, size=-1):
+        if size > MOST_DIRECTORY:
+            raise ValueError(f"its list of members takes {size:,} bytes, and at most {MOST_DIRECTORY:,} are read")
+        return super().read(size)
+
+
+def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
+    """The zip archive at `path`, if it promises no more than its bytes can hold.
+
+    Raises:
+        Fault: for a file that is not a zip archive, or whose directory is a trap.
+    """
+    with blame_file(complaint):
+        with ShortReads(path) as file:
+            zipfile.ZipFile(file)
+        archive = zipfile.ZipFile(path)
+    require_honest(archive.infolist(), path)
+    return archive
+
+
+def require_honest(members, path):
+    """Trained weights hardly compress: an archive that promises many times its size is a trap."""
+    require_few(len(members))
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise Fault("is packed in a way that no checkpoint is; expected stored or deflated members.")
+    promised = sum(member.file_size for member in members)
+    if promised > most_bytes(path):
+        raise Fault(f"of {path.stat().st_size:,} bytes promises {promised:,} bytes of tensors, which are not weights.")
+
+
+def most_bytes(path):
+    """To how many bytes a file may unpack."""
+    return 8 * path.stat().st_size + SLACK
+
+
+def require_few(tensors):
+    if tensors > MOST_TENSORS:
+        raise Fault(f"holds {tensors:,} tensors; checkpoints of at most {MOST_TENSORS:,} are read.")
+
+
+def parse_json(text):
+    """The JSON value of a description."""
+    if len(text) > MOST_JSON:
+        raise Fault(f"has a description of over {MOST_JSON >> 20} MiB.")
+    with blame_file("contains a model description that is not valid JSON"):
+        return json.loads(text)
+
+
+def require_plausible(config, numbers, share=1):
+    """Refuses, before anything is built, a configuration with more parameters than the file has numbers.
+
+    With `share` below 1 it is enough that the numbers make up that share of the parameters.
+    """
+    needed = cost.parameters(config)
+    if share * needed > numbers:
+        raise Fault(f"describes a model of {needed:,} parameters and holds {numbers:,} numbers.")
+    if cost.layers(config) > MOST_LAYERS:
+        raise Fault(f"describes a model of {cost.layers(config):,} layers; models of at most {MOST_LAYERS} are built.")

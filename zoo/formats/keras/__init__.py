@@ -1,0 +1,1 @@
+"""Keras' own files: whole models (.keras) and weights (.weights.h5)."""

@@ -1,0 +1,40 @@
+"""*.keras: whole models as Keras saves them. The weights are those of a .weights.h5 file, which the archive holds."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from keras_vit.zoo.formats.bounds import MOST_JSON, open_archive, parse_json
+from keras_vit.zoo.formats.description import CONFIGS, read_description
+from keras_vit.zoo.formats.faults import Fault, blame_file
+from keras_vit.zoo.formats.keras.weights_file import open_weights
+
+COMPLAINT = "cannot be read as a Keras model"
+
+
+def read(path, hints):
+    """The file, of one of our models, as an `OpenCheckpoint`."""
+    with open_archive(path, COMPLAINT) as archive, tempfile.TemporaryDirectory() as folder:
+        with blame_file(COMPLAINT), archive.open("config.json") as stream:
+            text = stream.read(MOST_JSON + 1)
+        description = parse_json(text)
+        require_our_model(description)
+        facts = read_description(description)
+        weights = Path(folder, "model.weights.h5")
+        with blame_file(COMPLAINT), archive.open(weights.name) as stream, open(weights, "wb") as copy:
+            shutil.copyfileobj(stream, copy)
+        return open_weights(path, weights, *facts)
+
+
+def require_our_model(description):
+    """Refuses the description of a model that is not one which this package registers with Keras."""
+    is_object = isinstance(description, dict)
+    if is_object and description.get("registered_name") in [f"keras_vit>{name}" for name in CONFIGS]:
+        return
+    kind = description.get("class_name") if is_object else type(description).__name__
+    raise Fault(f"holds a {kind}, not a model of this package. Read it with keras.saving.load_model.")
+
+
+def write(model, path):
+    """Writes the whole model as Keras does."""
+    model.save(path)

@@ -1,0 +1,143 @@
+"""The authors' checkpoint layouts, brought to one: names and shapes of the first, pre-Linen, release."""
+
+import re
+
+import numpy as np
+
+from keras_vit.zoo.formats.architecture import POSITIONS
+from keras_vit.zoo.formats.bounds import MOST_TENSORS
+from keras_vit.zoo.formats.faults import Fault
+from keras_vit.zoo.formats.official import big_vision
+from keras_vit.zoo.formats.tensors import gather
+
+# Where a file keeps the model, and what it may hold beside that, to be left out: optimizer slots, the text tower of a
+# two-tower model.
+PREFIXES = (
+    ("opt/target/", ("opt/state/",)),
+    ("params/img/", ("params/txt/", "params/t", "params/b", "opt/")),
+    ("params/", ("opt/",)),
+)
+
+# Linen counts the layers of a block per kind, pre-Linen all together.
+LINEN = (
+    (r"(encoderblock[_0-9]*)/LayerNorm_1/", r"\1/LayerNorm_2/"),
+    (r"(encoderblock[_0-9]*)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
+    (r"(encoderblock[_0-9]*)/MlpBlock_0/", r"\1/MlpBlock_3/"),
+)
+
+
+def to_first_layout(tensors):
+    """The tensors of an official file under pre-Linen names; ResNets under `resnet/`.
+
+    Raises:
+        Fault: when the file is in none of the authors' layouts.
+    """
+    tensors = strip_prefix(tensors)
+    if big_vision.is_bit(tensors):
+        return gather(big_vision.rename_bit(tensors))
+    if any(name.startswith("resnet/") for name in tensors):
+        unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
+        return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
+    require_transformer(tensors)
+    tensors = unstack(tensors)
+    computed = big_vision.compute_positions(tensors)
+    stored = tensors if computed is None else {**tensors, "pos_embedding": computed}
+    return squeeze_norms(join_position_embedding(rename_linen(stored)))
+
+
+def strip_prefix(tensors):
+    """The model's tensors by their own names; what the file holds elsewhere stays, to be reported as left over."""
+    for prefix, beside in PREFIXES:
+        if any(name.startswith(prefix) for name in tensors):
+            return gather(
+                (name.removeprefix(prefix), tensor)
+                for name, tensor in tensors.items()
+                if name.startswith(prefix) or not name.startswith(beside)
+            )
+    return tensors
+
+
+def require_transformer(tensors):
+    """Refuses tensors that are not those of a ViT or hybrid of the paper."""
+    big_vision.require_second_version(tensors)
+    if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
+        raise Fault(
+            "is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
+            f"BiT: resnet/... or root_block/...). It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
+        )
+    if any(name.startswith("MAPHead_0/") for name in tensors):
+        raise Fault("pools by attention (MAPHead_0); models of the paper pool by token or gap.")
+
+
+def unstack(tensors):
+    """big_vision may stack all blocks along a leading axis: encoderblock/... (layers, ...) to encoderblock_i/..."""
+    stacked = "Transformer/encoderblock/"
+    layers = [tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)]
+    if not layers:
+        return tensors
+    if len(set(layers)) > 1 or () in layers:
+        raise Fault(f"stacks different numbers of blocks in its tensors. Received: {sorted(set(layers))}.")
+    (count,) = layers[0]
+    if not 0 < count * len(layers) <= MOST_TENSORS:
+        raise Fault(f"stacks {len(layers):,} tensors of {count:,} blocks each; expected 1 to {MOST_TENSORS:,} in all.")
+    return gather(split_stacks(tensors, stacked, count))
+
+
+def split_stacks(tensors, stacked, count):
+    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
+    for name, tensor in tensors.items():
+        if not name.startswith(stacked):
+            yield name, tensor
+            continue
+        whole = tensor.share(count)
+        for i in range(count):
+            block = whole.map(tensor.shape[1:], lambda values, i=i: values[i])
+            yield f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}", block
+
+
+def rename_linen(tensors):
+    """Linen names to pre-Linen ones, where the file has Linen's."""
+    if not any("/MlpBlock_0/" in name for name in tensors):
+        return tensors
+    return gather((to_pre_linen(name), tensor) for name, tensor in tensors.items())
+
+
+def to_pre_linen(name):
+    for pattern, replacement in LINEN:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def join_position_embedding(tensors):
+    """big_vision adds the class token after the position embeddings: its own embedding is zero there."""
+    grid = tensors.get("pos_embedding")
+    if grid is None:
+        return tensors
+    rest = [(name, tensor) for name, tensor in tensors.items() if name != "pos_embedding"]
+    if "cls" in tensors and len(grid.shape) == 3:
+        grid = prepend_zero(grid)
+    return gather([(POSITIONS, grid), *rest])
+
+
+def prepend_zero(positions):
+    """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
+    n, l, d = positions.shape
+    return positions.map((n, 1 + l, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1))
+
+
+def is_hybrid_norm(name):
+    """Whether it names a parameter of a group norm under a hybrid: gn_root/scale, block1/unit1/gn_proj/bias."""
+    return re.search(r"(^|/)gn\w+/", name) is not None
+
+
+def squeeze_norms(tensors):
+    """Group norms of the hybrids are (1, 1, 1, c) in pre-Linen files, (c,) in Linen's."""
+    return {
+        name: tensor.reshape(tensor.shape[3:]) if is_hybrid_norm(name) and tensor.shape[:3] == (1, 1, 1) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def expand_norms(arrays):
+    """The inverse of `squeeze_norms`, for writing: {name: array} in pre-Linen shapes."""
+    return {name: values.reshape(1, 1, 1, -1) if is_hybrid_norm(name) else values for name, values in arrays.items()}

@@ -1,0 +1,131 @@
+"""*.safetensors: state dicts of timm and transformers. One that `write` wrote describes its model in its header."""
+
+import json
+import logging
+import struct
+
+import numpy as np
+
+from keras_vit.zoo.formats.architecture import read_config
+from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
+from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
+from keras_vit.zoo.formats.companion_files import read_companions, stated_labels
+from keras_vit.zoo.formats.description import describe_model, read_description
+from keras_vit.zoo.formats.faults import Fault, blame_file
+from keras_vit.zoo.formats.tensors import Tensor, count_numbers
+from keras_vit.zoo.formats.torch import timm_config, transformers_config
+from keras_vit.zoo.formats.torch.layouts import (
+    find_layout,
+    heads_by_size,
+    sizes_of,
+    strip_model_prefix,
+    timm_state,
+    to_official,
+    with_numerics,
+)
+from keras_vit.zoo.formats.torch.stated import require_own_config
+from keras_vit.zoo.formats.torch.stated_input import stated_preprocessing
+from keras_vit.zoo.formats.variables import official_arrays
+
+log = logging.getLogger("keras_vit")
+
+COMPLAINT = "cannot be read as .safetensors"
+# Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
+MOST_HEADER = 2**22
+
+
+def read(path, hints):
+    """The file as an `OpenCheckpoint`."""
+    text = read_metadata(path).get("keras_vit")
+    tensors = strip_model_prefix(open_safetensors(path))
+    layout = find_layout(tensors)
+    if text is None:
+        return read_with_companions(path, tensors, layout, hints)
+    config, preprocessing, labels = read_description(parse_json(text))
+    tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
+    require_plausible(config, count_numbers(tensors), MOST_MISSING)
+    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+
+
+def read_with_companions(path, tensors, layout, hints):
+    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
+    config_json, processor_json = read_companions(path)
+    statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
+    stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(config_json, tensors)
+    warn_of_unknown(path, stated)
+    require_own_config(sizes_of(tensors), stated)
+    heads = hints.num_heads or stated.num_heads or hints.variant_heads
+    heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)
+    tensors = to_official(tensors, layout, heads, stated.patch_positions)
+    config = read_config(tensors, hints, stated.image_size)
+    config = with_numerics(config, {**layout.numerics, **stated.fields})
+    require_own_config(vars(config), stated)
+    require_plausible(config, count_numbers(tensors), MOST_MISSING)
+    preprocessing = stated_preprocessing(path.name, config_json, processor_json, config)
+    return OpenCheckpoint(path, config, tensors, preprocessing, stated_labels(config_json, config.num_classes))
+
+
+def warn_of_unknown(path, stated):
+    if stated.unknown_architecture is not None:
+        log.warning(
+            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
+            "file leaves out is taken to be timm's default, such as exact GELU.",
+            *(path, stated.unknown_architecture),
+        )
+
+
+def write(model, path):
+    """Writes timm's state dict, with the model's description in the header."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    metadata = {"format": "pt", "keras_vit": json.dumps(describe_model(model))}
+    state = timm_state(model.config, official_arrays(model))
+    try:
+        save_file(state, path, metadata)
+    except SafetensorError as error:  # of a full disk, too
+        raise OSError(str(error)) from error
+
+
+def open_safetensors(path):
+    """The tensors of a .safetensors file: {name: Tensor}.
+
+    Raises:
+        Fault: for a file that is not one, or holds anything but numbers.
+    """
+    from safetensors import safe_open
+
+    with blame_file(COMPLAINT):
+        require_short_header(path)
+        file = safe_open(path, "np")
+        names = file.keys()
+        require_few(len(names))
+        slices = {name: file.get_slice(name) for name in names}
+        facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+    for name, (_, dtype) in facts.items():
+        if not dtype.startswith(("F16", "F32", "F64", "BF16", "I", "U")):
+            raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
+    return {name: Tensor(name, shape, lambda name=name: read_slice(file, name)) for name, (shape, _) in facts.items()}
+
+
+def read_metadata(path):
+    """The strings in a .safetensors file's header, {} for none."""
+    from safetensors import safe_open
+
+    with blame_file(COMPLAINT):
+        require_short_header(path)
+        with safe_open(path, "np") as file:
+            return file.metadata() or {}
+
+
+def require_short_header(path):
+    """The file starts with the length of its header, which is parsed whole."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+    if length > MOST_HEADER:
+        raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
+
+
+def read_slice(file, name):
+    with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
+        return np.asarray(file.get_tensor(name), "float32")

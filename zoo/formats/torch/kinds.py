@@ -1,0 +1,72 @@
+"""How tensors of torch and of the official files differ in their axes: a row for each kind of tensor."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_vit.zoo.formats.faults import Fault
+from keras_vit.zoo.formats.tensors import Tensor
+
+
+class Kind(NamedTuple):
+    """A kind of tensor.
+
+    Args:
+        rank: number of axes in torch; None for any.
+        shape: of torch's shape and the number of heads, the official shape.
+        permute: torch's values with the official order of axes, to be reshaped.
+        restore: official values to torch's.
+    """
+
+    rank: int | None
+    shape: Callable[[tuple, int], tuple]
+    permute: Callable[[np.ndarray], np.ndarray]
+    restore: Callable[[np.ndarray], np.ndarray]
+
+
+def keep(values):
+    return values
+
+
+KINDS = {
+    "same": Kind(None, lambda shape, heads: shape, keep, keep),
+    # (outputs, inputs) -> (inputs, outputs)
+    "dense": Kind(2, lambda shape, heads: shape[::-1], np.transpose, np.transpose),
+    # (outputs, inputs, h, w) -> (h, w, inputs, outputs)
+    "conv": Kind(
+        4,
+        lambda shape, heads: (shape[2], shape[3], shape[1], shape[0]),
+        lambda values: values.transpose(2, 3, 1, 0),
+        lambda values: values.transpose(3, 2, 0, 1),
+    ),
+    # (outputs, inputs) -> (1, 1, inputs, outputs)
+    "flat conv": Kind(2, lambda shape, heads: (1, 1, *shape[::-1]), np.transpose, lambda values: values[0, 0].T),
+    # bias of query, key or value: (heads * width,) -> (heads, width)
+    "heads": Kind(1, lambda shape, heads: (heads, shape[0] // heads), keep, np.ravel),
+    # kernel of query, key or value: (heads * width, inputs) -> (inputs, heads, width)
+    "into heads": Kind(
+        2,
+        lambda shape, heads: (shape[1], heads, shape[0] // heads),
+        np.transpose,
+        lambda values: values.reshape(len(values), -1).T,
+    ),
+    # kernel after attention: (outputs, heads * width) -> (heads, width, outputs)
+    "out of heads": Kind(
+        2,
+        lambda shape, heads: (heads, shape[1] // heads, shape[0]),
+        np.transpose,
+        lambda values: values.reshape(-1, values.shape[-1]).T,
+    ),
+}
+
+
+def convert_tensor(tensor: Tensor, kind: str, heads: int | None) -> Tensor:
+    """A tensor of torch in the official shape and order of axes."""
+    row = KINDS[kind]
+    if len(tensor.shape) != (len(tensor.shape) if row.rank is None else row.rank):
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}; expected {row.rank} axes.")
+    if "heads" in kind and tensor.shape[-1 if kind == "out of heads" else 0] % heads:
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}, which {heads} heads cannot divide.")
+    shape = row.shape(tensor.shape, heads)
+    return tensor.map(shape, lambda values: row.permute(values).reshape(shape))

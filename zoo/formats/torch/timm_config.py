@@ -1,0 +1,149 @@
+"""timm's config.json: the model that an architecture's name and its arguments make, and the input of its weights."""
+
+import functools
+import importlib.resources
+import json
+
+from keras_vit.zoo.formats.torch.stated import Stated, as_size, require_stated
+
+# Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
+HARMLESS = {
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("weight_init", "fix_init", "zero_init_last", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"),
+    *("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "in_chans", "num_classes", "img_size"),
+    *("class_token", "global_pool", "fc_norm", "pool_include_prefix", "no_embed_class", "act_layer", "norm_layer"),
+    *("layers", "width_factor", "stem_chs", "channels"),
+}
+# The only values, of other arguments, that models of this package follow; the first is the default.
+VIT_VALUES = {
+    "qkv_bias": (True,),
+    "qk_norm": (False,),
+    "scale_attn_norm": (False,),
+    "scale_mlp_norm": (False,),
+    "proj_bias": (True,),
+    "init_values": (None,),
+    "pos_embed": ("learn",),
+    "reg_tokens": (0,),
+    "pre_norm": (False,),
+    "final_norm": (True,),
+    "embed_norm_layer": (None,),
+    "block_fn": ("Block",),
+    "mlp_layer": ("Mlp", "mlp"),
+    "attn_layer": ("Attention", "attn"),
+    "distilled": (False,),
+    "padding_same": (True,),
+}
+BIT_VALUES = {
+    "output_stride": (32,),
+    "stem_type": ("fixed",),
+    "avg_down": (False,),
+    "preact": (True,),
+    "basic": (False,),
+    "bottle_ratio": (0.25,),
+    "act_layer": ("relu",),
+    "norm_layer": ("GroupNormAct", "groupnormact", "groupnorm"),
+    "conv_layer": ("StdConv2d eps=1e-08",),
+    "global_pool": ("avg",),
+}
+GELU_BY_TANH = {"gelu": False, "gelu_tanh": True}
+EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
+
+
+@functools.cache
+def architectures():
+    """{architecture: the arguments its name stands for, or another name of the same}."""
+    file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
+    return json.loads(file.read_text("utf-8"))["architectures"]
+
+
+def arguments_of(architecture):
+    """The arguments that a name of timm stands for, a tag left out; None for a name that is not known."""
+    known = architectures()
+    row = known.get(str(architecture).partition(".")[0])
+    return known[row] if isinstance(row, str) else row
+
+
+def pretrained_cfg(config_json):
+    """What config.json says of the weights; the oldest files say it at the top."""
+    inner = config_json.get("pretrained_cfg")
+    return inner if isinstance(inner, dict) else config_json
+
+
+def stated_arguments(config_json):
+    """Every argument that config.json states of its model, by the architecture's name or itself."""
+    given = config_json.get("model_args")
+    top = {name: config_json[name] for name in ("global_pool", "num_classes") if config_json.get(name) is not None}
+    by_name = arguments_of(config_json.get("architecture")) or {}
+    return {**by_name, **top, **(given if isinstance(given, dict) else {})}
+
+
+def stated_vit(config_json, tensors):
+    """The `Stated` of a ViT or hybrid.
+
+    Raises:
+        Fault: for arguments that make another function of the same tensors, and unknown ones.
+    """
+    args, architecture = stated_arguments(config_json), config_json.get("architecture")
+    is_known = architecture is None or arguments_of(architecture) is not None
+    require_values(args, VIT_VALUES)
+    require_pooling(args, architecture)
+    heads = args.get("num_heads")
+    return Stated(
+        num_heads=heads if type(heads) is int and heads > 0 else None,
+        image_size=stated_size(args, config_json),
+        fields=numerics(args),
+        shapes=shapes(args),
+        patch_positions=args.get("no_embed_class") is True,
+        assume_heads=is_known,
+        unknown_architecture=None if is_known else str(architecture),
+    )
+
+
+def stated_bit(config_json, tensors):
+    """The `Stated` of a ResNet; raises as `stated_vit` does."""
+    args = stated_arguments(config_json)
+    require_values(args, BIT_VALUES)
+    return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})
+
+
+def require_values(args, values):
+    for name, value in args.items():
+        if name in values:
+            default = values[name][0]
+            require_stated(value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
+        else:
+            require_stated(name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
+
+
+def require_pooling(args, architecture):
+    """Ours pools by the class token, or averages where there is none; both after the last norm."""
+    token, pool = args.get("class_token", True), args.get("global_pool", "token")
+    if "global_pool" in args or arguments_of(architecture) is not None:
+        require_stated(
+            (bool(token), pool) in ((True, "token"), (False, "avg")),
+            f"{'a' if token else 'no'} class token and global_pool={pool!r}",
+            "'token' with a class token, and 'avg' without one",
+        )
+
+
+def numerics(args):
+    """Fields of the configuration: activation and epsilon."""
+    activation = args.get("act_layer") or "gelu"
+    known = isinstance(activation, str) and activation in GELU_BY_TANH
+    require_stated(known, f"act_layer={activation!r}", " and ".join(GELU_BY_TANH))
+    norm = args.get("norm_layer") or "layernorm"
+    norm = norm.replace("_", "").lower() if isinstance(norm, str) else repr(norm)
+    require_stated(norm in EPSILONS, f"norm_layer={norm!r}", "layer norm")
+    return {"gelu_approximate": GELU_BY_TANH[activation], "layer_norm_epsilon": EPSILONS[norm]}
+
+
+def shapes(args):
+    names = {"embed_dim": "hidden_size", "depth": "num_layers", "num_classes": "num_classes"}
+    found = {ours: args[theirs] for theirs, ours in names.items() if type(args.get(theirs)) is int}
+    patch = as_size(args.get("patch_size"))
+    return found if patch is None else {**found, "patch_size": patch}
+
+
+def stated_size(args, config_json):
+    given = pretrained_cfg(config_json).get("input_size")
+    return as_size(args.get("img_size")) or as_size(given[1:] if isinstance(given, list) else None)

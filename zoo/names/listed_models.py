@@ -1,0 +1,188 @@
+"""The list of models: `keras_vit.zoo.list` and `info`, and their table. Imports neither TensorFlow nor Keras."""
+
+import dataclasses
+import fnmatch
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from keras_vit.errors import UnknownNameError
+from keras_vit.models import cost
+from keras_vit.models.config import VARIANTS, variant
+from keras_vit.zoo.names.registry import resolve
+from keras_vit.zoo.names.rows import checkpoints, default_tag
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedModel:
+    """A row of the list of models: a variant, or one of its checkpoints.
+
+    Args:
+        name: what `zoo.load` takes.
+        variant, tag, family: "ViT-B/16"; "augreg-i21k", None for a variant; "ViT", "hybrid" or "ResNet".
+        parameters, gflops: of the model that `zoo.load` returns, at its resolution; a multiply-add is two operations.
+        resolution: height and width of the images in pixels.
+        num_classes, dataset: outputs, and the dataset whose classes they are; a model with 0 outputs returns features.
+        accuracy, source: top-1 in percent on ImageNet, and who reports it.
+        bytes, licence, url, note: of the file of weights; None for a variant.
+        default: whether the variant's bare name loads this checkpoint.
+        tags: those of all the variant's checkpoints.
+    """
+
+    name: str
+    variant: str
+    tag: str | None
+    family: str
+    parameters: int
+    gflops: float
+    resolution: int
+    num_classes: int
+    dataset: str | None = None
+    accuracy: float | None = None
+    source: str | None = None
+    bytes: int | None = None
+    licence: str | None = None
+    url: str | None = None
+    note: str | None = None
+    default: bool = False
+    tags: tuple[str, ...] = ()
+
+
+def matches(row, pattern):
+    return any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold()) for name in (row.name, row.variant))
+
+
+def tags_of(head):
+    return tuple(row.tag for row in checkpoints() if row.variant == head)
+
+
+def round_to_4_digits(number):
+    """The number with four significant digits."""
+    return float(f"{number:.4g}")
+
+
+def list_variant(name):
+    known = variant(name)
+    return ListedModel(
+        name=name,
+        variant=name,
+        tag=None,
+        family=known.family,
+        parameters=known.parameters,
+        gflops=round_to_4_digits(cost.flops(known.config) / 1e9),
+        resolution=known.config.image_size[0],
+        num_classes=known.config.num_classes,
+        tags=tags_of(name),
+    )
+
+
+def list_checkpoint(checkpoint):
+    config = checkpoint.config
+    return ListedModel(
+        name=checkpoint.name,
+        variant=checkpoint.variant,
+        tag=checkpoint.tag,
+        family=variant(checkpoint.variant).family,
+        parameters=checkpoint.parameters,
+        gflops=round_to_4_digits(cost.flops(config) / 1e9),
+        resolution=checkpoint.resolution,
+        num_classes=config.num_classes,
+        dataset=checkpoint.dataset if checkpoint.valid_head else None,
+        accuracy=checkpoint.accuracy,
+        source=checkpoint.accuracy_source,
+        bytes=checkpoint.bytes,
+        licence=checkpoint.licence,
+        url=checkpoint.url,
+        note=checkpoint.note,
+        default=checkpoint.tag is not None and checkpoint.tag == default_tag(checkpoint.variant),
+        tags=tags_of(checkpoint.variant),
+    )
+
+
+def list(
+    pattern: str = "*",
+    *,
+    pretrained: bool | None = None,
+    max_params: float | None = None,
+    dataset: str | None = None,
+    family: Literal["ViT", "hybrid", "ResNet"] | None = None,
+) -> tuple[ListedModel, ...]:
+    """The models of the zoo, in the order of the variants.
+
+    Args:
+        pattern: matched with the name and with the variant, such as "R50*" or "*:augreg-*"; case is ignored.
+        pretrained: True for checkpoints only, False for variants only, None for both.
+        max_params: the most parameters that a model may have.
+        dataset: the dataset whose classes the head predicts, such as "imagenet1k" or "imagenet21k".
+        family: "ViT", "hybrid" or "ResNet".
+
+    >>> [row.name for row in keras_vit.zoo.list("R50x3", pretrained=True)]
+    ['R50x3:bit-s', 'R50x3:bit-m', 'R50x3:bit-m-in1k']
+    """
+    rows = [] if pretrained else [list_variant(name) for name in VARIANTS]
+    rows += [] if pretrained is False else [list_checkpoint(row) for row in checkpoints()]
+    order = {name: position for position, name in enumerate(VARIANTS)}
+    return tuple(
+        row
+        for row in sorted(rows, key=lambda row: order[row.variant])
+        if matches(row, pattern)
+        and (max_params is None or row.parameters <= max_params)
+        and dataset in (None, row.dataset)
+        and (family is None or row.family.casefold() == family.casefold())
+    )
+
+
+def info(name: str) -> ListedModel:
+    """What is known of the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
+
+    Raises:
+        UnknownNameError: for a name that no table has, and for a file, which tells its model only once it is loaded.
+
+    >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
+    410383692
+    """
+    if name in VARIANTS and default_tag(name) is None:
+        return list_variant(name)
+    checkpoint = resolve(name)
+    if isinstance(checkpoint, Path) or checkpoint.variant is None:
+        raise UnknownNameError(f"{name} is not a name of the registry: its model is known once it is loaded.")
+    return list_checkpoint(checkpoint)
+
+
+def as_json(rows: Iterable[ListedModel]) -> str:
+    """The rows as a JSON array of objects."""
+    return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
+
+
+LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
+
+
+def format_cells(row):
+    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
+    return (
+        row.name + (" *" if row.default else ""),
+        f"{row.parameters / 1e6:,.1f}",
+        f"{row.gflops:,.1f}",
+        str(row.resolution),
+        f"{row.num_classes:,}" if row.num_classes else "features",
+        f"{row.accuracy:.2f}" if row.accuracy else "",
+        f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
+    )
+
+
+def as_table(rows: Iterable[ListedModel]) -> "Table":
+    """The rows as a table of `rich`; a star marks a variant's default weights."""
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
+    grid.caption_justify = "left"
+    grid.add_column("name", overflow="fold")
+    for heading in ("M params", "GFLOPs", "px", "classes", "top-1", "MiB"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*format_cells(row), style="bold" if row.tag is None else None)
+    return grid
