@@ -46,6 +46,10 @@ class Settings:
     split: Annotated[Split, Option(help="The images to train on. With train+validation, no images are held out.")] = (
         "train"
     )
+    examples: Annotated[
+        int | None,
+        Option(min=1, help="How many of these images to train on, chosen at random; fewer are among more of one seed."),
+    ] = None
     test: Annotated[bool, Option("--test", help="Evaluate the final weights on the test split, once, at the end.")] = (
         False
     )

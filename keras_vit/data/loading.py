@@ -4,12 +4,16 @@ import os
 
 from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.data.examples import Examples
+from keras_vit.data.reading.subsets import take_examples
 
 
 def load(
     name: str,
     split: str = "train",
     *,
+    examples: int | None = None,
+    seed: int = 0,
+    stratified: bool = False,
     data_dir: str | os.PathLike | None = None,
     download: bool = True,
     max_unreadable: int = 10,
@@ -22,12 +26,17 @@ def load(
             class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files.
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
             "train+validation". With "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
+        examples: how many of the split, chosen at random; None for all. Those of a dataset that is too large for memory
+            are read into memory.
+        seed: of the choice. The same seed chooses 600 examples among its 6,000 (section 4.3).
+        stratified: keeps the share of each class among the chosen, to within one example.
         data_dir: folder of TensorFlow Datasets; None for its default.
         download: lets TensorFlow Datasets download and prepare what is not there, unless KERAS_VIT_OFFLINE=1.
         max_unreadable: how many images that cannot be read are skipped, each named in the log, before an error.
 
     Raises:
-        DataError: for an unknown name or split, and for data that cannot be trained on.
+        DataError: for an unknown name or split, for more examples than there are, and for data that cannot be trained
+            on.
 
     >>> load("digits", "validation").num_examples
     144
@@ -37,6 +46,8 @@ def load(
     scheme, argument = find_scheme(name)
     given = {"data_dir": data_dir, "download": download}
     source, class_names = scheme.open(argument, split, **{option: given[option] for option in scheme.options})
+    if examples is not None:
+        source = take_examples(source, examples, seed, stratified)
     return Examples(
         name=name,
         split=split,

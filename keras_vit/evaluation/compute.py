@@ -53,7 +53,11 @@ def cost(
     size = (image_size, image_size) if isinstance(image_size, int) else image_size or config.image_size
     if size is None:
         raise ConfigError("This ResNet takes images of any size: cost needs image_size, such as 224.")
-    return Cost(counted.parameters(config), counted.flops(config, size), FLOAT32 * counted.activations(config, size))
+    return Cost(
+        counted.count_parameters(config),
+        counted.count_flops(config, size),
+        FLOAT32 * counted.count_activations(config, size),
+    )
 
 
 def pretraining_exaflops(
@@ -75,7 +79,7 @@ def pretraining_exaflops(
     >>> round(pretraining_exaflops(keras_vit.models.variant("ViT-L/16").config, epochs=14))
     1567
     """
-    return FORWARD_AND_BACKWARD * counted.flops(config, image_size, padding) * images * epochs / 1e18
+    return FORWARD_AND_BACKWARD * counted.count_flops(config, image_size, padding) * images * epochs / 1e18
 
 
 def core_days(exaflops: float, teraflops_per_core: float) -> float:

@@ -115,10 +115,10 @@ def head_weights(config):
     return before + (features + 1) * config.num_classes
 
 
-def parameters(config: ViTConfig | ResNetConfig) -> int:
+def count_parameters(config: ViTConfig | ResNetConfig) -> int:
     """The number of weights of the model that `config` describes.
 
-    >>> parameters(keras_vit.models.variant("ViT-B/16").config)
+    >>> count_parameters(keras_vit.models.variant("ViT-B/16").config)
     86567656
     """
     if isinstance(config, ResNetConfig):
@@ -135,13 +135,15 @@ def parameters(config: ViTConfig | ResNetConfig) -> int:
     return int(total)
 
 
-def layers(config: ViTConfig | ResNetConfig) -> int:
+def count_layers(config: ViTConfig | ResNetConfig) -> int:
     """The number of encoder blocks, and of bottleneck units of the ResNet or the hybrid's backbone."""
     depths = getattr(config, "depths", ()) or getattr(getattr(config, "backbone", None), "depths", ())
     return getattr(config, "num_layers", 0) + sum(depths)
 
 
-def flops(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None, padding: bool = True) -> int:
+def count_flops(
+    config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None, padding: bool = True
+) -> int:
     """Floating-point operations of one image's forward pass; a multiply-add is two, as in the paper.
 
     Convolutions and matrix products are counted; normalization, softmax and activations are not.
@@ -170,7 +172,7 @@ def sequence(config, size):
     return patches, patches + (config.classifier == "token")
 
 
-def activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
+def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
     """How many values the convolutions and matrix products of one image's forward pass give."""
     size = image_size or config.image_size
 

@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,26 +16,6 @@ from keras_vit import cli, training, zoo
 from keras_vit.commands import demo, export, finetune
 from keras_vit.commands.settings import Settings
 from keras_vit.errors import ExportError
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def keras_vit(monkeypatch, capfd):
-    """Function of arguments to what `keras-vit` does with them, in this process."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        return Done(left.value.code, *capfd.readouterr())
-
-    return run
 
 
 def in_a_process(*arguments):
@@ -67,7 +46,19 @@ COMMANDS = typer.main.get_command(cli.app).commands
 
 
 def test_the_commands(keras_vit):
-    assert set(COMMANDS) == {"list", "info", "predict", "finetune", "pretrain", "export", "verify", "demo"}
+    assert set(COMMANDS) == {
+        "list",
+        "info",
+        "predict",
+        "finetune",
+        "pretrain",
+        "export",
+        "verify",
+        "evaluate",
+        "fewshot",
+        "inspect",
+        "demo",
+    }
     assert "Exit codes" in keras_vit("--help").out
     assert keras_vit("--version").out.startswith("keras-vit ")
 

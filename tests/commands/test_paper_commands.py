@@ -1,13 +1,12 @@
 """`evaluate`, `fewshot` and `inspect` as a user meets them."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import cli, zoo
+from keras_vit import zoo
 
 
 @pytest.fixture(scope="module")
@@ -15,18 +14,6 @@ def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "digits.npz"
     zoo.save(zoo.load("ViT-Test/4", weights=None, num_classes=10), path)
     return str(path)
-
-
-@pytest.fixture
-def keras_vit(monkeypatch, capfd):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["keras-vit", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        return left.value.code, *capfd.readouterr()
-
-    return run
 
 
 def test_evaluate(keras_vit, model, tmp_path):

@@ -9,7 +9,8 @@ import tensorflow_datasets as tfds
 
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
-from keras_vit.data.reading import order, stream
+from keras_vit.data.errors import DataError
+from keras_vit.data.reading import decode, order, stream, subsets
 from keras_vit.models import Preprocessing
 
 SIZE = Preprocessing((8, 8))
@@ -290,6 +291,20 @@ def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
         lengths.add(len(chunks))
         counted += [index for chunk in chunks for index in chunk["index"][chunk["weight"] > 0]]
     assert sorted(counted) == list(range(source.num_examples)) and len(lengths) == 1
+
+
+def test_a_subset_of_a_stream_is_read_into_memory(sharded):
+    chosen = subsets.choose_numbers(240, 30, seed=1)
+    subset = subsets.take_examples(sharded.source, 30, seed=1, stratified=False)
+    value = {}
+    for chunk in sharded.source.evaluation_chunks(order.Share(24)):
+        for index, encoded in zip(chunk["index"].numpy(), chunk["data"], strict=True):
+            value[int(index)] = int(sharded.source.read_part(encoded, decode.whole_image, 3)[0, 0, 0])
+    stored = [int(subset.read_part(encoded, decode.whole_image, 3)[0, 0, 0]) for encoded in subset.data]
+    assert sorted(stored) == sorted(value[number] for number in chosen)
+    np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
+    with pytest.raises(DataError, match="stratified=True needs examples in memory"):
+        subsets.take_examples(sharded.source, 30, seed=1, stratified=True)
 
 
 def test_batches_of_a_stream(sharded):

@@ -50,7 +50,7 @@ def test_table_1_is_the_table_of_variants():
         assert all(
             getattr(config, field) == row[field] for field in ("num_layers", "hidden_size", "mlp_dim", "num_heads")
         )
-        assert cost.parameters(config) / 1e6 == pytest.approx(row["millions of parameters"], rel=0.01)
+        assert cost.count_parameters(config) / 1e6 == pytest.approx(row["millions of parameters"], rel=0.01)
 
 
 def test_every_row_is_as_wide_as_its_table():

@@ -109,7 +109,7 @@ def with_head(row):
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
 def test_parameters(name, count):
-    assert cost.parameters(VARIANTS[name].config) == count
+    assert cost.count_parameters(VARIANTS[name].config) == count
 
 
 def test_every_variant_with_weights_has_published_parameters():
@@ -118,31 +118,31 @@ def test_every_variant_with_weights_has_published_parameters():
 
 @pytest.mark.parametrize(("name", "count"), WITH_ZERO_HEAD.items())
 def test_parameters_of_files_with_a_zero_head(name, count):
-    assert cost.parameters(with_head(ROWS[f"{name}:i21k"])) == count
+    assert cost.count_parameters(with_head(ROWS[f"{name}:i21k"])) == count
 
 
 @pytest.mark.parametrize(("case", "count"), MULTIPLY_ADDS.items())
 def test_gflops_against_timm(case, count):
     name, size = case
-    assert cost.flops(VARIANTS[name].config, (size, size)) / 1e9 == pytest.approx(2 * count, rel=0.03)
+    assert cost.count_flops(VARIANTS[name].config, (size, size)) / 1e9 == pytest.approx(2 * count, rel=0.03)
 
 
 @pytest.mark.parametrize(("name", "run"), EXAFLOPS.items())
 def test_gflops_against_the_paper(name, run):
     epochs, exaflops = run
-    forward_and_backward = 3 * cost.flops(VARIANTS[name].config) / 1e9
+    forward_and_backward = 3 * cost.count_flops(VARIANTS[name].config) / 1e9
     assert forward_and_backward * epochs * 303e6 / 1e9 == pytest.approx(exaflops, rel=0.025)
 
 
 @pytest.mark.parametrize("name", ["ViT-Test/4", "R+ViT-Ti/16", "R50x1"])
 def test_parameters_against_keras(name):
-    assert zoo.load(name, weights=None).count_params() == cost.parameters(VARIANTS[name].config)
+    assert zoo.load(name, weights=None).count_params() == cost.count_parameters(VARIANTS[name].config)
 
 
 @pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
 def test_row(row):
     assert row.url.startswith("https://storage.googleapis.com/") and row.url.endswith(".npz") and "+" not in row.url
-    assert row.parameters == cost.parameters(row.config)
+    assert row.parameters == cost.count_parameters(row.config)
     assert row.labels == (row.dataset if row.valid_head and row.dataset in LABEL_SETS else None)
     assert row.num_classes == CLASSES[row.dataset]
     assert row.preprocessing == Preprocessing((row.resolution,) * 2, row.crop, row.interpolation)
@@ -153,7 +153,7 @@ def test_row(row):
 
 @pytest.mark.parametrize("row", checkpoints(), ids=lambda row: row.name)
 def test_bytes_of_row(row):
-    ratio = row.bytes / (4 * cost.parameters(with_head(row)))
+    ratio = row.bytes / (4 * cost.count_parameters(with_head(row)))
     if row.name == "ViT-S/16:sam":
         ratio /= 3  # weights and two slots of the optimizer
     assert ratio == 1 if row.bytes_source == "computed" else 1 < ratio < 1.001

@@ -76,8 +76,10 @@ def require_plausible(config, numbers, share=1):
 
     With `share` below 1 it is enough that the numbers make up that share of the parameters.
     """
-    needed = cost.parameters(config)
+    needed = cost.count_parameters(config)
     if share * needed > numbers:
         raise Fault(f"describes a model of {needed:,} parameters and holds {numbers:,} numbers.")
-    if cost.layers(config) > MOST_LAYERS:
-        raise Fault(f"describes a model of {cost.layers(config):,} layers; models of at most {MOST_LAYERS} are built.")
+    if cost.count_layers(config) > MOST_LAYERS:
+        raise Fault(
+            f"describes a model of {cost.count_layers(config):,} layers; models of at most {MOST_LAYERS} are built."
+        )

@@ -128,7 +128,7 @@ def match_stem(pattern, stem, fields, grammar):
 
 def with_sizes(checkpoint):
     """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
-    count = cost.parameters(checkpoint.config)
+    count = cost.count_parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
 

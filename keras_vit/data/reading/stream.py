@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_vit.data.reading import order
 from keras_vit.data.reading.decode import decode_part
 from keras_vit.data.reading.salts import WINDOWS_PER_GROUP, ShuffleSalt
+from keras_vit.data.reading.sources import Encoded
 
 GROUP = 8  # files that are read together; resuming reads over at most so many
 WINDOW = 4096  # records in memory that are shuffled: about half a gigabyte of ImageNet
@@ -131,6 +132,18 @@ class Stream:
             return tf.fill(tf.shape(index), epoch), tf.gather(index, places), tf.gather(record, places)
 
         return groups.flat_map(read_group).map(lambda *visit: (*visit, 1.0))
+
+    def read_into_memory(self, numbers):
+        """The examples of those numbers, (n,), as a source in memory; all files are read once."""
+        wanted = np.zeros(self.num_examples, bool)
+        wanted[numbers] = True
+        mask = tf.constant(wanted)
+        pieces = cut_into_pieces(self.instructions, 1)
+        records = read_records(pieces, range(len(pieces)), parallel=1)
+        records = records.filter(lambda index, record: tf.gather(mask, index))
+        parsed = records.map(lambda index, record: self.parse(record), tf.data.AUTOTUNE).batch(1024)
+        data, labels = (np.concatenate(column) for column in zip(*parsed.as_numpy_iterator(), strict=True))
+        return Encoded(data, labels, self.gain)
 
     def chunk(self, visits, share):
         """Dataset of (epoch, index, record, weight) as one of chunks."""
