@@ -68,7 +68,7 @@ def shift(images, labels):
 
 def train(variant: str, digits: "data.Examples", held_out: "data.Examples", epochs: int) -> "keras.Model":
     """A model of that variant, trained from random weights by the recipe for ImageNet, made small."""
-    from keras_vit.commands.progress import FitProgress
+    from keras_vit.commands.training.progress import FitProgress
 
     steps = digits.steps_per_epoch(BATCH_SIZE)
     recipe = training.recipe("pretrain-imagenet", batch_size=BATCH_SIZE, steps=epochs * steps, **SMALL)

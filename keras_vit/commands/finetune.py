@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.commands import import_keras
-from keras_vit.commands.settings import Settings, with_options_of
+from keras_vit.commands.training.settings import Settings, with_options_of
 from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -23,7 +23,7 @@ def start_training(
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
     settings = Settings(**fields)
     import_keras(find_devices=False)
-    from keras_vit.commands.train import train
+    from keras_vit.commands.training.train import train
 
     try:
         train(settings, out, resume=resume, every=every)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from keras_vit import cli, training, zoo
 from keras_vit.commands import demo, export, finetune
-from keras_vit.commands.settings import Settings
+from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ExportError
 
 

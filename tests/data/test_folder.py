@@ -13,9 +13,9 @@ from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.commands.resume import Begun, require_same_classes
-from keras_vit.commands.settings import Settings
-from keras_vit.commands.train import train as train_command
+from keras_vit.commands.training.resume import Begun, require_same_classes
+from keras_vit.commands.training.settings import Settings
+from keras_vit.commands.training.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError

@@ -7,8 +7,8 @@ from pathlib import Path
 import keras
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.choices import choose_checkpoint
-from keras_vit.commands.plan import (
+from keras_vit.commands.training.choices import choose_checkpoint
+from keras_vit.commands.training.plan import (
     augmentation_for,
     count_microbatches,
     load_model,
@@ -18,9 +18,9 @@ from keras_vit.commands.plan import (
     require_outside_dataset,
     search_learning_rate,
 )
-from keras_vit.commands.progress import FitProgress
-from keras_vit.commands.resume import read_begun, require_same_classes, require_same_settings
-from keras_vit.commands.settings import Settings
+from keras_vit.commands.training.progress import FitProgress
+from keras_vit.commands.training.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.evaluation import collect_predictions, draw_mistakes
 from keras_vit.text import without_secrets

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from keras_vit.commands.settings import Settings
+from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError

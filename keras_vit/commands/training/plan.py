@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from keras_vit import data, training, zoo
-from keras_vit.commands import choices
-from keras_vit.commands.settings import Settings
+from keras_vit.commands.training import choices
+from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.schemes import would_read
 from keras_vit.errors import ConfigError
 
