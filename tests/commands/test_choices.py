@@ -184,7 +184,7 @@ def run(tiny, out, resume=False, **fields):
 def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     """Appendix B.1.1's final protocol: 1,437 digits, no best by any accuracy, the last weights on the 360 others."""
     loaded, load = [], data.load
-    monkeypatch.setattr(data, "load", lambda name, split: loaded.append(split) or load(name, split))
+    monkeypatch.setattr(data, "load", lambda name, split, **given: loaded.append(split) or load(name, split, **given))
     accuracy, said = run(tiny, tmp_path / "run", split="train+validation", test=True, learning_rate=0.05)
     assert sorted(loaded) == ["test", "train+validation"]
     assert "1,437 to train on, none held out: the last weights are the run's, 360 to test on, once" in said
@@ -214,7 +214,7 @@ def test_a_resumed_run_keeps_its_batch(tiny, tmp_path, monkeypatch, without_step
 def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, without_steps):
     """With --split train+validation rates are tried on `train` and judged on `validation`; the run has both."""
     loaded, load = [], data.load
-    monkeypatch.setattr(data, "load", lambda name, split: loaded.append(split) or load(name, split))
+    monkeypatch.setattr(data, "load", lambda name, split, **given: loaded.append(split) or load(name, split, **given))
     monkeypatch.setattr(training, "search_learning_rate", lambda recipe, *_, **__: (0.004, {0.004: 0.5}))
     _, said = run(tiny, tmp_path / "run", split="train+validation", grid_search=True)
     assert sorted(loaded) == ["train", "train+validation", "validation"]
@@ -257,3 +257,8 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
 
     assert not head(tuple("0123456789")).any() and not head(tuple("jihgfedcba")).any()
     assert head(tuple("abcdefghij")).all()
+
+
+def test_examples_limits_the_training_images_alone():
+    splits = plan.load_splits(Settings(dataset="digits", model="ViT-Test/4", examples=50, test=True))
+    assert [split.num_examples for split in splits] == [50, 144, 360]
