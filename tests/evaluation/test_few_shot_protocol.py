@@ -18,13 +18,13 @@ def vit():
 
 @pytest.fixture(scope="module")
 def digits():
-    return data.load("digits"), data.load("digits", "test")
+    return data.load("digits", examples=200, stratified=True), data.load("digits", "test", examples=90)
 
 
 def test_features_are_the_models(vit, digits):
     told = []
-    features, labels = evaluation.extract_features(vit, digits[1], 100, told.append)
-    assert features.shape == (360, 64) and features.dtype == np.float32 and told == [100, 200, 300, 360]
+    features, labels = evaluation.extract_features(vit, digits[1], 40, told.append)
+    assert features.shape == (90, 64) and features.dtype == np.float32 and told == [40, 80, 90]
     squashed = dataclasses.replace(vit.preprocessing, crop=0.875, crop_mode="squash")
     images, expected, _ = next(iter(digits[1].evaluation(8, squashed)))
     np.testing.assert_array_equal(labels[:8], expected)
@@ -33,12 +33,10 @@ def test_features_are_the_models(vit, digits):
 
 def test_protocol_is_few_shot_on_features(vit, digits):
     found = evaluation.evaluate_few_shot(vit, *digits, shots=(1, 10), seeds=(0, 4))
-    train, test = (evaluation.extract_features(vit, split, 50) for split in digits)
+    train, test = (evaluation.extract_features(vit, split) for split in digits)
     expected = {k: [evaluation.few_shot(*train, *test, shots=k, seed=seed) for seed in (0, 4)] for k in (1, 10)}
-    assert found.keys() == expected.keys()
-    for k in expected:
-        np.testing.assert_allclose(found[k], expected[k], atol=0.006)  # batches of another size round otherwise
-    assert np.mean(found[10]) > np.mean(found[1]) > 0.2  # random features are features
+    assert found == expected
+    assert np.mean(found[10]) > np.mean(found[1]) > 0.12  # random features are features: chance is 0.1
     with pytest.raises(ConfigError, match="training examples, and 500 shots need 500 of every class"):
         evaluation.evaluate_few_shot(vit, *digits, shots=(500,))
 
