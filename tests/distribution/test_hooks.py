@@ -74,7 +74,9 @@ def test_accumulators_and_averages_are_where_we_look():
         assert len(getattr(optimizer, name)) == 1
 
 
-@pytest.mark.parametrize("family", ["vit", pytest.param("hybrid", marks=pytest.mark.slow), "resnet"])
+@pytest.mark.parametrize(
+    "family", [*(pytest.param(family, marks=pytest.mark.slow) for family in ("vit", "hybrid")), "resnet"]
+)
 def test_train_step_compiles_with_xla(family):
     model = small(family, dropout_rate=0.1)
     model.compile(training.AdamW(1e-3, weight_decay=0.1, global_clipnorm=1.0, use_ema=True), sparse())

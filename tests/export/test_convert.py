@@ -93,8 +93,13 @@ def run_saved_model(path, x):
 RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
-# The model that has everything stands for all in TFLite.
-PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind == "hybrid"]
+# The model that has everything stands for all in TFLite, and by default the plainest for all in SavedModels.
+PAIRS = [
+    pytest.param(kind, name, marks=[pytest.mark.slow] if name == "model" and kind != "token" else [])
+    for kind in MODELS
+    for name in FORMATS
+    if name != "model.tflite" or kind == "hybrid"
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS)
@@ -111,7 +116,7 @@ def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("name", WITHOUT_SLOW_TFLITE)
+@pytest.mark.parametrize("name", ["model.onnx", SLOW_TFLITE, pytest.param("model", marks=pytest.mark.slow)])
 def test_free_image_size(name, tmp_path):
     model = shaken(ResNet(image_size=None, depths=(1, 1), width_factor=0.5, num_classes=7, labels=tuple("abcdefg")))
     export.convert(model, tmp_path / name, image_size=(48, 64) if name.endswith("tflite") else None)
