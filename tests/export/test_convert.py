@@ -125,6 +125,15 @@ def test_free_image_size(name, tmp_path):
         np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("name", WITHOUT_SLOW_TFLITE)
+def test_outputs_by_name_are_compared_with_those_of_their_name(name, tmp_path):
+    x = keras.Input((16, 16, 3))
+    stem = keras.layers.Conv2D(4, 3, name="stem")(x)
+    stages = [keras.layers.Conv2D(4, 3, name=f"stage{i}")(stem) for i in (1, 2)]
+    model = shaken(keras.Model(x, {"stem": stem, "stage1": stages[0], "stage2": stages[1]}))
+    assert export.convert(model, tmp_path / name).max_rel_diff < 1e-4
+
+
 def test_mixed_precision_is_exported_in_float32(tmp_path):
     model = shaken(VisionTransformer(**TINY, num_classes=7, dtype="mixed_bfloat16"))
     plain = VisionTransformer(**TINY, num_classes=7)
