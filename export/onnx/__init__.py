@@ -13,10 +13,10 @@ import numpy as np
 
 from keras_vit.export.description import as_properties
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
-from keras_vit.export.onnx.lower import Unsupported, lower
+from keras_vit.export.onnx.lowering import Unsupported, lower
+from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantize import narrow_weights, products_with_weights, quantize_products
 from keras_vit.export.onnx.runtime import load
-from keras_vit.export.onnx.simplify import simplify
 from keras_vit.export.staging.listing import seal
 
 if TYPE_CHECKING:
