@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, drop_inapplicable
-from keras_vit.zoo.adapt import representation
+from keras_vit.zoo.adapt import representation_width
 
 HEAD_CHOICES = ("new", "keep")
 ARGUMENTS = (
@@ -121,7 +121,7 @@ def plan_target(config, labels, request):
 
 def takes_new_head(config, wanted, labels, request):
     """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
-    differs = wanted.num_classes != config.num_classes or representation(wanted) != representation(config)
+    differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
     if request.head == "keep":
         require_same_head(config, wanted, differs)
         return False

@@ -59,7 +59,7 @@ def write(
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
         save_proto(make_proto(model, shapes, path, quantize), path, description)
-    seal(path, append_property, companions(path))
+    seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
@@ -194,7 +194,7 @@ def refer_to_data(location, name, shape, dtype, offset, length):
     return tensor
 
 
-def companions(path):
+def list_companions(path):
     """The files beside an ONNX file that it refers to."""
     import onnx
 
