@@ -17,7 +17,7 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx
-from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.staging import listing
 from keras_vit.export.tflite import worker
 from keras_vit.models import ResNet, VisionTransformer

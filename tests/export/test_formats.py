@@ -19,7 +19,7 @@ ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
 def test_the_protocol_of_a_format(row):
     module = row.load_module()
     assert all(callable(getattr(module, name)) for name in ("write", "load", "weight_bytes"))
-    assert callable(row.load_module("operations").check)
+    assert callable(row.load_module("allowed").check)
     assert row.load_module("runtime").load is module.load and row.runtime_file().is_file()
 
 
