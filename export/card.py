@@ -9,7 +9,7 @@ def write_card(about: dict) -> str:
     """The text of README.md for the contents of model.json."""
     parts = [
         f"# {escape_markdown(about['name'])}",
-        list_facts(about),
+        list_model_facts(about),
         "## Artefacts",
         artefact_table(about["artefacts"]),
         describe_use(about),
@@ -22,7 +22,7 @@ def escape_markdown(text):
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", printable(text))
 
 
-def list_facts(about):
+def list_model_facts(about):
     """What is known about the model, a line each."""
     preprocessing = about["preprocessing"]
     lines = [f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}"]

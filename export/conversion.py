@@ -92,7 +92,7 @@ def write_proved(
 ) -> Report:
     """`convert` to a path where nothing is, in the format `form`."""
     kind = choose_kind(quantize, form)
-    with raise_export_errors(model, form):
+    with raise_converter_errors(model, form):
         source = prepare_model(model)
         require_float_weights(source, form)
         require_endpoints(source, form, endpoints)
@@ -121,7 +121,7 @@ def write_proved(
 
 
 @contextlib.contextmanager
-def raise_export_errors(model, form):
+def raise_converter_errors(model, form):
     """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
     try:
         yield

@@ -13,8 +13,8 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
   pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
-- `operations.py` inspects an artefact from elsewhere before its runtime opens it.
-  `check(path)` calls `proof.operations.refuse` if the artefact could do more than compute.
+- `allowed.py` inspects an artefact from elsewhere before its runtime opens it.
+  `check(path)` calls `proof.allowed.refuse` if the artefact could do more than compute.
 """
 
 import importlib

@@ -16,9 +16,9 @@ import numpy as np
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_named
 from keras_vit.export.prediction import predict_source
+from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
-from keras_vit.export.proof.operations import require_known_operations
 from keras_vit.export.proof.parity import compare_outputs
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report, size_of

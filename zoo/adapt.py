@@ -36,13 +36,13 @@ def adapt(tensors, source, target, interpolation="linear"):
 def set_head(tensors, source, target, new_head):
     """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
     prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
-    if new_head or representation(source) != representation(target):
+    if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
     drop(tensors, prefixes)
     return prefixes
 
 
-def representation(config):
+def representation_width(config):
     """The width of the layer under the head; None where there is none, as in every ResNet."""
     return getattr(config, "representation_size", None)
 

@@ -11,6 +11,7 @@ import keras
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models import build, variant
 from keras_vit.models.classifier import Classifier
+from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.fetch.companions import fetch_with_companions
@@ -21,7 +22,7 @@ from keras_vit.zoo.formats.opening import open_checkpoint
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.targets import ModelFields, Request, plan_target, require_fields
+from keras_vit.zoo.targets import Request, plan_target, require_fields
 
 
 def load(

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def corner_aligned(old, new):
+def corner_aligned_matrix(old, new):
     """Linear interpolation with the corners kept in place, (new, old): scipy.ndimage.zoom of order 1."""
     place = np.arange(new) * (old - 1) / max(new - 1, 1)
     low = np.minimum(place.astype(int), max(old - 2, 0))
@@ -25,7 +25,7 @@ def cubic(x, a=-0.5):
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def antialiased(old, new, kernel):
+def antialiased_matrix(old, new, kernel):
     """Interpolation between pixel centres, (new, old), the kernel widened where the axis shrinks: Pillow's way."""
     widen = max(old / new, 1)
     centres = (np.arange(new) + 0.5) * old / new - 0.5
@@ -39,9 +39,9 @@ def resize_axis(values, axis, matrix):
 
 
 POSITION_MATRICES = {
-    "linear": corner_aligned,
-    "bilinear": lambda old, new: antialiased(old, new, triangle),
-    "bicubic": lambda old, new: antialiased(old, new, cubic),
+    "linear": corner_aligned_matrix,
+    "bilinear": lambda old, new: antialiased_matrix(old, new, triangle),
+    "bicubic": lambda old, new: antialiased_matrix(old, new, cubic),
 }
 
 
@@ -63,6 +63,6 @@ def resize_patches(kernel, new_size):
     """
     result = kernel
     for axis, new in enumerate(new_size):
-        resize = antialiased(kernel.shape[axis], new, triangle)  # (new, old)
+        resize = antialiased_matrix(kernel.shape[axis], new, triangle)  # (new, old)
         result = resize_axis(result, axis, np.linalg.pinv(resize.T))
     return result.astype(kernel.dtype)

@@ -37,14 +37,14 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
     module = find_ending(path).load()
-    require_folder(path)
+    require_folder_of(path)
     try:
         write_with_permissions(path, lambda temporary: module.write(model, temporary))
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error
 
 
-def require_folder(path):
+def require_folder_of(path):
     """Refuses a path in a folder that does not exist."""
     if not path.parent.is_dir():
         raise CheckpointError(

@@ -1,12 +1,11 @@
 """The model that a call of `load` requests: its configuration, its labels, and whether it starts from a new head."""
 
 import dataclasses
-from typing import Literal, TypedDict
 
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, drop_inapplicable
-from keras_vit.zoo.adapt import representation
+from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.zoo.adapt import representation_width
 
 HEAD_CHOICES = ("new", "keep")
 ARGUMENTS = (
@@ -20,27 +19,6 @@ ARGUMENTS = (
     "position_interpolation",
     "dtype",
 )
-
-
-class ModelFields(TypedDict, total=False):
-    """Fields of a configuration that `load` takes beside its own arguments, for type checkers."""
-
-    patch_size: int | tuple[int, int]
-    hidden_size: int
-    num_layers: int
-    mlp_dim: int
-    representation_size: int | None
-    classifier: Literal["token", "gap"]
-    dropout_rate: float
-    attention_dropout_rate: float
-    num_channels: int
-    gelu_approximate: bool
-    layer_norm_epsilon: float
-    backbone: BackboneConfig | None
-    depths: tuple[int, ...]
-    width_factor: float
-    group_norm_epsilon: float
-    kernel_variance_epsilon: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +99,7 @@ def plan_target(config, labels, request):
 
 def takes_new_head(config, wanted, labels, request):
     """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
-    differs = wanted.num_classes != config.num_classes or representation(wanted) != representation(config)
+    differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
     if request.head == "keep":
         require_same_head(config, wanted, differs)
         return False

@@ -13,10 +13,10 @@ import numpy as np
 
 from keras_vit.export.description import as_properties
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
-from keras_vit.export.onnx.lower import Unsupported, lower
+from keras_vit.export.onnx.lowering import Unsupported, lower
+from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantize import narrow_weights, products_with_weights, quantize_products
 from keras_vit.export.onnx.runtime import load
-from keras_vit.export.onnx.simplify import simplify
 from keras_vit.export.staging.listing import seal
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def write(
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
         save_proto(make_proto(model, shapes, path, quantize), path, description)
-    seal(path, append_property, companions(path))
+    seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
@@ -194,7 +194,7 @@ def refer_to_data(location, name, shape, dtype, offset, length):
     return tensor
 
 
-def companions(path):
+def list_companions(path):
     """The files beside an ONNX file that it refers to."""
     import onnx
 

@@ -24,7 +24,7 @@ class CalibrationInputs:
         return batch if all(len(array) for array in batch.values()) else None
 
 
-def quantize_file(job):
+def quantize_onnx(job):
     """Writes the output with the products of activations and weights in int8, a scale per channel of the weights."""
     from onnxruntime import quantization as q
 
@@ -83,7 +83,7 @@ def share_constants(graph):
     graph.initializer.extend(kept)
 
 
-def compact(path):
+def drop_what_is_inferred(path):
     """The file again without shapes that can be inferred and constants that can be spared."""
     import onnx
 
@@ -98,8 +98,8 @@ def compact(path):
 
 def main():
     job = json.load(sys.stdin)
-    quantize_file(job)
-    compact(job["output"])
+    quantize_onnx(job)
+    drop_what_is_inferred(job["output"])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def read_examples(path, inputs, outputs):
                 raise ValueError(f"it unpacks to more than {MOST_BYTES:,} bytes")
             arrays = {name: read_array(archive, f"{name}.npy") for name in wanted}
         for name, entry in wanted.items():
-            require_fit(name, arrays[name], entry)
+            require_described(name, arrays[name], entry)
         if len({len(x) for x in arrays.values()}) != 1:
             raise ValueError("its arrays differ in their number of examples")
     except Exception as error:  # whatever zipfile, zlib and NumPy raise for damaged files
@@ -72,7 +72,7 @@ def read_array(archive, name):
     return np.frombuffer(data, dtype).reshape(shape, order="F" if transposed else "C")
 
 
-def require_fit(name, array, entry):
+def require_described(name, array, entry):
     shape, dtype = entry["shape"], entry["dtype"]
     fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
     if not fits or array.dtype != dtype:

@@ -27,15 +27,15 @@ def read_model_json(folder):
         if path.stat().st_size > LONGEST:
             raise ValueError(f"it has more than {LONGEST:,} bytes")
         about = json.loads(path.read_text("utf-8"), parse_constant=refuse_constant)
-        require(isinstance(about, dict), "", about)
+        require_field(isinstance(about, dict), "", about)
         for name, is_right in FIELDS.items():
-            require(name in about and is_right(about[name]), name, about.get(name))
+            require_field(name in about and is_right(about[name]), name, about.get(name))
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
-                require(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
-            require(entry["file"] == format_named(entry["format"]).bundled, "artefacts, file", entry["file"])
+                require_field(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
+            require_field(entry["file"] == format_named(entry["format"]).bundled, "artefacts, file", entry["file"])
         formats = [entry["format"] for entry in about["artefacts"]]
-        require(len(set(formats)) == len(formats), "artefacts, format", formats)
+        require_field(len(set(formats)) == len(formats), "artefacts, format", formats)
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{printable(path)} does not describe a bundle: {printable(error)}.") from error
     return about
@@ -45,7 +45,7 @@ def refuse_constant(name):
     raise ValueError(f"it has the number {name}")
 
 
-def require(right, name, value):
+def require_field(right, name, value):
     if not right:
         where = f"its field {name!r}" if name else "it"
         raise ValueError(f"{where} cannot be {json.dumps(value)[:80]}")

@@ -30,7 +30,7 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
         if layer.built and not layer.variables:
             archive.track(layer)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
-    archive.add_endpoint("serve", forward(model), signature)
+    archive.add_endpoint("serve", make_serve(model), signature)
     if description and is_image_classifier(model):
         from keras_vit.export.saved_model import serving
 
@@ -53,7 +53,7 @@ def is_image_classifier(model):
     return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
 
 
-def forward(model):
+def make_serve(model):
     """The model at inference as a function of its inputs, one argument each."""
 
     def serve(*inputs):

@@ -65,12 +65,12 @@ def read_manifest(folder):
         sha256_of_regular(path)
         if path.stat().st_size > LONGEST:
             raise ValueError("it is too long")
-        return listed_files(json.loads(path.read_text("utf-8")))
+        return read_listed_files(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, RecursionError) as error:
         raise ExportError(f"{path} is not the list of an export's files: {printable(error)}.") from error
 
 
-def listed_files(contents):
+def read_listed_files(contents):
     """The files of a manifest's contents; ValueError unless each is a name that an export writes, with a SHA-256."""
     if not isinstance(contents, dict) or contents.get("made_by") != MAKER:
         raise ValueError(f"made_by is not {MAKER!r}")

@@ -19,6 +19,7 @@ from keras_vit.export.staging.placing import (
     require_replaceable,
     restore,
 )
+from keras_vit.files import make_folder
 from keras_vit.text import printable
 
 try:
@@ -44,10 +45,10 @@ def stage(path, names, *, is_folder, tell=None):
     Raises:
         ExportError: if nothing can be written there, or a file in the way is not one that an earlier export wrote.
     """
-    with raise_export_errors(path), contextlib.ExitStack() as stack:
+    with raise_file_errors(path), contextlib.ExitStack() as stack:
         place = place_of(path, is_folder)
         stack.enter_context(make_folder(place.home))
-        stack.enter_context(lock(place))
+        stack.enter_context(lock_hidden_folder(place))
         restore(place)
         require_replaceable(place, names)
         (place.staging / "new").mkdir()
@@ -72,7 +73,7 @@ def place_of(path, is_folder):
 
 
 @contextlib.contextmanager
-def raise_export_errors(path):
+def raise_file_errors(path):
     """Within, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
     try:
         yield
@@ -84,21 +85,7 @@ def raise_export_errors(path):
 
 
 @contextlib.contextmanager
-def make_folder(folder):
-    """Makes the folder and those above it; removes those that it made if what follows fails."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for path in missing:
-                path.rmdir()
-        raise
-
-
-@contextlib.contextmanager
-def lock(place):
+def lock_hidden_folder(place):
     """Makes the hidden folder and locks it; the lock ends with the process, in whatever container it runs."""
     held = open_locked(place)
     try:

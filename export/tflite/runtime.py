@@ -11,10 +11,14 @@ def load_tflite(path, names=None):
     runner = interpreter.get_signature_runner()
     names = names or list(runner.get_input_details())
 
+    def position(name):
+        """TensorFlow calls unnamed outputs output_0, output_1, ..., and sorts named ones as text, as Keras does."""
+        number = name.removeprefix("output_")
+        return (int(number), "") if number != name and number.isdecimal() else (0, name)
+
     def run(inputs):
         outputs = runner(**dict(zip(names, inputs, strict=True)))
-        # They are called output_0, output_1, ...; output_10 comes after output_9.
-        return [outputs[name] for name in sorted(outputs, key=lambda name: (len(name), name))]
+        return [outputs[name] for name in sorted(outputs, key=position)]
 
     return run
 

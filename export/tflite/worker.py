@@ -18,7 +18,7 @@ from keras_vit.export.proof.runtimes import literal
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
-def convert(job):
+def convert_saved_model(job):
     """The SavedModel as TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
@@ -73,7 +73,7 @@ def quantizer_modules():
     return qtyping, quantizer
 
 
-def quantize_file(job):
+def quantize_tflite(job):
     """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
 
     Calibrated ranges serve dense layers but the last, whose logits lie close to each other. It and the convolutions,
@@ -115,7 +115,7 @@ class Sharing(flatbuffers.Builder):
         return self.written[key]
 
 
-def compact(path):
+def share_equal_vectors(path):
     """The file again, equal vectors shared."""
     from ai_edge_litert import schema_py_generated as schema
 
@@ -136,11 +136,11 @@ def compact(path):
 def main():
     job = json.load(sys.stdin)
     with open(job["output"], "wb") as file, literal(job["saved_model"]) as folder:
-        file.write(convert({**job, "saved_model": folder}))
+        file.write(convert_saved_model({**job, "saved_model": folder}))
     if job["quantize"] in ("dynamic", "int8"):
         with contextlib.redirect_stdout(sys.stderr):
-            quantize_file(job)
-        compact(job["output"])
+            quantize_tflite(job)
+        share_equal_vectors(job["output"])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import numbers
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 
@@ -196,6 +196,27 @@ class ResNetConfig:
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
+
+
+class ModelFields(TypedDict, total=False):
+    """The fields of both configurations that `zoo.load` takes beside its own arguments, for type checkers."""
+
+    patch_size: int | tuple[int, int]
+    hidden_size: int
+    num_layers: int
+    mlp_dim: int
+    representation_size: int | None
+    classifier: Literal["token", "gap"]
+    dropout_rate: float
+    attention_dropout_rate: float
+    num_channels: int
+    gelu_approximate: bool
+    layer_norm_epsilon: float
+    backbone: BackboneConfig | None
+    depths: tuple[int, ...]
+    width_factor: float
+    group_norm_epsilon: float
+    kernel_variance_epsilon: float
 
 
 # What a ResNet does not have, and the value that asks for none of it.

@@ -1,6 +1,5 @@
 """Models of other people: who needs which emitter, the operators of TFLite, and the rows of docs/any_model.md."""
 
-import importlib
 import pathlib
 
 import any_model_page
@@ -11,12 +10,12 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError
+from keras_vit.export.onnx import lowering
 from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS
 from keras_vit.export.preparation import prepare_model
-from keras_vit.export.tflite.operators import builtin_roll, neighbours, transpose_in_steps
+from keras_vit.export.tflite.operators import builtin_roll, group_neighbours, transpose_in_steps
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/any_model.md"
-lowering = importlib.import_module("keras_vit.export.onnx.lower")  # the package has a function of that name
 
 
 class Recording(dict):
@@ -117,7 +116,7 @@ def test_a_transpose_in_steps(axes):
 
 
 def test_axes_that_stay_side_by_side():
-    assert neighbours([0, 3, 1, 2]) == [[0], [3], [1, 2]]
+    assert group_neighbours([0, 3, 1, 2]) == [[0], [3], [1, 2]]
 
 
 def test_the_page_has_the_rows_that_are_shown():

@@ -17,7 +17,7 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx
-from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.staging import listing
 from keras_vit.export.tflite import worker
 from keras_vit.models import ResNet, VisionTransformer
@@ -128,6 +128,15 @@ def test_free_image_size(name, tmp_path):
         x = np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32")
         expected = np.asarray(model(x, training=False))
         np.testing.assert_allclose(RUN[name](tmp_path / name, x), expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", WITHOUT_SLOW_TFLITE)
+def test_outputs_by_name_are_compared_with_those_of_their_name(name, tmp_path):
+    x = keras.Input((16, 16, 3))
+    stem = keras.layers.Conv2D(4, 3, name="stem")(x)
+    stages = [keras.layers.Conv2D(4, 3, name=f"stage{i}")(stem) for i in (1, 2)]
+    model = shaken(keras.Model(x, {"stem": stem, "stage1": stages[0], "stage2": stages[1]}))
+    assert export.convert(model, tmp_path / name).max_rel_diff < 1e-4
 
 
 def test_mixed_precision_is_exported_in_float32(tmp_path):

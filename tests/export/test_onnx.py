@@ -10,8 +10,8 @@ from keras import layers, ops
 
 from keras_vit import export
 from keras_vit.export.onnx import write
-from keras_vit.export.onnx.lower import Unsupported, lower
-from keras_vit.export.onnx.simplify import simplify
+from keras_vit.export.onnx.lowering import Unsupported, lower
+from keras_vit.export.onnx.passes import simplify
 from keras_vit.models import ResNet, VisionTransformer
 
 

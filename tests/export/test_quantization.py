@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.proof.operations import require_known_operations
+from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.models import ResNet, VisionTransformer
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import onnxruntime
 
 from keras_vit.errors import ExportError
 from keras_vit.export import convert
-from keras_vit.export.onnx.lower import Unsupported, lower
+from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.preparation import prepare_model
 
 MARK = "<!-- From here on: python tests/support/any_model_page.py docs/any_model.md -->"

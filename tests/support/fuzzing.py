@@ -16,7 +16,7 @@ from mutations import MUTATIONS, mutated_json
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.zoo.formats.checkpoint import Hints
-from keras_vit.zoo.formats.filling import cast, require_finite
+from keras_vit.zoo.formats.filling import require_finite, to_precision
 from keras_vit.zoo.formats.opening import open_checkpoint
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.
@@ -68,7 +68,7 @@ def load(path, whole):
         assert np.isfinite(model(images_for(model))).all()
         return
     for name, tensor in open_checkpoint(path, Hints(num_heads=2)).tensors.items():
-        require_finite(name, cast(tensor.read(), "float32"))
+        require_finite(name, to_precision(tensor.read(), "float32"))
 
 
 def outcome(path, whole):

@@ -10,7 +10,7 @@ from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.config import ModelFields, ResNetConfig, ViTConfig
 from keras_vit.zoo import loading, targets
 
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
@@ -48,7 +48,7 @@ def test_type_checkers_know_every_argument():
     arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     fields = {field.name for kind in (ViTConfig, ResNetConfig) for field in dataclasses.fields(kind)}
     assert targets.ARGUMENTS == arguments
-    assert set(targets.ModelFields.__annotations__) == fields - set(arguments)
+    assert set(ModelFields.__annotations__) == fields - set(arguments)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

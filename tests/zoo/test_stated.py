@@ -372,7 +372,7 @@ def test_every_architecture_of_the_table_is_read():
     from keras_vit.zoo.formats.torch import timm_config
 
     followed = 0
-    for name, row in timm_config.architectures().items():
+    for name, row in timm_config.read_architectures().items():
         said = {"architecture": f"{name}.some_tag"}
         try:
             statement = timm_config.stated_bit if name.startswith("resnetv2") else timm_config.stated_vit

@@ -62,7 +62,7 @@ def make_folders(root, path):
 
 
 @contextlib.contextmanager
-def lock(path):
+def lock_file(path):
     """Lets one process at a time fetch a file; the lock goes with its process, however that ends."""
     place = beside(path, ".lock")
     if os.path.lexists(place) and not is_single(place):

@@ -14,7 +14,7 @@ from keras_vit.zoo.fetch.cache import (
     describe_cache_errors,
     is_intact,
     is_regular,
-    lock,
+    lock_file,
     make_folders,
     read_record,
     record_path,
@@ -79,7 +79,7 @@ def verify_received(partial, remote, bounds, expected):
     return sha256
 
 
-def keep(partial, path, sha256):
+def store_checked(partial, path, sha256):
     """Gives a checked file its name, with a record from before on: a file without one is taken as somebody's own."""
     with partial.open() as file:
         os.fsync(file.fileno())  # the bytes are on the disk before the name is
@@ -108,7 +108,7 @@ def download(checkpoint, url, path, bounds, progress):
             partial.discard()
             fault = str(error)
         else:
-            return keep(partial, path, sha256)
+            return store_checked(partial, path, sha256)
     raise DownloadError(f"{url.public}: {fault}. {advise(path, expected)}")
 
 
@@ -138,7 +138,7 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None, prog
         if is_offline():
             raise DownloadError(describe_offline(path, checkpoint, url))
         make_folders(settings.cache_dir(), path)
-        with lock(path):
+        with lock_file(path):
             if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it meanwhile
                 with progress_bar(checkpoint.name if checkpoint.tag else path.name, progress) as bar:
                     download(checkpoint, url, path, bounds, bar)

@@ -39,7 +39,7 @@ class Partial:
         self.note.unlink(missing_ok=True)
 
 
-def no_space(path, what):
+def space_error(path, what):
     return DownloadError(
         f"{path} cannot be written: {what}. Free some space, or set KERAS_VIT_CACHE to a folder elsewhere; what has "
         "come is kept."
@@ -50,7 +50,7 @@ def require_space(remote, offset, path):
     """Refuses the rest of a file, from byte `offset`, for which the disk has no space."""
     free = shutil.disk_usage(path.parent).free
     if remote.total is not None and remote.total - offset > free:
-        raise no_space(path, f"{remote.total - offset:,} bytes are to come, {free:,} are free")
+        raise space_error(path, f"{remote.total - offset:,} bytes are to come, {free:,} are free")
 
 
 def write_chunk(file, chunk, path):
@@ -60,4 +60,4 @@ def write_chunk(file, chunk, path):
         while view:
             view = view[file.write(view) :]
     except OSError as error:
-        raise no_space(path, error.strerror or str(error)) from error
+        raise space_error(path, error.strerror or str(error)) from error

@@ -54,7 +54,7 @@ def codings(header):
     return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
 
 
-def require_plain(headers, url):
+def require_unencoded(headers, url):
     content, transfer = (codings(headers.get(name, "")) for name in ("Content-Encoding", "Transfer-Encoding"))
     if content or transfer not in ([], ["chunked"]):
         encoding = printable(", ".join(content + transfer))
@@ -95,7 +95,7 @@ def read_reply(responses, url):
         DownloadError: for an encoded body, a web page, and a body whose end could not be told.
     """
     headers = responses[-1].headers
-    require_plain(headers, url)
+    require_unencoded(headers, url)
     version = STRONG.fullmatch(headers.get("ETag", ""))
     length, checksums = re.fullmatch(NUMBER, headers.get("Content-Length", "")), announced_checksums(responses)
     if length is None and not checksums and "Transfer-Encoding" not in headers:
@@ -136,7 +136,7 @@ def status_line(response):
     return printable(f"{response.status_code} {response.reason}").strip()
 
 
-def refusal(response, url):
+def refusal_error(response, url):
     """The error for a status that brings no file."""
     advice = {
         401: "It needs a token: set HF_TOKEN, or fetch the file yourself.",

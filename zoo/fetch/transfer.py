@@ -15,7 +15,7 @@ from keras_vit.errors import DownloadError
 from keras_vit.text import printable
 from keras_vit.zoo.fetch.networks import Misled
 from keras_vit.zoo.fetch.partial import require_space, write_chunk
-from keras_vit.zoo.fetch.replies import continues, read_reply, refusal, require_size, status_line
+from keras_vit.zoo.fetch.replies import continues, read_reply, refusal_error, require_size, status_line
 from keras_vit.zoo.fetch.session import Session
 
 CHUNK = 1 << 20
@@ -27,7 +27,7 @@ RETRIED = (408, 429, 500, 502, 503, 504)
 logger = logging.getLogger(__name__)
 
 
-class Interrupted(Exception):
+class EndedEarly(Exception):
     """A try that ended early, and may be followed by another."""
 
 
@@ -44,7 +44,7 @@ def describe_cause(error):
     inner = getattr(error, "reason", None) or error.__cause__ or (error.args[0] if error.args else None)
     if isinstance(inner, Exception):
         return describe_cause(inner)
-    if isinstance(error, Interrupted):
+    if isinstance(error, EndedEarly):
         return str(error)
     words = error.strerror if isinstance(error, OSError) and not isinstance(error, requests.RequestException) else None
     return printable(words or re.sub("(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower())
@@ -70,14 +70,14 @@ def accept_reply(responses, url, partial, offset, bounds):
         if continues(responses, url, known, offset):
             return known, offset
         partial.discard()
-        raise Interrupted("the file on the server is not the one that was begun")
+        raise EndedEarly("the file on the server is not the one that was begun")
     if offset is not None and response.status_code == 416:
         announced = total_of(partial)
         partial.discard()
-        raise Interrupted(f"the server has no byte {offset:,} of {announced} bytes")
+        raise EndedEarly(f"the server has no byte {offset:,} of {announced} bytes")
     if response.status_code in RETRIED:
-        raise Interrupted(f"the server answered {status_line(response)}")
-    raise refusal(response, url)
+        raise EndedEarly(f"the server answered {status_line(response)}")
+    raise refusal_error(response, url)
 
 
 def append(raw, partial, offset, remote, bounds, progress):
@@ -94,7 +94,7 @@ def append(raw, partial, offset, remote, bounds, progress):
             if progress:
                 progress(offset, remote.total)
     if remote.total is not None and offset != remote.total:
-        raise Interrupted("the connection was closed")
+        raise EndedEarly("the connection was closed")
 
 
 def receive_once(session, url, partial, headers, bounds, progress):
@@ -133,7 +133,7 @@ def receive(url, partial, headers, bounds, progress=None):
                 return receive_once(session, url, partial, headers, bounds, progress)
             except Misled as error:
                 raise DownloadError(str(error)) from None
-            except (requests.RequestException, HTTPError, ValueError, Interrupted) as error:
+            except (requests.RequestException, HTTPError, ValueError, EndedEarly) as error:
                 cause, lasting = describe_cause(error), isinstance(error, requests.exceptions.SSLError | ValueError)
             failures, furthest = (0, partial.size()) if partial.size() > furthest else (failures + 1, furthest)
             if failures == FAILURES or lasting:

@@ -10,7 +10,7 @@ from keras_vit.zoo.formats.faults import Fault
 CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
 
 
-def describe_model(model):
+def serialize_model(model):
     """A model as its class and arguments, as Keras writes them into `.keras` files."""
     config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype")}
     return {"class_name": type(model).__name__, "config": config}

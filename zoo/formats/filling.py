@@ -60,7 +60,7 @@ class VariableFiller:
         """
         if self.failure is None:
             try:
-                return require_finite(name, cast(tensor.read(), dtype)).reshape(shape)
+                return require_finite(name, to_precision(tensor.read(), dtype)).reshape(shape)
             except Exception as error:
                 self.failure = error
         return np.zeros(shape, dtype)
@@ -97,7 +97,7 @@ def list_names(kind, names, most=5):
     return f"{kind}: {', '.join(names[:most])}{more}"
 
 
-def cast(values, dtype):
+def to_precision(values, dtype):
     """The values in a model's precision, where one that is too large becomes infinite."""
     with np.errstate(over="ignore"):
         return values.astype(dtype, copy=False)

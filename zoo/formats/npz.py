@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, open_archive, parse_json, require_plausible
 from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
-from keras_vit.zoo.formats.description import describe_model, read_description
+from keras_vit.zoo.formats.description import read_description, serialize_model
 from keras_vit.zoo.formats.faults import Fault, blame_file
 from keras_vit.zoo.formats.official.layouts import expand_norms, to_first_layout
 from keras_vit.zoo.formats.tensors import Tensor, count_numbers, gather
@@ -38,7 +38,7 @@ def read(path, hints):
 def write(model, path):
     """Writes the pre-Linen layout or BiT's, with the model's description in the archive's comment."""
     np.savez(path, **expand_norms(official_arrays(model)))
-    description = describe_model(model)
+    description = serialize_model(model)
     comment = json.dumps(description).encode()
     if len(comment) > MOST_COMMENT:
         comment = json.dumps({**description, "config": {**description["config"], "labels": None}}).encode()

@@ -10,7 +10,7 @@ from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
 from keras_vit.zoo.formats.companion_files import read_companions, stated_labels
-from keras_vit.zoo.formats.description import describe_model, read_description
+from keras_vit.zoo.formats.description import read_description, serialize_model
 from keras_vit.zoo.formats.faults import Fault, blame_file
 from keras_vit.zoo.formats.tensors import Tensor, count_numbers
 from keras_vit.zoo.formats.torch import timm_config, transformers_config
@@ -79,7 +79,7 @@ def write(model, path):
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    metadata = {"format": "pt", "keras_vit": json.dumps(describe_model(model))}
+    metadata = {"format": "pt", "keras_vit": json.dumps(serialize_model(model))}
     state = timm_state(model.config, official_arrays(model))
     try:
         save_file(state, path, metadata)

@@ -11,7 +11,7 @@ BIT_NORM = {"gamma": "gamma", "beta": "beta"}
 def official_variables(model):
     """{official name: (variable, shape in the file)} of a VisionTransformer or ResNet."""
     config = model.config
-    rows = vit_rows(model) if hasattr(config, "hidden_size") else resnet_rows(model)
+    rows = vit_variables(model) if hasattr(config, "hidden_size") else resnet_variables(model)
     table = {}
     for prefix, layer, names, *shape in rows:
         for name, attribute in names.items():
@@ -30,17 +30,17 @@ def official_arrays(model):
     return tensors
 
 
-def vit_rows(model):
+def vit_variables(model):
     """(prefix, layer, {name in the file: attribute of the layer}[, {name: shape in the file}])."""
     config = model.config
     if config.backbone:
-        yield from backbone_rows(model)
+        yield from backbone_variables(model)
     yield "embedding", model.get_layer("embedding"), DENSE
     if config.classifier == "token":
         yield "", model.get_layer("cls"), {"cls": "token"}
     yield "Transformer/posembed_input", model.get_layer("posembed_input"), {"pos_embedding": "embedding"}
     for i in range(config.num_layers):
-        yield from block_rows(f"Transformer/encoderblock_{i}", model.get_layer(f"encoderblock_{i}"), config)
+        yield from block_variables(f"Transformer/encoderblock_{i}", model.get_layer(f"encoderblock_{i}"), config)
     yield "Transformer/encoder_norm", model.get_layer("encoder_norm"), NORM
     if config.representation_size:
         yield "pre_logits", model.get_layer("pre_logits"), DENSE
@@ -48,7 +48,7 @@ def vit_rows(model):
         yield "head", model.get_layer("head"), DENSE
 
 
-def block_rows(prefix, block, config):
+def block_variables(prefix, block, config):
     d, heads = config.hidden_size, config.num_heads
     attention = f"{prefix}/MultiHeadDotProductAttention_1"
     yield f"{prefix}/LayerNorm_0", block.attention_norm, NORM
@@ -61,7 +61,7 @@ def block_rows(prefix, block, config):
     yield f"{prefix}/MlpBlock_3/Dense_1", block.mlp.out, DENSE
 
 
-def backbone_rows(model):
+def backbone_variables(model):
     yield "conv_root", model.get_layer("conv_root"), CONV
     yield "gn_root", model.get_layer("norm_root"), NORM
     for block, depth in enumerate(model.config.backbone.depths, start=1):
@@ -75,7 +75,7 @@ def backbone_rows(model):
                 yield f"{prefix}/gn_proj", unit.shortcut_norm, NORM
 
 
-def resnet_rows(model):
+def resnet_variables(model):
     yield "resnet/root_block/standardized_conv2d", model.get_layer("root_conv"), CONV
     for block, depth in enumerate(model.config.depths, start=1):
         for u in range(1, depth + 1):

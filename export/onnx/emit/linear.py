@@ -87,9 +87,9 @@ def conv(g, operation, out, inputs, kernel):
 def convolve(g, operation, out, x, kernel, bias=None, groups=1):
     """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
     require_images(operation, x)
-    strides, dilations = two(operation.strides), two(operation.dilation_rate)
+    strides, dilations = as_pair(operation.strides), as_pair(operation.dilation_rate)
     size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
-    attributes = padding(operation.padding, x.shape[1:3], size, strides)
+    attributes = padding_attributes(operation.padding, x.shape[1:3], size, strides)
     inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
     inputs += [] if bias is None else [bias]
     return g.add(
@@ -111,11 +111,11 @@ def require_images(operation, x):
         raise ValueError(f"{type(operation).__name__} of anything but channels-last images")
 
 
-def two(number):
+def as_pair(number):
     return (number, number) if isinstance(number, int) else tuple(number)
 
 
-def padding(mode, lengths, size, strides):
+def padding_attributes(mode, lengths, size, strides):
     """ONNX attributes for Keras' "valid" and "same"; "same" pads more at the end, as TensorFlow does."""
     if mode == "valid":
         return {"pads": (0, 0, 0, 0)}
@@ -155,9 +155,9 @@ def average_pool(g, operation, out, inputs):
 
 def pool(g, onnx_op, operation, out, x, **attributes):
     require_images(operation, x)
-    size = two(operation.pool_size)
-    strides = two(operation.strides or operation.pool_size)
-    attributes |= padding(operation.padding, x.shape[1:3], size, strides)
+    size = as_pair(operation.pool_size)
+    strides = as_pair(operation.strides or operation.pool_size)
+    attributes |= padding_attributes(operation.padding, x.shape[1:3], size, strides)
     inputs = [g.channels_first(x)]
     return g.add(onnx_op, inputs, out.shape, out.dtype, True, kernel_shape=size, strides=strides, **attributes)
 

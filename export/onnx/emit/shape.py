@@ -76,21 +76,21 @@ def add_axes(g, x, shape, *axes):
 def get_item(g, operation, out, x, key):
     """Indexing with ints, slices, None and Ellipsis: slices first, then ints drop axes, then None adds some."""
     x = g.channels_last(x)
-    key = explicit(key if isinstance(key, tuple) else (key,), len(x.shape))
+    key = expand_key(key if isinstance(key, tuple) else (key,), len(x.shape))
     slices, gone = [], []
     for axis, part in enumerate(part for part in key if part is not None):
         if isinstance(part, int | np.integer):
             gone.append(axis)
             slices.append((axis, int(part), int(part) + 1 or np.iinfo("int64").max, 1))
         elif part != slice(None):
-            slices.append((axis, *bounds(part)))
+            slices.append((axis, *slice_bounds(part)))
     x = take_single(g, x, slices, gone)
     kept = [part for part in key if not isinstance(part, int | np.integer)]
     new = [place for place, part in enumerate(kept) if part is None]
     return add_axes(g, x, out.shape, *new) if new else x
 
 
-def explicit(key, rank):
+def expand_key(key, rank):
     """A key with one part per axis, besides None."""
     if any(
         part is not Ellipsis and part is not None and not isinstance(part, int | np.integer | slice) for part in key
@@ -102,7 +102,7 @@ def explicit(key, rank):
     return key[:place] + fill + key[place + 1 :]
 
 
-def bounds(part):
+def slice_bounds(part):
     """Start, stop and step as an ONNX Slice takes them, which has no word for "to the end" but the furthest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max

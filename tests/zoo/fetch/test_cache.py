@@ -157,7 +157,7 @@ def test_cache_that_cannot_be_written(server, cache):
 def test_full_disk(server, monkeypatch):
     def full(file, chunk, path, write=partial.write_chunk):
         if file.tell() + len(chunk) > SIZE // 2:
-            raise partial.no_space(path, os.strerror(errno.ENOSPC))
+            raise partial.space_error(path, os.strerror(errno.ENOSPC))
         write(file, chunk, path)
 
     server.faults = [send_file(pause=0.001)]

@@ -40,7 +40,7 @@ def count_stored_numbers(path):
     with open_file(path) as file:
         found = list(find_datasets(file))
         for dataset in found:
-            require_plain(dataset)
+            require_plain_array(dataset)
         if sum(byte_size(dataset.shape, dataset) for dataset in found) > most_bytes(path):
             raise weights_fault("its arrays have more values than its bytes can hold")
         if sum(dataset.id.get_storage_size() for dataset in found) > path.stat().st_size:
@@ -77,7 +77,7 @@ def find_datasets(file):
                 raise weights_fault(f"{key} is neither a group nor an array")
 
 
-def require_plain(dataset):
+def require_plain_array(dataset):
     """Refuses an array whose values are in other files or arrays, or are references or text."""
     if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
         raise weights_fault(f"{dataset.name} is not a plain array of numbers")

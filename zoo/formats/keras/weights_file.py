@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.zoo.formats.bounds import require_plausible
 from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
-from keras_vit.zoo.formats.description import describe_model, read_description
+from keras_vit.zoo.formats.description import read_description, serialize_model
 from keras_vit.zoo.formats.faults import Fault, blame_file
 from keras_vit.zoo.formats.keras import hdf5
 from keras_vit.zoo.formats.tensors import Tensor
@@ -55,7 +55,7 @@ def write(model, path):
     require_room(path, sum(4096 + 4 * math.prod(variable.shape) for variable in model.variables))
     model.save_weights(path, overwrite=True)
     with h5py.File(path, "a") as file:
-        file.attrs[hdf5.ATTRIBUTE] = json.dumps(describe_model(model))
+        file.attrs[hdf5.ATTRIBUTE] = json.dumps(serialize_model(model))
 
 
 def require_room(path, size):

@@ -39,7 +39,7 @@ def to_first_layout(tensors):
         unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
         return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
     require_transformer(tensors)
-    tensors = unstack(tensors)
+    tensors = unstack_blocks(tensors)
     computed = big_vision.compute_positions(tensors)
     stored = tensors if computed is None else {**tensors, "pos_embedding": computed}
     return squeeze_norms(join_position_embedding(rename_linen(stored)))
@@ -69,7 +69,7 @@ def require_transformer(tensors):
         raise Fault("pools by attention (MAPHead_0); models of the paper pool by token or gap.")
 
 
-def unstack(tensors):
+def unstack_blocks(tensors):
     """big_vision may stack all blocks along a leading axis: encoderblock/... (layers, ...) to encoderblock_i/..."""
     stacked = "Transformer/encoderblock/"
     layers = [tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)]

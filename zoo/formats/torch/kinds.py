@@ -9,7 +9,7 @@ from keras_vit.zoo.formats.faults import Fault
 from keras_vit.zoo.formats.tensors import Tensor
 
 
-class Kind(NamedTuple):
+class TensorKind(NamedTuple):
     """A kind of tensor.
 
     Args:
@@ -25,34 +25,34 @@ class Kind(NamedTuple):
     restore: Callable[[np.ndarray], np.ndarray]
 
 
-def keep(values):
+def as_is(values):
     return values
 
 
 KINDS = {
-    "same": Kind(None, lambda shape, heads: shape, keep, keep),
+    "same": TensorKind(None, lambda shape, heads: shape, as_is, as_is),
     # (outputs, inputs) -> (inputs, outputs)
-    "dense": Kind(2, lambda shape, heads: shape[::-1], np.transpose, np.transpose),
+    "dense": TensorKind(2, lambda shape, heads: shape[::-1], np.transpose, np.transpose),
     # (outputs, inputs, h, w) -> (h, w, inputs, outputs)
-    "conv": Kind(
+    "conv": TensorKind(
         4,
         lambda shape, heads: (shape[2], shape[3], shape[1], shape[0]),
         lambda values: values.transpose(2, 3, 1, 0),
         lambda values: values.transpose(3, 2, 0, 1),
     ),
     # (outputs, inputs) -> (1, 1, inputs, outputs)
-    "flat conv": Kind(2, lambda shape, heads: (1, 1, *shape[::-1]), np.transpose, lambda values: values[0, 0].T),
+    "flat conv": TensorKind(2, lambda shape, heads: (1, 1, *shape[::-1]), np.transpose, lambda values: values[0, 0].T),
     # bias of query, key or value: (heads * width,) -> (heads, width)
-    "heads": Kind(1, lambda shape, heads: (heads, shape[0] // heads), keep, np.ravel),
+    "heads": TensorKind(1, lambda shape, heads: (heads, shape[0] // heads), as_is, np.ravel),
     # kernel of query, key or value: (heads * width, inputs) -> (inputs, heads, width)
-    "into heads": Kind(
+    "into heads": TensorKind(
         2,
         lambda shape, heads: (shape[1], heads, shape[0] // heads),
         np.transpose,
         lambda values: values.reshape(len(values), -1).T,
     ),
     # kernel after attention: (outputs, heads * width) -> (heads, width, outputs)
-    "out of heads": Kind(
+    "out of heads": TensorKind(
         2,
         lambda shape, heads: (heads, shape[1] // heads, shape[0]),
         np.transpose,

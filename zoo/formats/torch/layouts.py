@@ -13,7 +13,7 @@ from keras_vit.zoo.formats.official.layouts import prepend_zero
 from keras_vit.zoo.formats.tensors import gather
 from keras_vit.zoo.formats.torch.kinds import KINDS, convert_tensor
 from keras_vit.zoo.formats.torch.other_models import require_ours
-from keras_vit.zoo.formats.torch.templates import TO_OFFICIAL, TO_TORCH, rename
+from keras_vit.zoo.formats.torch.templates import TO_OFFICIAL, TO_TORCH, translate
 from keras_vit.zoo.formats.torch.timm import TIMM_BIT, TIMM_STEM, TIMM_VIT
 from keras_vit.zoo.formats.torch.transformers import HF_BIT, HF_VIT
 
@@ -115,7 +115,7 @@ def with_zero_position(tensors):
 def official_name(name, rows):
     """The official name and the kind of a tensor; a name that no row has stays, to be reported as left over."""
     for torch, official, kind in rows:
-        renamed = rename(name, torch, official, TO_OFFICIAL)
+        renamed = translate(name, torch, official, TO_OFFICIAL)
         if renamed is not None:
             return renamed, kind
     return name, "same"
@@ -167,7 +167,7 @@ def timm_state(config, arrays):
     state = {}
     for name, values in arrays.items():
         torch, kind = next(
-            (renamed, kind) for torch, official, kind in rows if (renamed := rename(name, official, torch, TO_TORCH))
+            (renamed, kind) for torch, official, kind in rows if (renamed := translate(name, official, torch, TO_TORCH))
         )
         state[torch] = KINDS[kind].restore(values)
     return fuse_qkv(state)

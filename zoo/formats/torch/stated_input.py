@@ -41,7 +41,7 @@ def from_timm(cfg, config):
     mode = cfg.get("crop_mode") or "center"
     if mode not in TIMM_CROP_MODES:
         raise Unstated(f"crops by timm's crop_mode {mode!r}, which Preprocessing does not have")
-    mean, std = per_channel(cfg["mean"], cfg["std"], config)
+    mean, std = spread_over_channels(cfg["mean"], cfg["std"], config)
     return Preprocessing(
         image_size=config.image_size or as_size(cfg["input_size"][1:]),
         crop=cfg.get("crop_pct") or 0.875,
@@ -58,7 +58,7 @@ def from_transformers(processor, config):
     if steps:
         raise Unstated(f"needs the step {steps[0]} of transformers, which Preprocessing does not have")
     size, crop, mode = read_size(processor)
-    mean, std = per_channel(*read_mean_and_std(processor), config)
+    mean, std = spread_over_channels(*read_mean_and_std(processor), config)
     return Preprocessing(
         image_size=config.image_size or size,
         crop=crop,
@@ -75,7 +75,7 @@ def read_interpolation(name):
     return INTERPOLATIONS[name]
 
 
-def per_channel(mean, std, config):
+def spread_over_channels(mean, std, config):
     """Mean and deviation per channel of the model; a single number is every channel's."""
     both = []
     for values in (mean, std):

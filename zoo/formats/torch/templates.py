@@ -21,10 +21,10 @@ def compile_template(template):
     return re.compile("".join(re.escape(text) + (f"(?P<{key}>[0-9]{{1,9}})" if key else "") for text, key, *_ in parts))
 
 
-def rename(name, source, target, shift):
+def translate(name, source, target, shift):
     """`name`, if it is one of template `source`'s, by template `target`; None if not.
 
-    >>> rename("stages.0.blocks.9.conv2", "stages.{b}.blocks.{u}.conv2", "block{b}/unit{u:02d}/b", TO_OFFICIAL)
+    >>> translate("stages.0.blocks.9.conv2", "stages.{b}.blocks.{u}.conv2", "block{b}/unit{u:02d}/b", TO_OFFICIAL)
     'block1/unit10/b'
     """
     match = compile_template(source).fullmatch(name)

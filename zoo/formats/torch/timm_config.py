@@ -50,7 +50,7 @@ EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 
 
 @functools.cache
-def architectures():
+def read_architectures():
     """{architecture: the arguments its name stands for, or another name of the same}."""
     file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
     return json.loads(file.read_text("utf-8"))["architectures"]
@@ -58,7 +58,7 @@ def architectures():
 
 def arguments_of(architecture):
     """The arguments that a name of timm stands for, a tag left out; None for a name that is not known."""
-    known = architectures()
+    known = read_architectures()
     row = known.get(str(architecture).partition(".")[0])
     return known[row] if isinstance(row, str) else row
 
@@ -91,8 +91,8 @@ def stated_vit(config_json, tensors):
     return Stated(
         num_heads=heads if type(heads) is int and heads > 0 else None,
         image_size=stated_size(args, config_json),
-        fields=numerics(args),
-        shapes=shapes(args),
+        fields=read_numerics(args),
+        shapes=read_shapes(args),
         patch_positions=args.get("no_embed_class") is True,
         assume_heads=is_known,
         unknown_architecture=None if is_known else str(architecture),
@@ -126,7 +126,7 @@ def require_pooling(args, architecture):
         )
 
 
-def numerics(args):
+def read_numerics(args):
     """Fields of the configuration: activation and epsilon."""
     activation = args.get("act_layer") or "gelu"
     known = isinstance(activation, str) and activation in GELU_BY_TANH
@@ -137,7 +137,7 @@ def numerics(args):
     return {"gelu_approximate": GELU_BY_TANH[activation], "layer_norm_epsilon": EPSILONS[norm]}
 
 
-def shapes(args):
+def read_shapes(args):
     names = {"embed_dim": "hidden_size", "depth": "num_layers", "num_classes": "num_classes"}
     found = {ours: args[theirs] for theirs, ours in names.items() if type(args.get(theirs)) is int}
     patch = as_size(args.get("patch_size"))

@@ -29,7 +29,7 @@ def nodes_by_output(graph):
     return {name: node for node in graph.nodes for name in node.outputs}
 
 
-def rename(graph, old, new):
+def rename_tensor(graph, old, new):
     for node in graph.nodes:
         node.inputs = [new if name == old else name for name in node.inputs]
 
@@ -48,7 +48,7 @@ def merge_transposes(graph, keep):
             return True
         if list(perm) == sorted(perm) and node.outputs[0] not in keep:
             graph.nodes.remove(node)
-            rename(graph, node.outputs[0], node.inputs[0])
+            rename_tensor(graph, node.outputs[0], node.inputs[0])
             return True
     return False
 
@@ -59,7 +59,7 @@ def fold_scale(graph, keep):
     for node in graph.nodes:
         if node.op != "Mul" or node.outputs[0] in keep:
             continue
-        scale = next((graph.constants[n] for n in node.inputs if is_number(graph.constants.get(n))), None)
+        scale = next((graph.constants[n] for n in node.inputs if is_scalar(graph.constants.get(n))), None)
         source = next((n for n in node.inputs if n not in graph.constants), None)
         if scale is None or source is None:
             continue
@@ -70,12 +70,12 @@ def fold_scale(graph, keep):
             scaled = graph.constants[target.inputs[place]] * scale
             target.inputs[place] = graph.constant(scaled.astype(scale.dtype), "scaled")
         graph.nodes.remove(node)
-        rename(graph, node.outputs[0], source)
+        rename_tensor(graph, node.outputs[0], source)
         return True
     return False
 
 
-def is_number(array):
+def is_scalar(array):
     return array is not None and array.size == 1 and array.dtype.kind == "f"
 
 

@@ -1,6 +1,6 @@
 """Which SavedModels may be opened: TensorFlow has operations that read and write any file, and none of them passes."""
 
-from keras_vit.export.proof.operations import refuse
+from keras_vit.export.proof.allowed import refuse
 
 # The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(

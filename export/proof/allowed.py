@@ -1,6 +1,6 @@
 """Looks at an artefact from elsewhere before any runtime opens it: it may only compute.
 
-What may be in a file of each format stands in the format's own operations.py.
+What may be in a file of each format stands in the format's own allowed.py.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ ADVICE = "Run it only if you trust whoever made it."
 def require_known_operations(format_name, path):
     """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
     try:
-        format_named(format_name).load_module("operations").check(Path(path))
+        format_named(format_name).load_module("allowed").check(Path(path))
     except ImportError as error:
         raise ExportError(f"{printable(path)} needs {error.name}, which is not installed.") from error
     except ExportError:

@@ -2,7 +2,7 @@
 
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.export.proof.operations import refuse
+from keras_vit.export.proof.allowed import refuse
 
 REFUSED = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
 MOST = 1 << 20  # entries of a vector

@@ -3,7 +3,7 @@
 import onnx
 
 from keras_vit.export.formats import data_files
-from keras_vit.export.proof.operations import refuse
+from keras_vit.export.proof.allowed import refuse
 
 STANDARD = ("", "ai.onnx")
 
