@@ -80,7 +80,6 @@ def train(variant: str, digits: "data.Examples", held_out: "data.Examples", epoc
         steps_per_epoch=steps,
         validation_data=held_out.evaluation(BATCH_SIZE, model.preprocessing),
         callbacks=[FitProgress(batch_size=BATCH_SIZE)],
-        shuffle=False,
         verbose=0,
     )
     return model

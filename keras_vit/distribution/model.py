@@ -4,7 +4,8 @@ TensorFlow alone: on other backends `keras_vit.distribution.DistributedModel` is
 """
 
 import functools
-from typing import Any, NamedTuple
+import inspect
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,9 @@ from keras_vit.distribution.execution import build_for, distribute_batch, make_s
 from keras_vit.distribution.microbatches import batch_size, drop_padding, pad_empty_batch, sum_gradients
 from keras_vit.distribution.replicas import all_reduce, average_logs, nan_unless_all_finite, replica_count
 from keras_vit.errors import ConfigError
+
+FIT = inspect.signature(keras.Model.fit)
+DATASETS = (tf.data.Dataset, tf.distribute.DistributedDataset)
 
 
 class Counts(NamedTuple):
@@ -53,6 +57,15 @@ class DistributedModel(keras.Model):
             warn_of_local_clipping(self.optimizer)
         if self._distribute_strategy is not None:
             require_in_scope(self.optimizer, self._distribute_strategy)
+
+    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
+
+        @functools.wraps(keras.Model.fit)
+        def fit(self, x=None, *args, **kwargs):
+            given = FIT.bind(self, x, *args, **kwargs).arguments
+            if "shuffle" not in given and isinstance(x, DATASETS):
+                kwargs["shuffle"] = False  # Keras' default, True, only warns that datasets are not shuffled
+            return super().fit(x, *args, **kwargs)
 
     def compile_from_config(self, config):
         """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""

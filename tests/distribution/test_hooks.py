@@ -53,17 +53,51 @@ def test_fit_calls_the_hooks(monkeypatch):
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         model = small("vit")
         model.compile(training.SGD(0.1, global_clipnorm=1.0), sparse())
-    model.fit(data().take(1), shuffle=False, verbose=0)
+    model.fit(data().take(1), verbose=0)
     assert set(called) >= {"_maybe_symbolic_build", "_make_function", "_backend_apply_gradients"}
     assert isinstance(model._loss_tracker, keras.metrics.Mean)
     assert "_get_current_learning_rate" in called
+
+
+def test_fit_is_keras_own_to_who_calls_it():
+    assert inspect.signature(DistributedModel.fit) == inspect.signature(keras.Model.fit)
+    assert DistributedModel.fit.__doc__ == keras.Model.fit.__doc__
+    with pytest.raises(TypeError, match="epoch'"):
+        small("vit").fit(data(), epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "shuffle"),
+    [
+        (lambda: (data().take(1),), {}, False),
+        (lambda: (data().take(1),), {"shuffle": True}, True),
+        (lambda: (data().take(1), None, None, 1, 0, None, 0.0, None, True), {}, True),
+        (lambda: next(data().as_numpy_iterator()), {}, True),
+        (lambda: next(data().as_numpy_iterator()), {"shuffle": False}, False),
+    ],
+    ids=["dataset", "asked", "asked by position", "arrays", "arrays in order"],
+)
+def test_datasets_are_not_shuffled_by_keras_unless_asked(make, arguments, shuffle, monkeypatch):
+    given, signature = [], inspect.signature(keras.Model.fit)
+    monkeypatch.setattr(keras.Model, "fit", lambda *a, **k: given.append(signature.bind(*a, **k)))
+    small("vit").fit(*make(), **arguments)
+    given[0].apply_defaults()
+    assert given[0].arguments["shuffle"] is shuffle
+
+
+def test_fitting_a_dataset_warns_of_nothing():
+    model = small("vit")
+    model.compile("sgd", sparse())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(data().take(1), verbose=0)
 
 
 def test_the_losses_of_outputs_are_means_where_we_look():
     model = small("two outputs")
     model.compile("sgd", {"a": sparse(), "b": "mse"})
     assert model.output_losses() == []
-    model.fit(data(two=True).take(1), shuffle=False, verbose=0)
+    model.fit(data(two=True).take(1), verbose=0)
     assert [[v.name for v in metric.variables] for metric in model.output_losses()] == [["total", "count"]] * 2
 
 
@@ -97,7 +131,7 @@ def test_compile_knows_the_models_strategy():
         model = small("vit")
     model.compile("adam", sparse(), metrics=["accuracy"])
     assert strategy.extended.variable_created_in_scope(model.optimizer.iterations.value)
-    assert np.isfinite(model.fit(data().take(1), shuffle=False, verbose=0).history["loss"][0])
+    assert np.isfinite(model.fit(data().take(1), verbose=0).history["loss"][0])
     with pytest.raises(ConfigError, match=r"outside the scope of the model's MirroredStrategy"):
         model.compile(training.SGD(0.1), sparse())
 
@@ -105,11 +139,11 @@ def test_compile_knows_the_models_strategy():
 def test_a_saved_model_goes_on_as_it_would_have(tmp_path):
     model, losses = small("two outputs"), {"a": training.SoftmaxLoss(), "b": "mse"}
     model.compile(training.AdamW(training.WarmupCosine(1e-2, 20, 3), weight_decay=0.1, use_ema=True), losses)
-    model.fit(data(two=True), shuffle=False, verbose=0)
+    model.fit(data(two=True), verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     for each in (model, loaded):
-        each.fit(data(two=True), shuffle=False, verbose=0)
+        each.fit(data(two=True), verbose=0)
     assert loaded.optimizer.iterations == 12
     for v, w in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(v, w)

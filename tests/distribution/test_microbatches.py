@@ -68,7 +68,7 @@ def test_losses_of_several_outputs_are_those_of_the_whole_batch():
         model.compile(keras.optimizers.SGD(0.1), {"a": sparse(), "b": "mse"})
         model.microbatches = count
         uneven = data(two=True)  # batches of 12, the last of 2
-        history = model.fit(uneven, shuffle=False, verbose=0).history
+        history = model.fit(uneven, verbose=0).history
         evaluated = model.evaluate(uneven, verbose=0, return_dict=True)
         histories.append({**history, **{f"test_{name}": [value] for name, value in evaluated.items()}})
         weights.append(model.get_weights())

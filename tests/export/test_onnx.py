@@ -108,6 +108,8 @@ WITHOUT_EMITTER = {
         for name in ("elu", "selu", "softplus", "softsign", "log_softmax", "celu")
     },
     "exponential": keras.activations.exponential,
+    "zeros_like": lambda x: ops.concatenate([x, ops.zeros_like(x)], axis=1),
+    "prelu": layers.PReLU(alpha_initializer="ones"),
     "resizing": layers.Resizing(13, 5),
     "global max": layers.GlobalMaxPooling2D(keepdims=True),
 }

@@ -15,9 +15,29 @@ BUILT = (
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name not in BUILT]
 
 
+# Of the variants without weights in the registry (tests/zoo/test_registry.py has the others): from the papers and timm's
+# listing.
+WITHOUT_WEIGHTS = {
+    "ViT-Test/4": 206_376,
+    "R50+ViT-B/32": 110_945_832,
+    "R50+ViT-L/16": 316_483_624,
+    "R50x2": 97_988_712,
+    "R152x1": 60_185_128,
+    "R200x3": 568_633_000,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), WITHOUT_WEIGHTS.items())
+def test_parameters_of_variants_without_weights(name, count):
+    assert VARIANTS[name].parameters == count
+
+
+def test_every_variant_has_a_number_here_or_weights():
+    assert set(VARIANTS) - set(WITHOUT_WEIGHTS) == {row.variant for row in zoo.list(pretrained=True)}
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_parameters_are_those_of_the_formula(name):
-    """Which tests/zoo/test_registry.py compares with the published ones."""
     assert VARIANTS[name].parameters == cost.count_parameters(VARIANTS[name].config)
 
 
