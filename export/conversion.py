@@ -51,7 +51,7 @@ def convert(
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
             with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
         endpoints: methods of the model to add to a SavedModel, such as ("features", "attention").
-        images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs, of which at most 64 are used;
+        images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs; at most 64 are used;
             uint8 images go through `model.preprocessing`. None takes photographs that come with scikit-learn, which
             suits "int8" only for models of photographs.
         image_size: (height, width), or an int, for a model that takes images of any size.

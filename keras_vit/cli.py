@@ -1,4 +1,4 @@
-"""The command `keras-vit`, of which keras_vit/commands/ has a file per verb. None imports Keras before it runs."""
+"""The command `keras-vit`; keras_vit/commands/ has a file per verb. None imports Keras before it runs."""
 
 import os
 import sys

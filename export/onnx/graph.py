@@ -57,13 +57,13 @@ class Graph:
         return stem if count == 1 else f"{stem}_{count}"
 
     def constant(self, array, hint="constant"):
-        """Stores an array and gives its name."""
+        """Stores an array and returns its name."""
         name = self.unique(f"{self.path}/{hint}".strip("/"))
         self.constants[name] = np.asarray(array)
         return name
 
     def add(self, op, inputs, shape, dtype="float32", channels_first=False, **attributes):
-        """Appends an operator. Inputs are Values, arrays (which become constants) or None; gives its one output."""
+        """Appends an operator. Inputs are Values, arrays (which become constants) or None; returns its one output."""
         (value,) = self.add_many(op, inputs, [(shape, dtype)], channels_first, **attributes)
         return value
 

@@ -37,7 +37,7 @@ def lower(model, input_shapes):
     ]
     lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
     traced.steps.reverse()
-    while traced.steps:  # each step goes as soon as it is written, and with it what only it holds of the weights
+    while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
         lowering.run(traced.steps.pop())
     graph.path = ""
     return graph, inputs, name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
@@ -62,7 +62,7 @@ def input_names(model):
 
 
 def stand_in(model, input_shapes):
-    """A length for the free batch while tracing: without divisors below 60, and a divisor of no length of the model.
+    """A length for the free batch while tracing: it has no divisors below 60, and divides no length of the model.
 
     Any traced length that it divides then holds the batch, as in (n, l, d) reshaped to (n * l, d), where Keras' own
     None would be lost.

@@ -12,7 +12,7 @@ from keras_vit.export.proof.runtimes import literal
 
 
 # Operations of TensorFlow that tf2onnx passes through as they are, into files that do not load. Exact GELU has Erfc,
-# CELU Expm1. Each function gives the last operator and its inputs; `one` is a constant.
+# CELU Expm1. Each function returns the last operator and its inputs; `one` is a constant.
 def erfc(ctx, x, one):
     return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
 
@@ -51,7 +51,7 @@ def handler(rewrite):
 
 
 def hold_constants(path, function):
-    """Puts tensors that the function captured into the file, of which tf2onnx makes inputs."""
+    """Puts tensors that the function captured, which tf2onnx makes inputs, into the file as constants."""
     import onnx
 
     held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}

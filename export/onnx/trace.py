@@ -20,7 +20,7 @@ class Untraceable(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive: `operation` on `args` and `kwargs` gives the KerasTensors `outputs`; `path` names its layer."""
+    """One primitive: `operation` on `args` and `kwargs` makes the KerasTensors `outputs`; `path` names its layer."""
 
     operation: object
     args: tuple
@@ -102,7 +102,7 @@ class Tracer:
         self.keep_alive = []
 
     def enter(self, layer, args, kwargs, known, path):
-        """Records the steps of one call of `layer`; gives its outputs as a flat list."""
+        """Records the steps of one call of `layer`; returns its outputs as a flat list."""
         call = export_call(layer)
         try:
             outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
@@ -130,14 +130,14 @@ class Tracer:
         self.keep_alive += results
 
     def inner(self, x):
-        """What is computed inside the layer that gives `x`, whose shape has no holes; other tensors as arrays."""
+        """What is computed inside the layer that returns `x`, with every length known; other tensors as arrays."""
         while id(x) in self.inner_output:
             x = self.inner_output[id(x)]
         return as_numpy(x)
 
 
 def as_numpy(x):
-    """A tensor computed from weights as a NumPy array, since TensorFlow gives no memory back to the system."""
+    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
     if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
         return x
     return keras.ops.convert_to_numpy(x)
@@ -146,8 +146,8 @@ def as_numpy(x):
 def at_inference(layer, call, kwargs):
     """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
 
-    A graph of layers would hand it to each, of which some do not expect it when called on symbolic tensors; they are
-    entered one by one, and get it then.
+    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
+    layer is entered by itself, and gets it then.
     """
     kwargs = {name: value for name, value in kwargs.items() if name != "training"}
     takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")

@@ -62,7 +62,7 @@ def cosine(a, b):
 
 
 def top1_regret(a, b):
-    """The model's score of its own best class less its score of the artefact's best class, as a part of the range of
+    """The model's score of its own best class less its score of the artefact's best class, as a share of the range of
     all the model's outputs; the largest of all images.
 
     Two classes with nearly equal scores may change places at next to no cost. NaN if the artefact's outputs `b` have
@@ -76,6 +76,6 @@ def top1_regret(a, b):
 
 
 def class_agreement(a, b, k):
-    """Mean part of the k best classes that both have in common."""
+    """Mean share of the k best classes that both have in common."""
     best = [np.argsort(-x, axis=1, kind="stable")[:, :k] for x in (a, b)]
     return float(np.mean([len(set(x) & set(y)) / k for x, y in zip(*best, strict=True)]))

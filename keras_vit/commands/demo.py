@@ -14,7 +14,7 @@ from keras_vit.commands.export import tabulate_reports
 from keras_vit.console import Console
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import sha256
-from keras_vit.training.runs.files import read_json
+from keras_vit.training.runs.files import read_small_json
 
 if TYPE_CHECKING:
     import keras
@@ -27,7 +27,7 @@ FILES = ("digits.keras", "digits.onnx", "digits.tflite", "digits", "digits.png")
 WRITTEN = "demo.json"  # {name: SHA-256, None of a folder} of what a demo has written, which the next one may replace
 
 
-def require_writable(folder):
+def require_demo_folder(folder):
     """Makes the folder; refuses one that holds files of these names that no demo has written."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def require_writable(folder):
 
 def read_written(folder):
     try:
-        known = read_json(folder / WRITTEN)
+        known = read_small_json(folder / WRITTEN)
     except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
@@ -66,7 +66,7 @@ def shift(images, labels):
     return tf.map_fn(lambda image: tf.image.random_crop(image, images.shape[1:]), padded), labels
 
 
-def train(variant: str, digits: "data.Examples", held_out: "data.Examples", epochs: int) -> "keras.Model":
+def train_on_digits(variant: str, digits: "data.Examples", held_out: "data.Examples", epochs: int) -> "keras.Model":
     """A model of that variant, trained from random weights by the recipe for ImageNet, made small."""
     from keras_vit.commands.training.progress import FitProgress
 
@@ -108,7 +108,7 @@ def draw_predictions(model, images, labels, path):
     pyplot.close(figure)
 
 
-def run(out: Path, *, variant: str = "ViT-Test/4", epochs: int = 40, console: Console | None = None) -> float:
+def run_demo(out: Path, *, variant: str = "ViT-Test/4", epochs: int = 40, console: Console | None = None) -> float:
     """Trains a small ViT on the digits and exports it three ways; returns the accuracy on held-out digits.
 
     Args:
@@ -121,17 +121,17 @@ def run(out: Path, *, variant: str = "ViT-Test/4", epochs: int = 40, console: Co
         ExportError: when nothing can be written in `out`, or one of these files is there that no demo has written.
         ParityError: when the outputs of an artefact differ from the model's.
 
-    >>> run("keras-vit-demo")  # about a minute on two cores  # doctest: +SKIP
+    >>> run_demo("keras-vit-demo")  # about a minute on two cores  # doctest: +SKIP
     0.99
     """
     import keras
 
     console, out = console or Console(), Path(out)
-    require_writable(out)
+    require_demo_folder(out)
     keras.utils.set_random_seed(0)
     digits, held_out = data.load("digits", "train+validation"), data.load("digits", "test")
     console.print(f"{variant}: {digits.num_examples:,} digits to train on, {held_out.num_examples} held out.")
-    model = train(variant, digits, held_out, epochs)
+    model = train_on_digits(variant, digits, held_out, epochs)
     accuracy = model.evaluate(held_out.evaluation(BATCH_SIZE, model.preprocessing), verbose=0, return_dict=True)[
         "accuracy"
     ]
@@ -160,6 +160,6 @@ def demonstrate(
     Example: keras-vit demo --out keras-vit-demo
     """
     import_keras()
-    accuracy = run(out)
+    accuracy = run_demo(out)
     if accuracy < TARGET_ACCURACY:
         raise KerasVitError(f"The held-out accuracy is {accuracy:.1%}; {TARGET_ACCURACY:.0%} was expected.")

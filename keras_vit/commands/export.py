@@ -91,7 +91,7 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
     return grid
 
 
-def run(model, out, console, *, calibration=None, image_size=None, **options):
+def export_to_bundle(model, out, console, *, calibration=None, image_size=None, **options):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
     model = model_of(model)
     loaded = zoo.load(model, image_size=image_size)
@@ -141,7 +141,7 @@ def export_model(
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
     import_keras()
-    run(
+    export_to_bundle(
         model,
         out,
         Console(),

@@ -47,7 +47,7 @@ def print_classes(path, classes, as_json, console):
     console.print(table)
 
 
-def run(paths, name, top, as_json, console):
+def predict_images(paths, name, top, as_json, console):
     """Prints the classes of every image; returns the number of those that could not be read."""
     model = zoo.load(model_of(name))
     failed = 0
@@ -79,5 +79,5 @@ def predict(
     Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
     """
     import_keras()
-    failed = run(images, model, top, as_json, Console())
+    failed = predict_images(images, model, top, as_json, Console())
     raise typer.Exit(1 if failed else 0)

@@ -92,7 +92,7 @@ def require_within_limits(image, data):
 
 @contextmanager
 def open_image(data):
-    """Pillow's image of a file's bytes, of which only the header is decoded.
+    """Pillow's image of a file's bytes; only the header is decoded.
 
     Raises:
         ImageError: here and within the context, for a damaged or too large image; a sentence that begins with "it".

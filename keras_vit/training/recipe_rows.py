@@ -39,7 +39,8 @@ SIGMOID = {"loss": "sigmoid", "head_bias": -10.0}
 R152 = {"models": ("R152x1", "R152x2"), "source": "arXiv 2010.11929, Table 3; R152x2's 14 epochs: section 4.4, Table 6"}
 B, L = ("ViT-B/16", "ViT-B/32"), ("ViT-L/16", "ViT-L/32")
 HYBRID_B = ("R50+ViT-B/16", "R50+ViT-B/32")
-# Columns: dataset and model, the dataset's images, epochs, learning rate, its decay, weight decay, dropout.
+# pretrain-imagenet and so on. Columns: dataset and model, the dataset's images, epochs, learning rate, its decay,
+# weight decay, dropout.
 TABLE3 = (
     pretraining_row("jft-ViT-B", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=B, **SIGMOID),
     pretraining_row("jft-ViT-L/32", JFT, 7, 6e-4, "linear", 0.1, 0.0, models=("ViT-L/32",), **SIGMOID),
@@ -89,7 +90,8 @@ def finetuning_row(
 
 SMALL_RATES = (0.001, 0.003, 0.01, 0.03)
 IMAGENET_RATES = (0.003, 0.01, 0.03, 0.06)
-# Columns: dataset, steps, learning rates searched, the one taken, the share of the training set searched on.
+# finetune-imagenet, finetune-pets and so on. Columns: dataset, steps, learning rates searched, the one taken, the share
+# of the training set searched on.
 TABLE4 = (
     finetuning_row("imagenet", 20_000, IMAGENET_RATES, 0.03, 0.01),
     # Table 2's models: resolution 512 for L/16, 518 for H/14, and Polyak averaging (section 4.1).

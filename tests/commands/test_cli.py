@@ -243,10 +243,10 @@ def test_the_demo_keeps_what_is_there(keras_vit, tmp_path, name):
 def test_the_demo_replaces_what_an_earlier_one_wrote(tmp_path):
     (tmp_path / "digits.keras").write_text("a demo's")
     demo.record_written(tmp_path)
-    demo.require_writable(tmp_path)
+    demo.require_demo_folder(tmp_path)
     (tmp_path / "digits.keras").write_text("edited")
     with pytest.raises(ExportError, match="digits.keras exists"):
-        demo.require_writable(tmp_path)
+        demo.require_demo_folder(tmp_path)
 
 
 def test_demo_where_nothing_can_be_written(keras_vit, tmp_path):
@@ -273,7 +273,7 @@ def test_demo(tmp_path):
 
 def test_options_with_several_values(monkeypatch):
     told = {}
-    monkeypatch.setattr(export, "run", lambda *_, **options: told.update(options))
+    monkeypatch.setattr(export, "export_to_bundle", lambda *_, **options: told.update(options))
     typed = "export runs/1 --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
     parsed = "export runs/1 --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention --out onnx"
     for line in (typed, parsed):

@@ -136,7 +136,7 @@ def test_strange_tensors_come_before_the_heads(tmp_path):
 
 
 def test_queries_without_a_bias(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no blocks.0.attn.qkv.bias: .*qkv_bias=False"):
+    with pytest.raises(CheckpointError, match=r"not blocks.0.attn.qkv.bias: .*qkv_bias=False"):
         zoo.load(beside(tmp_path, golden("blocks.0.attn.qkv.bias")), num_heads=4)
 
 

@@ -54,7 +54,7 @@ def require_space(remote, offset, path):
 
 
 def write_chunk(file, chunk, path):
-    """Writes all of `chunk`, of which one call of an unbuffered file may write a part."""
+    """Writes all of `chunk`; one call of an unbuffered file's `write` may write a part."""
     view = memoryview(chunk)
     try:
         while view:

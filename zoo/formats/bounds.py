@@ -47,10 +47,12 @@ def require_honest(members, path):
     """Trained weights hardly compress: an archive that promises many times its size is a trap."""
     require_few(len(members))
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
-        raise Fault("is packed in a way that no checkpoint is; expected stored or deflated members.")
+        raise Fault("is compressed by a method that checkpoints do not use; expected stored or deflated members.")
     promised = sum(member.file_size for member in members)
     if promised > most_bytes(path):
-        raise Fault(f"of {path.stat().st_size:,} bytes promises {promised:,} bytes of tensors, which are not weights.")
+        raise Fault(
+            f"has {path.stat().st_size:,} bytes and claims {promised:,} bytes of tensors; weights do not compress so."
+        )
 
 
 def most_bytes(path):

@@ -31,7 +31,7 @@ def blame_file(complaint: str) -> Iterator[None]:
     """A scope in which a library reads a stranger's bytes: whatever it raises becomes a `Fault`.
 
     Libraries raise what their authors did not foresee, so no list of exceptions is ever complete. Nothing but such
-    reading belongs into the scope, where a mistake of this package would be taken for the file's.
+    reading belongs in the scope: a mistake of this package would be taken for the file's there.
     """
     try:
         yield

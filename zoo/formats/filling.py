@@ -37,7 +37,7 @@ class VariableFiller:
             raise self.failure
 
     def assign(self, model, tensors, fresh=()):
-        """Gives every variable of the model its tensor; names that start as one of `fresh` keep their initial values.
+        """Gives every variable of the model its tensor; names that start like one of `fresh` keep their initial values.
 
         Raises:
             Fault: when a tensor is missing, left over or of another shape.
@@ -56,7 +56,7 @@ class VariableFiller:
     def first_value(self, name, tensor, shape, dtype):
         """The tensor's values, or zeros after a failure.
 
-        An error that left an initializer would leave Keras with half of its variables: the scope raises it.
+        An error raised in an initializer would leave Keras with half of its variables: the scope raises it at its end.
         """
         if self.failure is None:
             try:

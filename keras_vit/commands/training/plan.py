@@ -102,7 +102,7 @@ def augmentation_for(settings, recipe, examples):
     return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
 
 
-def search_learning_rate(settings, recipe, console):
+def choose_learning_rate(settings, recipe, console):
     """The recipe with the learning rate that does best on the development set, of those that its source tries.
 
     As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.

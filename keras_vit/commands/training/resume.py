@@ -9,7 +9,7 @@ from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
-from keras_vit.training.runs.files import read_json
+from keras_vit.training.runs.files import read_small_json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ def read_begun(folder: Path) -> Begun:
         RunError: when it is missing or damaged.
     """
     try:
-        config = dict(read_json(folder / "config.json"))
+        config = dict(read_small_json(folder / "config.json"))
         batch_size, learning_rate = (config["recipe"][name] for name in ("batch_size", "learning_rate"))
         require_counts(batch_size=batch_size)
         require_positive(learning_rate=learning_rate)

@@ -21,7 +21,8 @@ Option = typer.Option
 class Settings:
     """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
 
-    Type, default and help of an option stand beside its field; a field without help is not an option.
+    Type, default and help of an option stand beside its field (`--learning-rate` beside learning_rate); a field without
+    help is not an option. `plan.recipe_for` makes a recipe of them.
 
     Raises:
         ConfigError: if a number, the split or the precision is invalid, or two settings contradict each other.

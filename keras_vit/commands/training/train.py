@@ -10,13 +10,13 @@ from keras_vit import data, training, zoo
 from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.commands.training.plan import (
     augmentation_for,
+    choose_learning_rate,
     count_microbatches,
     load_model,
     load_splits,
     recipe_for,
     require_batch,
     require_outside_dataset,
-    search_learning_rate,
 )
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.resume import read_begun, require_same_classes, require_same_settings
@@ -164,7 +164,7 @@ def train(
     with data.data_errors():
         with strategy.scope():
             if settings.grid_search and not begun:
-                recipe = search_learning_rate(settings, recipe, console)
+                recipe = choose_learning_rate(settings, recipe, console)
             model = load_model(settings, recipe, splits.train)
             recipe.compile(model, microbatches=count_microbatches(settings, recipe, model))
         print_summary(console, settings, model, recipe, splits)

@@ -1,6 +1,6 @@
 """How a dataset is named: one row per scheme, and one per dataset of the catalogue. No TensorFlow here.
 
-A new scheme is a module that has the function of its row's `opens`, a row here, tests and docs: `data.load`, its errors
+A new scheme is a module that has the function of its row's `opens`, a row here, and tests: `data.load`, its errors
 and the command line take theirs from the row.
 """
 

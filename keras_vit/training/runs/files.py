@@ -88,7 +88,7 @@ def make_run_folder(folder):
         yield
 
 
-def read_json(path):
+def read_small_json(path):
     """The content of a small JSON file of a run.
 
     Raises:

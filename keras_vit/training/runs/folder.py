@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import lock_folder, make_run_folder, partial_path, read_json
+from keras_vit.training.runs.files import lock_folder, make_run_folder, partial_path, read_small_json
 from keras_vit.training.runs.ledger import Ledger
 
 FILES = (
@@ -126,7 +126,7 @@ class RunFolder:
 def describe_total_steps(folder):
     """How many steps a run is to have, as text; "all" where its config.json does not say."""
     try:
-        return f"{int(read_json(folder.path / 'config.json')['total_steps']):,}"
+        return f"{int(read_small_json(folder.path / 'config.json')['total_steps']):,}"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "all"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keras_vit.files import write_whole
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import partial_path, read_json
+from keras_vit.training.runs.files import partial_path, read_small_json
 
 
 def is_well_formed(facts):
@@ -43,7 +43,7 @@ class Ledger:
         try:
             if not os.path.isfile(self.path):
                 return None
-            facts = read_json(self.path)
+            facts = read_small_json(self.path)
         except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"{self.path} cannot be read: {error}. Choose another folder.") from error
         if not is_well_formed(facts):

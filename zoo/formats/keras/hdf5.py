@@ -92,7 +92,7 @@ def require_stored(dataset, most):
     if not filters and dataset.id.get_storage_size() < byte_size(dataset.shape, dataset):
         raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, whose values are not there")
     if len(set(filters)) < len(filters) or not set(filters) <= {DEFLATE, SHUFFLE, CHECKSUM}:
-        raise weights_fault(f"{dataset.name} is packed in a way that Keras does not")
+        raise weights_fault(f"{dataset.name} is compressed in a way that Keras does not use")
     if filters:
         require_honest_chunks(dataset)
 

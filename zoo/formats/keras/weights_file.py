@@ -20,7 +20,7 @@ def read(path, hints):
     description = hdf5.read_attribute(path)
     if description is None:
         raise Fault(
-            "does not say what model its weights are of. Make that model with weights=None and call its "
+            "does not say which model its weights belong to. Make that model with weights=None and call its "
             "load_weights, or save with keras_vit.zoo.save."
         )
     return open_weights(path, path, *read_description(description))

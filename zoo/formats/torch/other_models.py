@@ -1,4 +1,4 @@
-"""State dicts of models that the paper's are not, told by the names of their tensors."""
+"""State dicts of models other than the paper's, recognised by the names of their tensors."""
 
 import re
 
@@ -28,7 +28,7 @@ OTHER_MODELS = (
 
 
 def require_ours(tensors):
-    """Refuses models that compute what those of the paper do not, by the tensors' names."""
+    """Refuses models that compute something else than the paper's, by the tensors' names."""
     for pattern, what in OTHER_MODELS:
         name = next((name for name in tensors if re.search(pattern, name)), None)
         if name:
@@ -37,6 +37,6 @@ def require_ours(tensors):
         weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
         if weight and f"{weight[1]}.bias" not in tensors:
             raise Fault(
-                f"holds {name} and no {weight[1]}.bias: its queries, keys or values have no bias "
-                "(qkv_bias=False), and those of the paper's models do."
+                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                "(qkv_bias=False), while those of the paper's models have."
             )
