@@ -1,7 +1,7 @@
 """Every operation and layer that has an emitter, and the libraries whose models need it.
 
 What no model of theirs needs has none: a model that holds it goes through tf2onnx (`fallback.py`). The models are those
-of tests/support/any_models.py; tests/export/test_emitters.py compares the column with their traces.
+of tests/support/any_models.py; tests/export/test_any_model.py compares the column with their traces.
 """
 
 from collections.abc import Callable

@@ -141,7 +141,7 @@ def known_instruction(builder, split):
 def open_instruction(builder, row, instruction, in_memory=IN_MEMORY):
     """(source, class names) of what TFDS is asked for."""
     image = image_feature(builder)
-    classes = class_names(builder, row)
+    classes = list_classes(builder, row)
 
     def select(example):
         return example[image], label_of(example, row)
@@ -157,7 +157,7 @@ def image_feature(builder):
     return keys[0] if keys and keys[0] in builder.info.features else "image"
 
 
-def class_names(builder, row):
+def list_classes(builder, row):
     if row.classes:
         return tuple(str(number) for number in range(row.classes))
     feature = builder.info.features[row.label]

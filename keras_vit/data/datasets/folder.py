@@ -51,7 +51,7 @@ def scan(folder, split):
     places = split_folders(require_folder(folder))
     if "test" in names and not places["test"]:
         raise DataError(f"{places['train']} has no folder test beside it. Use the split 'validation'.")
-    classes = class_names(places["train"])
+    classes = list_classes(places["train"])
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:
         require_all_classes(classes, entries, places["train"])
@@ -94,7 +94,7 @@ def split_folders(root):
     return {split: paths[0] if paths else None for split, paths in found.items()}
 
 
-def class_names(folder):
+def list_classes(folder):
     """The names of the class folders, sorted; at least two."""
     classes = subfolders(folder)
     if not classes:
