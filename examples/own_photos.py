@@ -2,7 +2,7 @@
 
     python examples/own_photos.py photos --out runs/photos
 
-photos/ holds a folder per class, cat/ and dog/ say. ViT-Ti/16 has 5.7 million parameters, for little machines.
+photos/ holds a folder per class, cat/ and dog/ say. ViT-Ti/16 has 5.7 million parameters, for small machines.
 The same from the shell: keras-vit finetune --data folder:photos --out runs/photos --model ViT-Ti/16
 """
 
@@ -16,7 +16,7 @@ def main(photos, out, model, epochs, batch_size):
     weights, artefact = Path(f"{out}.npz"), Path(f"{out}.onnx")
     for path in (weights, artefact):
         if path.exists():
-            raise SystemExit(f"{path} is there already. Choose another --out.")
+            raise SystemExit(f"{path} already exists. Choose another --out.")
     weights.parent.mkdir(parents=True, exist_ok=True)
 
     train = keras_vit.data.load(f"folder:{photos}", "train")

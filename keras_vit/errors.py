@@ -62,10 +62,13 @@ def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
 
     >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
     "There is no model 'vit-b/16'. Did you mean ViT-B/16?"
+    >>> describe_unknown("split", "trainn", ["train", "training", "trains"])
+    "There is no split 'trainn'. Did you mean train, training or trains?"
     """
     folded = {key.casefold(): key for key in known}
     near = [folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.4)]
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(folded.values())}."
+    nearest = " or ".join(filter(None, (", ".join(near[:-1]), *near[-1:])))
+    hint = f"Did you mean {nearest}?" if near else f"Known: {', '.join(folded.values())}."
     return f"There is no {kind} {name!r}. {hint}"
 
 

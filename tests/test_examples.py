@@ -54,7 +54,7 @@ def test_own_photos(photos, tiny, tmp_path):
     where = ("--model", tiny, "--out", tmp_path / "runs/vit")  # in a folder that is not there
     assert "onnx" in run(EXAMPLES / "own_photos.py", photos, *where, "--epochs", 2, "--batch-size", 8)
     assert zoo.load(tmp_path / "runs/vit.npz").labels == ("blue", "red")
-    with pytest.raises(AssertionError, match="vit.npz is there already"):
+    with pytest.raises(AssertionError, match="vit.npz already exists"):
         run(EXAMPLES / "own_photos.py", photos, *where)
 
 

@@ -104,7 +104,7 @@ def export_to_bundle(model, out, console, *, calibration=None, image_size=None, 
         **options,
     )
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
-    console.print(f"The bundle is in {out}; prove it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+    console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
 
 
 def export_model(

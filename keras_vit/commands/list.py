@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from keras_vit.console import Console
+from keras_vit.errors import UnknownNameError
 from keras_vit.zoo.names import listed_models
 
 
@@ -24,5 +25,7 @@ def list_models(
     rows = listed_models.list(pattern, pretrained=pretrained or None, family=family, max_params=max_params)
     if as_json:
         print(listed_models.as_json(rows))
+    elif not rows:
+        raise UnknownNameError(f"No model matches {pattern!r} and the options. keras-vit list, alone, shows all.")
     else:
         Console().print(listed_models.as_table(rows))

@@ -1,4 +1,4 @@
-"""`keras-vit verify`: the proof of a bundle again, where it stands."""
+"""`keras-vit verify`: a bundle is checked again, where it stands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from keras_vit.console import Console
 def verify_bundle(
     folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
 ) -> None:
-    """Proves a bundle again, anywhere: checksums, and every artefact in its runtime against stored examples.
+    """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
 
     It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
     makes its checksums too. Artefacts that do more than compute are refused unopened; predict.py is not run.

@@ -32,8 +32,8 @@ class Accuracy(keras.metrics.Mean):
 
     >>> metric = Accuracy()
     >>> _ = metric.update_state(np.array([1, 0]), np.array([[0.0, 2.0], [0.0, 2.0]]))
-    >>> float(metric.result())
-    0.5
+    >>> f"{metric.result():.2f}"
+    '0.50'
     """
 
     _direction = "up"  # tells Keras' callbacks that more is better

@@ -16,7 +16,7 @@ from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
 from keras_vit.zoo.names.rows import checkpoints
 
-# The training splits that the paper's development sets leave (Appendix B.1.1), and typical pictures.
+# The training splits that the paper's development sets leave (Appendix B.1.1), and typical images.
 EXAMPLES = {
     "imagenet21k": (14_145_922, (375, 500)),
     "imagenet2012": (1_268_355, (375, 500)),

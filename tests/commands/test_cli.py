@@ -229,7 +229,7 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
     import tensorflow as tf
 
     assert "features" in tf.saved_model.load(str(tmp_path / "dist/saved_model/1")).signatures
-    assert "prove it again" in done.stdout
+    assert "check it again" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["digits.keras", "digits.png", "digits"])

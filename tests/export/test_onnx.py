@@ -58,7 +58,7 @@ class Apply(layers.Layer):
         return self.function(x)
 
 
-PICTURE = (6, 8, 4)
+SHAPE = (6, 8, 4)
 FUNCTIONS = {
     "swapaxes": lambda x: ops.swapaxes(x, 1, -1),
     "transpose": lambda x: ops.transpose(x, (0, 2, 3, 1)),
@@ -142,7 +142,7 @@ def worst_difference(model, tmp_path, size=None, batches=(1, 3)):
 @pytest.mark.parametrize("channels_first", (False, True))
 def test_functions(name, channels_first, tmp_path):
     """Each function alone, and after a convolution, which leaves its output channels first."""
-    x = keras.Input(PICTURE)
+    x = keras.Input(SHAPE)
     y = layers.Conv2D(4, 3, padding="same")(x) if channels_first else x
     y = Apply(FUNCTIONS[name])(y)
     y = layers.Conv2D(2, 1)(y) if channels_first and len(y.shape) == 4 else y
@@ -152,7 +152,7 @@ def test_functions(name, channels_first, tmp_path):
 @pytest.mark.slow
 def test_functions_without_an_emitter(tmp_path):
     """All in one model, which tf2onnx takes."""
-    x = keras.Input(PICTURE)
+    x = keras.Input(SHAPE)
     model = keras.Model(x, [Apply(function)(x) for function in WITHOUT_EMITTER.values()])
     with pytest.raises(Unsupported):
         graph_of(model)
@@ -181,7 +181,7 @@ LAYERS = {
     "noise": lambda: keras.Sequential([layers.GaussianNoise(1.0), layers.Dropout(0.5), layers.Dense(3)]),
     "weights on the left": lambda: Affine(),
     "batch norm of tokens": lambda: keras.Sequential([layers.Reshape((48, 4)), layers.BatchNormalization()]),
-    "bias of a picture": lambda: layers.EinsumDense("nhwc,cd->nhwd", output_shape=(6, 8, 3), bias_axes="d"),
+    "bias of an image": lambda: layers.EinsumDense("nhwc,cd->nhwd", output_shape=(6, 8, 3), bias_axes="d"),
 }
 
 
@@ -206,7 +206,7 @@ class SelfAttention(layers.Layer):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name, tmp_path):
-    x = keras.Input(PICTURE)
+    x = keras.Input(SHAPE)
     model = keras.Model(x, LAYERS[name]()(layers.Conv2D(4, 1)(x)))
     for weight in model.weights:
         weight.assign(weight + np.random.default_rng(0).uniform(0, 0.5, weight.shape))
@@ -235,7 +235,7 @@ def test_bytes_that_become_numbers_inside(tmp_path):
 
 
 def test_a_model_of_bare_operations_stays_as_it_was(tmp_path):
-    x = keras.Input(PICTURE)
+    x = keras.Input(SHAPE)
     y = layers.Conv2D(3, 1)(ops.relu(x + 0.5))
     model = keras.Model(x, y * 2.0 + y)
     for _ in range(2):

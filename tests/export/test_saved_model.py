@@ -1,4 +1,4 @@
-"""SavedModels as a server sees them: pictures of any size, encoded files, broken files."""
+"""SavedModels as a server sees them: images of any size, encoded files, broken files."""
 
 import io
 import shutil
@@ -182,7 +182,7 @@ def test_nonsense_about_the_camera_is_ignored(exported):
 
 
 def narrow():
-    """A picture a pixel high, which fills gigabytes once it is resized to the height of the model's input."""
+    """An image a pixel high, which fills gigabytes once it is resized to the height of the model's input."""
     file = io.BytesIO()
     Image.new("L", (900_000, 1)).save(file, "PNG")
     return file.getvalue()

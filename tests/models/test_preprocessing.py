@@ -1,4 +1,4 @@
-"""What pictures become before a model sees them, against Pillow and TensorFlow's own resize."""
+"""What images become before a model sees them, against Pillow and TensorFlow's own resize."""
 
 import dataclasses
 import json
@@ -14,22 +14,22 @@ from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing, VisionTransformer
 
 RNG = np.random.default_rng(0)
-PICTURE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
+IMAGE = np.asarray(Image.fromarray(RNG.integers(0, 255, (12, 16, 3), dtype="uint8")).resize((160, 120)))
 
 
 def test_as_the_authors_evaluate():
     """Straight to the size, bilinear without antialiasing, to [-1, 1]."""
-    expected = tf.image.resize(PICTURE[None], (48, 64)).numpy() / 127.5 - 1
-    np.testing.assert_allclose(Preprocessing((48, 64))(PICTURE[None]), expected, atol=1e-5)
+    expected = tf.image.resize(IMAGE[None], (48, 64)).numpy() / 127.5 - 1
+    np.testing.assert_allclose(Preprocessing((48, 64))(IMAGE[None]), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("interpolation", "filter"), [("bicubic", "BICUBIC"), ("bilinear", "BILINEAR")])
 def test_as_timm_evaluates(interpolation, filter):
     """The short side to size / crop, antialiased, then the middle; within what Pillow rounds to whole pixels."""
-    resized = Image.fromarray(PICTURE).resize((85, 64), getattr(Image.Resampling, filter))
+    resized = Image.fromarray(IMAGE).resize((85, 64), getattr(Image.Resampling, filter))
     expected = np.asarray(resized)[4:60, 14:70] / 255
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    result = Preprocessing((56, 56), 0.875, interpolation, mean, std)(PICTURE[None])[0]
+    result = Preprocessing((56, 56), 0.875, interpolation, mean, std)(IMAGE[None])[0]
     scaled = keras.ops.convert_to_numpy(result) * np.array(std) + np.array(mean)
     assert scaled.shape == expected.shape
     assert np.abs(np.clip(scaled, 0, 1) - expected).max() < 2 / 255
@@ -48,11 +48,11 @@ def test_as_timm_evaluates(interpolation, filter):
 def test_squashed(crop, interpolation, filter, most):
     """Both sides to size / crop, antialiased, then the middle: transformers' processors and timm's "squash"."""
     side = {1.0: 56, 0.875: 64}[crop]
-    resized = np.asarray(Image.fromarray(PICTURE).resize((side, side), getattr(Image.Resampling, filter)))
+    resized = np.asarray(Image.fromarray(IMAGE).resize((side, side), getattr(Image.Resampling, filter)))
     begin = (side - 56) // 2
     expected = resized[begin : begin + 56, begin : begin + 56].astype(float)
     preprocessing = Preprocessing((56, 56), crop, interpolation, (0.0,) * 3, (1.0,) * 3, "squash")
-    result = keras.ops.convert_to_numpy(preprocessing(PICTURE[None]))[0] * 255
+    result = keras.ops.convert_to_numpy(preprocessing(IMAGE[None]))[0] * 255
     assert np.abs(np.clip(result, 0, 255) - expected).max() <= most + 1e-3
 
 
@@ -131,9 +131,9 @@ def test_preprocessing_of_another_model(preprocessing):
 def test_pictures_are_turned_upright_and_coloured(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned by a quarter
-    Image.fromarray(PICTURE).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    Image.fromarray(IMAGE).save(tmp_path / "turned.jpg", exif=exif, quality=95)
     assert read_image(tmp_path / "turned.jpg").shape == (160, 120, 3)
-    Image.fromarray(PICTURE).convert("P").save(tmp_path / "palette.png")
+    Image.fromarray(IMAGE).convert("P").save(tmp_path / "palette.png")
     assert read_image(tmp_path / "palette.png").shape == (120, 160, 3)
     assert read_image(tmp_path / "palette.png", num_channels=1).shape == (120, 160, 1)
 
@@ -143,7 +143,7 @@ def test_pictures_of_other_depths(tmp_path):
     Image.fromarray(grey).save(tmp_path / "scan.png")
     for channels in (1, 3):
         np.testing.assert_array_equal(read_image(tmp_path / "scan.png", channels)[..., 0], grey >> 8)
-    Image.fromarray(PICTURE).convert("RGBA").save(tmp_path / "clear.png")
+    Image.fromarray(IMAGE).convert("RGBA").save(tmp_path / "clear.png")
     assert read_image(tmp_path / "clear.png", num_channels=4).shape == (120, 160, 4)
     with pytest.raises(ConfigError, match="The model takes 5"):
         read_image(tmp_path / "clear.png", num_channels=5)

@@ -15,8 +15,7 @@ BUILT = (
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name not in BUILT]
 
 
-# Variants without weights in the registry (tests/zoo/test_registry.py has the others): from the papers and timm's
-# listing.
+# From the papers and timm's listing; tests/zoo/test_registry.py has those of the variants with weights.
 WITHOUT_WEIGHTS = {
     "ViT-Test/4": 206_376,
     "R50+ViT-B/32": 110_945_832,

@@ -92,7 +92,7 @@ def bound(report):
     return next((f"< {b:.0e}" for b in BOUNDS if 1.5 * report.max_rel_diff < b), f"{report.max_rel_diff:.0e}")
 
 
-def converted(model, path):
+def try_to_convert(model, path):
     try:
         return convert(model, path)
     except ExportError as error:
@@ -105,9 +105,9 @@ def measure(row):
     model = random_model(row)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        onnx = converted(model, f"{folder}/model.onnx")
+        onnx = try_to_convert(model, f"{folder}/model.onnx")
         seconds = time.perf_counter() - start
-        tflite = converted(model, f"{folder}/model.tflite")
+        tflite = try_to_convert(model, f"{folder}/model.tflite")
         own = keras_export(model, folder)
     return Line(
         model=row.name,

@@ -163,7 +163,7 @@ NPZ = {
     "10^9 layers": lambda: with_comment(described(num_layers=10**9)),
     "600 layers of width 1": lambda: with_comment(described(hidden_size=1, num_heads=1, mlp_dim=1, num_layers=600)),
     "10^9 classes": lambda: with_comment(described(num_classes=10**9)),
-    "pictures of 10^9 pixels a side": lambda: with_comment(described(image_size=10**9, patch_size=10**9)),
+    "images of 10^9 pixels a side": lambda: with_comment(described(image_size=10**9, patch_size=10**9)),
     "an activation of text": lambda: with_comment(described(gelu_approximate="yes")),
     "labels of text": lambda: with_comment(described(labels="ab")),
     "too many labels": lambda: with_comment(described(labels=["a"] * 3)),

@@ -1,4 +1,4 @@
-"""Run in a process of its own by test_training_runs: trains a tiny model in a run folder, to be killed and resumed.
+"""Run in processes of their own by tests/training/test_runs.py: trains a tiny model in a run folder, to be killed.
 
 python training_run.py FOLDER [one_device|mirrored|multi_worker]     or     python training_run.py serve [KIND]
 

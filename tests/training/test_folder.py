@@ -105,6 +105,18 @@ def test_a_file_changed_since_is_a_users(copy, name):
     refused(copy, name, resume=True)
 
 
+def test_kills_before_a_file_takes_its_name_leave_it_the_runs(copy):
+    """However many: model.keras states the time, so that its content is another each time."""
+    for i in range(3):
+        again = training.Run(copy).files
+        again.begin(resume=True)
+        again.ledger.enter("model.keras", f"{i}" * 64)
+    training.Run(copy).files.check(resume=True)
+    with training.Run(copy).files.writing("model.keras") as path:
+        path.write_text("written at last")
+    training.Run(copy).files.check(resume=True)
+
+
 def test_others_files_beside_a_runs_stay(copy):
     for name in (
         "notes.txt",

@@ -120,7 +120,7 @@ AUGMENTATIONS = [
 def test_accuracy_after_each_recipes_own_augmentation(augmentation, held_out, tmp_path):
     """Trained on its labels, mixed or not, the model is judged on numbers: in `fit`, in `evaluate`, loaded."""
     row = next(row for row in training.RECIPES.values() if row.augmentation == augmentation)
-    varied = dataclasses.replace(data.AUGMENTATIONS[augmentation], resize=None)  # for pictures of 8 pixels
+    varied = dataclasses.replace(data.AUGMENTATIONS[augmentation], resize=None)  # for images of 8 pixels
     model = linear()
     training.recipe(row.name, batch_size=64, steps=2, warmup_steps=0, learning_rate=1e-3).compile(model)
     batches = data.load("digits", "train").train(64, EIGHT, augmentation=varied, steps=2)

@@ -11,7 +11,7 @@ from keras_vit.training.runs.metrics_log import read_rows
 
 
 def digits():
-    """400 pictures (16, 16, 3) whose bright quarter is their class."""
+    """400 images (16, 16, 3) whose bright quarter is their class."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, 400)
     images = rng.normal(size=(400, 16, 16, 3)).astype("float32") * 0.3

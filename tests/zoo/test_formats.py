@@ -234,7 +234,7 @@ def test_grown_patches_have_the_old_embeddings():
 
 
 def test_patch_size_keeps_what_grown_pictures_show():
-    """At twice the patch and twice the picture, a model answers nearly as before."""
+    """At twice the patch and twice the image, a model answers nearly as before."""
     images, expected = reference("vit_token")
     rough = zoo.load(GOLDEN / "vit_token.npz", patch_size=16, image_size=64)
     grown = keras.ops.image.resize(images, (64, 64), interpolation="nearest")

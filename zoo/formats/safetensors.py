@@ -121,7 +121,10 @@ def read_metadata(path):
 def require_short_header(path):
     """The file starts with the length of its header, which is parsed whole."""
     with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
+        start = file.read(8)
+    if len(start) < 8:
+        raise Fault(f"has {len(start)} bytes, fewer than the length of a header takes.")
+    (length,) = struct.unpack("<Q", start)
     if length > MOST_HEADER:
         raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
 

@@ -70,4 +70,4 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
         return stems.COLLECTIONS[collection](stem)
     if isinstance(name, Path) or has_extension(text) or text.startswith(("/", "./", "../", "~")):
         require_file(path)
-    raise UnknownNameError(describe_unknown("model", name, VARIANTS))
+    raise UnknownNameError(describe_unknown("model or file", name, VARIANTS))

@@ -37,7 +37,7 @@ def describe_splits(splits):
     return ", ".join(said)
 
 
-def counted(number, noun):
+def pluralize(number, noun):
     """ "1 step", "2,000 steps": the number, to three digits where it is not whole, and the noun."""
     figure = f"{number:,}" if isinstance(number, int) else f"{number:.3g}"
     return f"{figure} {noun}{'' if figure == '1' else 's'}"
@@ -47,9 +47,10 @@ def describe_plan(recipe, microbatches, examples):
     """How long a training is, in a sentence."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
     return (
-        f"{recipe.name}: {recipe.optimizer}, {counted(recipe.total_steps, 'step')} of "
-        f"{counted(recipe.batch_size, 'image')}{cut} at a learning rate of {recipe.learning_rate:.2g}: "
-        f"{counted(recipe.images_seen, 'image')} seen, {counted(recipe.images_seen / examples.num_examples, 'epoch')} "
+        f"{recipe.name}: {recipe.optimizer}, {pluralize(recipe.total_steps, 'step')} of "
+        f"{pluralize(recipe.batch_size, 'image')}{cut} at a learning rate of {recipe.learning_rate:.2g}: "
+        f"{pluralize(recipe.images_seen, 'image')} seen, "
+        f"{pluralize(recipe.images_seen / examples.num_examples, 'epoch')} "
         f"({recipe.source.partition(';')[0]})."
     )
 
@@ -73,7 +74,7 @@ def print_summary(console, settings, model, recipe, splits):
         )
 
 
-def evaluation(examples, model, recipe):
+def evaluation_batches(examples, model, recipe):
     """Batches of a split, each as large as a microbatch of training."""
     return examples.evaluation(recipe.batch_size // model.microbatches, model.preprocessing)
 
@@ -90,7 +91,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
             ),
             recipe.total_steps,
             steps_per_epoch=splits.train.steps_per_epoch(recipe.batch_size),
-            validation=splits.held_out and evaluation(splits.held_out, model, recipe),
+            validation=splits.held_out and evaluation_batches(splits.held_out, model, recipe),
             resume=resume,
             callbacks=[progress],
             config={
@@ -104,7 +105,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
 def finish(run, model, recipe, splits, console):
     """Writes the model in the official layout and draws its mistakes; returns the accuracy, if any."""
     judged = splits.test or splits.held_out
-    predictions = judged and collect_predictions(model, evaluation(judged, model, recipe))
+    predictions = judged and collect_predictions(model, evaluation_batches(judged, model, recipe))
     if is_chief(model):
         with run.writing("model.npz") as path:
             zoo.save(model, path)

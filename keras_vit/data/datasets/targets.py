@@ -11,7 +11,7 @@ KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
 NO_VEHICLE = 1000.0
 
 
-def interval(value, lower):
+def find_interval(value, lower):
     """The number of the interval that `value` is in; `lower` holds the lower bound of each, which is not in it."""
     return tf.reduce_sum(tf.cast(value > tf.constant(lower, value.dtype), tf.int32)) - 1
 
@@ -22,14 +22,14 @@ def clevr_count_all(example):
 
 
 def clevr_closest_object_distance(example):
-    return interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), CLEVR_DISTANCES)
+    return find_interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), CLEVR_DISTANCES)
 
 
 def kitti_closest_vehicle_distance(example):
     """Of cars, vans and trucks (types 0 to 2); class 3 where there is none."""
     objects = example["objects"]
     away = tf.where(objects["type"] < 3, objects["location"][:, 2], NO_VEHICLE)
-    return interval(tf.reduce_min(tf.concat([away, [NO_VEHICLE]], 0)), KITTI_DISTANCES)
+    return find_interval(tf.reduce_min(tf.concat([away, [NO_VEHICLE]], 0)), KITTI_DISTANCES)
 
 
 def dsprites_x_position(example):

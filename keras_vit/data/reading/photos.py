@@ -33,7 +33,7 @@ def is_upright_by_pillow(data):
 def is_upright_jpeg(data):
     """Whether TensorFlow may decode an image: a JPEG of RGB or grey, upright, and within the limits of `images`."""
     # Most files show it in their first bytes. For the others Pillow looks: TensorFlow's operations can read the EXIF
-    # data too (images/orientation.py), but are so many that iterators on replicas would take many seconds to start.
+    # data too (images/tf_orientation.py), but are so many that iterators on replicas would take many seconds to start.
     ask_pillow = as_one_op(lambda data: tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False))
     return tf.cond(tf_jpeg.is_ordinary(data), lambda: True, lambda: ask_pillow(data))
 

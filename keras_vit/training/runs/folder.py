@@ -7,7 +7,13 @@ from pathlib import Path
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import lock_folder, make_run_folder, partial_path, read_small_json
+from keras_vit.training.runs.files import (
+    lock_folder,
+    make_run_folder,
+    partial_path,
+    read_small_json,
+    warn_if_not_written,
+)
 from keras_vit.training.runs.ledger import Ledger
 
 FILES = (
@@ -98,6 +104,20 @@ class RunFolder:
         """`check`, after which only this run may write."""
         self.check(resume)
         self.ledger.begin()
+        self.forget_cut_off_writes()
+
+    def forget_cut_off_writes(self):
+        """Takes out of the ledger the digest of a content that was entered and never took its file's name.
+
+        After a second kill at that point the last two digests would both be of such contents, and the file foreign.
+        """
+        facts = self.ledger.read() or {"files": {}}
+        paths = {name: self.path / name for name in facts["files"]}
+        present = {name: sha256(path) for name, path in paths.items() if path.is_file()}
+        cut_off = {name: [digest] for name, digest in present.items() if facts["files"][name][-1:] != [digest]}
+        if cut_off:
+            with warn_if_not_written(self.ledger.path):
+                self.ledger.write({**facts, "files": facts["files"] | cut_off})
 
     @contextlib.contextmanager
     def hold(self, resume):
