@@ -51,7 +51,7 @@ def test_a_bundle_of_a_model_from_a_secret_address(tmp_path, monkeypatch):
     for i, name in enumerate((SECRET, str(tmp_path / "alice" / "m.keras"))):
         (tmp_path / "alice").mkdir(exist_ok=True)
         (tmp_path / "alice/m.keras").touch()
-        command.run(name, tmp_path / str(i), console, formats=["onnx"])
+        command.export_to_bundle(name, tmp_path / str(i), console, formats=["onnx"])
         for file in (tmp_path / str(i)).iterdir():
             assert not any(x in file.read_bytes() for x in (b"PASSWORD", b"SIGNATURE", b"FRAGMENT", b"alice")), file
         source = json.loads((tmp_path / str(i) / "model.json").read_text())["source"]

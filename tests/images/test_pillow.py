@@ -155,7 +155,7 @@ def test_a_bad_image_does_not_stop_a_prediction(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(predict.zoo, "load", lambda name: model)
     monkeypatch.setattr(predict, "classify", lambda model, image, top: [(image.shape, 1.0)])
     paths = [tmp_path / name for name in ("eps.jpg", "flat.png", "ok.png")]
-    assert predict.run(paths, "any", 1, True, None) == 2
+    assert predict.predict_images(paths, "any", 1, True, None) == 2
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 1 and "ok.png" in output.out
     assert [line.split(" cannot be read")[0] for line in output.err.splitlines()] == [
