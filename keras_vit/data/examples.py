@@ -145,7 +145,7 @@ class Examples:
             DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
 
         >>> batches = keras_vit.data.load("digits").train(32, start=(3, 10), dtype="uint8")
-        >>> [tuple(spec.shape) for spec in batches.element_spec]
+        >>> [tuple(x.shape) for x in next(iter(batches))]
         [(32, 224, 224, 3), (32,)]
         """
         require_dtype(dtype)
@@ -203,7 +203,7 @@ class Examples:
             DataError: as `train`.
 
         >>> batches = keras_vit.data.load("digits", "test").evaluation(64)
-        >>> len(batches), [tuple(spec.shape) for spec in batches.element_spec]
+        >>> len(batches), [tuple(x.shape) for x in next(iter(batches))]
         (6, [(64, 224, 224, 3), (64,), (64,)])
         """
         require_dtype(dtype)

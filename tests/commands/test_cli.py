@@ -139,6 +139,8 @@ def test_a_corrupt_picture_does_not_stop_the_others(keras_vit, model, picture, t
         (("info", "ViT-B16"), 1, "Did you mean ViT-B/16"),
         (("predict", "x.png", "--model", "VT-B/16"), 1, "Did you mean"),
         (("predict", "x.png", "--model", "absent.npz"), 1, "There is no file absent.npz"),
+        (("predict", "x.png", "--model", "runs/absent"), 1, "There is no model or file 'runs/absent'"),
+        (("list", "zzz*"), 1, "No model matches 'zzz*' and the options"),
         (("predict",), 2, "Missing argument"),
         (("nonsense",), 2, "No such command"),
     ],

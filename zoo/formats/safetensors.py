@@ -123,7 +123,7 @@ def require_short_header(path):
     with open(path, "rb") as file:
         start = file.read(8)
     if len(start) < 8:
-        raise Fault(f"has {len(start)} bytes, fewer than the length of a header takes.")
+        raise EOFError(f"it ends after {len(start)} bytes")
     (length,) = struct.unpack("<Q", start)
     if length > MOST_HEADER:
         raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
