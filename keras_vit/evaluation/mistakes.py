@@ -1,4 +1,4 @@
-"""Where a classifier errs: the confusion matrix, and the mistakes it was surest of, as a picture."""
+"""Where a classifier errs: the confusion matrix, and the mistakes it was surest of, as a figure."""
 
 import os
 from collections.abc import Iterable, Sequence
