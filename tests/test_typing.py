@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 import snippets
+from built_wheel import build_wheel
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
@@ -53,11 +54,8 @@ PRELUDE = "import keras\nimport keras_vit\nfrom keras_vit import training\nmodel
 
 def install(folder):
     """The interpreter of a new environment that has the package's wheel, and nothing that it needs."""
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(build_wheel(folder)) as archive:
         archive.extractall(sysconfig.get_path("purelib", "venv", {"base": str(folder / "venv")}))
     return folder / "venv" / "bin" / "python"
 

@@ -1,0 +1,11 @@
+"""`pytest` alone, all default tests, takes two processes where pytest-xdist is installed; `pytest -n 0` takes one."""
+
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the options
+def pytest_cmdline_main(config):
+    chosen = config.option
+    is_all = not chosen.file_or_dir and not chosen.keyword and chosen.markexpr == "not slow"
+    if is_all and not chosen.collectonly and not chosen.usepdb and getattr(chosen, "numprocesses", 0) is None:
+        chosen.numprocesses, chosen.dist = 2, "loadfile"  # a file's models and artefacts are made once
