@@ -6,6 +6,9 @@ import pytest
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the options
 def pytest_cmdline_main(config):
     chosen = config.option
+    is_worker = hasattr(config, "workerinput")  # of such a run: it must not start workers of its own
     is_all = not chosen.file_or_dir and not chosen.keyword and chosen.markexpr == "not slow"
-    if is_all and not chosen.collectonly and not chosen.usepdb and getattr(chosen, "numprocesses", 0) is None:
+    if is_worker or not is_all or chosen.collectonly or chosen.usepdb:
+        return
+    if getattr(chosen, "numprocesses", 0) is None:
         chosen.numprocesses, chosen.dist = 2, "loadfile"  # a file's models and artefacts are made once
