@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Unpack
 
@@ -112,6 +113,7 @@ def write_companions(model, folder, reports, options):
     outputs = run_in_batches(model_runner(source), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)
     about = describe_model(model, source, shapes, options.get("metadata"))
+    about.setdefault("date", datetime.now(UTC).date().isoformat())
     about["artefacts"] = [describe_artefact(report) for report in reports]
     (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
     (folder / "README.md").write_text(write_card(about), "utf-8")

@@ -1,15 +1,27 @@
-"""The model card of a bundle, in Markdown."""
+"""The model card of a bundle: Markdown, with the front matter that the Hugging Face Hub reads."""
 
+import json
 import re
 
+from keras_vit.export.formats import format_named
 from keras_vit.text import printable
+
+MOST_NAMES = 50  # classes that are named
+# The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
+LICENCES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
 
 
 def write_card(about: dict) -> str:
-    """The text of README.md for the contents of model.json."""
+    """The text of README.md for the contents of model.json.
+
+    Beside what `description.describe_model` finds, these entries are shown: "architecture", "trained_on" and
+    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "accuracy" (0 to 1) and "images".
+    """
     parts = [
+        write_front_matter(about),
         f"# {escape_markdown(about['name'])}",
         list_model_facts(about),
+        describe_classes(about["labels"]),
         "## Artefacts",
         artefact_table(about["artefacts"]),
         describe_use(about),
@@ -17,15 +29,49 @@ def write_card(about: dict) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def write_front_matter(about):
+    """YAML between two lines of dashes; its values are written as JSON, which is YAML too."""
+    licence = str(about["licence"] or "")
+    entries = {
+        "library_name": "keras",
+        "pipeline_tag": "image-classification" if about["labels"] else "image-feature-extraction",
+        "tags": ["keras-vit", *(entry["format"] for entry in about["artefacts"])],
+    }
+    if licence.casefold() in LICENCES:
+        entries["license"] = licence.casefold()
+    elif licence:
+        entries |= {"license": "other", "license_name": printable(licence)}
+    if evaluated := about.get("evaluated"):
+        entries["model-index"] = [{"name": printable(about["name"]), "results": [as_result(evaluated)]}]
+    lines = [f"{name}: {json.dumps(value)}" for name, value in entries.items()]
+    return "\n".join(["---", *lines, "---"])
+
+
+def as_result(evaluated):
+    """A measured accuracy as an entry of the Hub's model-index."""
+    dataset = printable(evaluated["dataset"])
+    return {
+        "task": {"type": "image-classification"},
+        "dataset": {"type": dataset, "name": dataset, "split": printable(evaluated["split"])},
+        "metrics": [{"type": "accuracy", "value": evaluated["accuracy"]}],
+    }
+
+
 def escape_markdown(text):
     """Text from elsewhere, with the markup of Markdown and HTML escaped."""
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", printable(text))
 
 
+def as_code(text):
+    """Text from elsewhere as a code span, in which nothing is markup and no address becomes a link."""
+    return f"`{printable(text).replace('`', ' ').strip() or ' '}`"
+
+
 def list_model_facts(about):
     """What is known about the model, a line each."""
     preprocessing = about["preprocessing"]
-    lines = [f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}"]
+    lines = [f"- Architecture: {escape_markdown(about['architecture'])}"] if about.get("architecture") else []
+    lines.append(f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}")
     if preprocessing:
         crop = "no crop" if preprocessing["crop"] is None else f"the middle {preprocessing['crop']}"
         crop += " of it squashed" if preprocessing["crop_mode"] == "squash" else ""
@@ -33,11 +79,35 @@ def list_model_facts(about):
             f"- Preprocessing: resized to {preprocessing['image_size']} ({preprocessing['interpolation']}, {crop}), "
             f"scaled to [0, 1], less {preprocessing['mean']}, divided by {preprocessing['std']}"
         )
-    if about["labels"]:
-        lines.append(f"- Classes: {len(about['labels'])}, named in model.json")
-    lines += [f"- {name.capitalize()}: {escape_markdown(about[name])}" for name in ("source", "licence") if about[name]]
+    if evaluated := about.get("evaluated"):
+        lines.append(describe_accuracy(evaluated))
+    headings = {
+        "trained_on": "Trained on",
+        "weights_from": "Began with the weights of",
+        "source": "Source",
+        "licence": "Licence",
+        "date": "Exported",
+    }
+    lines += [f"- {heading}: {escape_markdown(about[name])}" for name, heading in headings.items() if about.get(name)]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return "\n".join([*lines, f"- Made with {versions}"])
+
+
+def describe_accuracy(evaluated):
+    right = round(evaluated["accuracy"] * evaluated["images"])
+    return (
+        f"- Accuracy: {evaluated['accuracy']:.1%}, {right:,} of {evaluated['images']:,} images "
+        f"({escape_markdown(evaluated['split'])} of {escape_markdown(evaluated['dataset'])})"
+    )
+
+
+def describe_classes(labels):
+    """The names of the classes; the first of many."""
+    if not labels:
+        return None
+    names = ", ".join(map(as_code, labels[:MOST_NAMES]))
+    more = f" and {len(labels) - MOST_NAMES:,} more, in model.json" if len(labels) > MOST_NAMES else ""
+    return f"## Classes\n\n{len(labels):,}: {names}{more}."
 
 
 def artefact_table(artefacts):
@@ -56,6 +126,12 @@ def artefact_row(entry):
 
 
 def describe_use(about):
-    first = about["artefacts"][0]["file"]
-    predict = f"    python predict.py image.jpg --model {first}\n" if about["preprocessing"] else ""
-    return f"## Use\n\n{predict}    keras-vit verify .    # compares the files with the examples again"
+    """The lines to type: what to install, then predict and verify."""
+    lines = []
+    if about["preprocessing"]:
+        for entry in about["artefacts"]:
+            lines.append(f"pip install numpy pillow {format_named(entry['format']).package}")
+            lines.append(f"python predict.py image.jpg --model {entry['file']}")
+            lines.append("")
+    lines.append("keras-vit verify .    # compares the files with the examples again")
+    return "## Use\n\n" + "\n".join(f"    {line}".rstrip() for line in lines)

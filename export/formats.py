@@ -42,6 +42,7 @@ class Format:
         title: the format's own spelling, for sentences.
         suffix: of its paths, ".onnx"; "" where it is a folder.
         bundled: its path in a bundle, with "/".
+        package: what pip installs to run it.
         quantize: the values of `quantize` it takes beside None.
         free_size: whether it can leave the height and width of images free.
         endpoints: whether it can have methods of the model beside the forward pass.
@@ -55,6 +56,7 @@ class Format:
     title: str
     suffix: str
     bundled: str
+    package: str
     quantize: tuple[Quantize, ...] = ()
     free_size: bool = False
     endpoints: bool = False
@@ -96,16 +98,25 @@ FORMATS = (
         title="ONNX",
         suffix=".onnx",
         bundled="model.onnx",
+        package="onnxruntime",
         quantize=QUANTIZE,
         free_size=True,
         data_pattern=rf"-{DIGEST}\.onnx\.data",
     ),
-    Format(name="tflite", title="TFLite", suffix=".tflite", bundled="model.tflite", quantize=QUANTIZE),
+    Format(
+        name="tflite",
+        title="TFLite",
+        suffix=".tflite",
+        bundled="model.tflite",
+        package="ai-edge-litert",
+        quantize=QUANTIZE,
+    ),
     Format(
         name="saved_model",
         title="SavedModel",
         suffix="",
         bundled="saved_model/1",  # with a version, as TensorFlow Serving reads it
+        package="tensorflow",
         free_size=True,
         endpoints=True,
         files=(

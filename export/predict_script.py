@@ -10,8 +10,11 @@ import math
 import sys
 from pathlib import Path
 
-import numpy as np
-from PIL import Image, ImageOps
+try:
+    import numpy as np
+    from PIL import Image, ImageOps
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing.name} is not installed. Install what this needs: pip install numpy pillow")
 
 HERE = Path(__file__).resolve().parent
 MOST_PIXELS = 2**26  # of an image, as it is and as it is resized
@@ -96,13 +99,18 @@ def open_image(path, channels):
     return x.reshape(*x.shape[:2], -1)
 
 
-# By format. A bundle's predict.py has a function for each of its artefacts here.
+# By format. A bundle's predict.py has a function for each of its artefacts here, and the package that runs it.
 LOADERS = {}
+PACKAGES = {}
 
 
 def load_model(artefact):
     """A function from float32 (n, h, w, c) to logits (n, classes), for an entry of model.json."""
-    run = LOADERS[artefact["format"]](HERE / artefact["file"])
+    try:
+        run = LOADERS[artefact["format"]](HERE / artefact["file"])
+    except ModuleNotFoundError:
+        package = PACKAGES[artefact["format"]]
+        sys.exit(f"{artefact['file']} runs in {package}, which is not installed: pip install {package}")
     return lambda x: run([x])[0]
 
 

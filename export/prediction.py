@@ -7,15 +7,16 @@ from pathlib import Path
 from keras_vit.export.formats import format_named
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
-PLACE = "LOADERS = {}"
+PLACE = "LOADERS = {}\nPACKAGES = {}"
 
 
 def predict_source(formats: Sequence[str]) -> str:
     """The text of predict.py for artefacts of these formats, by name."""
     functions = [loader_source(format_named(name)) for name in formats]
     loaders = ", ".join(f'"{name}": load_{name}' for name in formats)
+    packages = ", ".join(f'"{name}": "{format_named(name).package}"' for name in formats)
     text = SCRIPT.read_text("utf-8")
-    return text.replace(PLACE, "\n\n\n".join([*functions, f"LOADERS = {{{loaders}}}"]), 1)
+    return text.replace(PLACE, "\n\n\n".join([*functions, f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}"]), 1)
 
 
 def loader_source(form):

@@ -8,13 +8,25 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import demo, evaluate, export, fewshot, finetune, info, inspect, list, predict, pretrain, verify
+from keras_vit.commands import (
+    demo,
+    evaluate,
+    export,
+    fewshot,
+    finetune,
+    info,
+    inspect,
+    list,
+    predict,
+    pretrain,
+    recipes,
+    verify,
+)
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
     name="keras-vit",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,  # a frame's variables may be secrets: a plain traceback shows none
     pretty_exceptions_show_locals=False,
@@ -23,6 +35,7 @@ app = typer.Typer(
 )
 app.command("list")(list.list_models)
 app.command("info")(info.show_info)
+app.command("recipes")(recipes.list_recipes)
 app.command("predict")(predict.predict)
 app.command("finetune")(finetune.finetune)
 app.command("pretrain")(pretrain.pretrain)

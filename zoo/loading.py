@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 import keras
 
 from keras_vit.errors import ConfigError, describe_unknown
-from keras_vit.models import build, variant
+from keras_vit.models import build
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
@@ -21,6 +21,7 @@ from keras_vit.zoo.formats.filling import VariableFiller
 from keras_vit.zoo.formats.opening import open_checkpoint
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
+from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.resizing import POSITION_MATRICES
 from keras_vit.zoo.targets import Request, plan_target, require_fields
 
@@ -89,7 +90,7 @@ def load(
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
     if weights is None:
-        return build_untrained(variant(variant_of(name)), request, num_heads, preprocessing, policy)
+        return build_untrained(find_variant(variant_of(name)), request, num_heads, preprocessing, policy)
     hints = Hints(num_heads=num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
     checkpoint, title, interpolation = locate(name, weights, hints, request)
     target = plan_target(checkpoint.config, checkpoint.labels, request)
@@ -142,7 +143,7 @@ def fit_preprocessing(preprocessing, config):
 def locate(name, weights, hints, request):
     """(the OpenCheckpoint that a name and `weights` stand for, the model's title, how its positions are resized)."""
     if weights != "default":
-        return open_as_variant(Path(weights), variant(variant_of(name)), hints)
+        return open_as_variant(Path(weights), find_variant(variant_of(name)), hints)
     found = registry.resolve(name)
     if isinstance(found, Path):
         return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
@@ -152,7 +153,7 @@ def locate(name, weights, hints, request):
         return checkpoint, checkpoint.path.name.split(".")[0], "linear"
     with about_file(checkpoint.path):
         checkpoint = with_image_size(checkpoint, found.config)
-        require_variant(checkpoint.config, variant(found.variant))
+        require_variant(checkpoint.config, find_variant(found.variant))
         return apply_registry(checkpoint, found), found.variant, found.position_interpolation
 
 

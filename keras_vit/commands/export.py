@@ -10,10 +10,10 @@ from rich.table import Table
 
 from keras_vit import export, zoo
 from keras_vit.commands import import_keras
+from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.training.runs.folder import model_of
-from keras_vit.zoo.fetch.urls import public_form
 
 Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
@@ -52,13 +52,6 @@ class ExportCommand(typer.core.TyperCommand):
         return super().parse_args(context, repeat_options(arguments))
 
 
-def describe_source(model: str) -> str:
-    """Where a bundle says its model came from: an address without its password, a name, or a file's name alone."""
-    if "://" in str(model):
-        return public_form(str(model))
-    return Path(model).name if Path(model).exists() else str(model)
-
-
 def load_calibration(dataset, model, count=64):
     """`count` training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
     if dataset is None:
@@ -91,15 +84,14 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
     return grid
 
 
-def export_to_bundle(model, out, console, *, calibration=None, image_size=None, **options):
+def export_to_bundle(name, out, console, *, calibration=None, image_size=None, licence=None, **options):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
-    model = model_of(model)
-    loaded = zoo.load(model, image_size=image_size)
+    loaded = zoo.load(model_of(name), image_size=image_size)
     reports = export.bundle(
         loaded,
         out,
         images=load_calibration(calibration, loaded),
-        metadata={"source": describe_source(model)},
+        metadata=describe_provenance(name, loaded.config, licence),
         progress=lambda line: console.print(line, soft_wrap=True),
         **options,
     )
@@ -129,6 +121,12 @@ def export_model(
     image_size: Annotated[
         int | None, typer.Option(help="Height and width of the images in pixels; by default the model's.")
     ] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            help="The licence that the model card states, such as apache-2.0; by default that of public weights."
+        ),
+    ] = None,
     latency: Annotated[
         bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
     ] = False,
@@ -150,5 +148,6 @@ def export_model(
         calibration=calibration,
         endpoints=[str(name) for name in endpoints or ()],
         image_size=image_size,
+        licence=licence,
         latency=latency,
     )

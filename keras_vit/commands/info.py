@@ -1,17 +1,22 @@
 """`keras-vit info`: everything that is known about one model."""
 
-import dataclasses
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
+from keras_vit.commands.completion import complete_model
 from keras_vit.console import Console
 from keras_vit.zoo.names import listed_models
 
 
 def show_info(
-    name: Annotated[str, typer.Argument(help="A name that `keras-vit list` shows, with or without a tag.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A name that `keras-vit list` shows, with or without a tag.", autocompletion=complete_model
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Shows everything known about one model: sizes, weights, accuracy, and where the numbers come from.
@@ -25,20 +30,31 @@ def show_info(
         Console().print(list_facts(row))
 
 
-def list_facts(row):
-    """The fields of one model that are known, a line each."""
+# A line of the table: its heading, and the text for a row, or None where it says nothing.
+FACTS = (
+    ("name", lambda row: row.name),
+    ("family", lambda row: row.family),
+    ("parameters", lambda row: f"{row.parameters:,}"),
+    ("compute", lambda row: f"{row.gflops:,g} GFLOPs for one image (a multiply-add is two)"),
+    ("input", lambda row: f"{row.resolution} x {row.resolution} pixels"),
+    ("classes", lambda row: f"{row.num_classes:,}" if row.num_classes else "none: the model returns features"),
+    ("dataset", lambda row: row.dataset),
+    ("top-1", lambda row: f"{row.accuracy:g} % on ImageNet, by {row.source}" if row.accuracy else None),
+    ("file", lambda row: f"{row.bytes / 2**20:,.0f} MiB" if row.bytes else None),
+    ("licence", lambda row: row.licence),
+    ("address", lambda row: row.url),
+    ("note", lambda row: row.note),
+    ("default", lambda row: f"{row.variant} alone loads it" if row.default else None),
+    ("tags", lambda row: ", ".join(row.tags)),
+)
+
+
+def list_facts(row: listed_models.ListedModel) -> Table:
+    """What is known of one model, a line each."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
-    for field, value in dataclasses.asdict(row).items():
-        if value not in (None, (), ""):
-            grid.add_row(field, format_value(value))
+    for heading, text in ((heading, describe(row)) for heading, describe in FACTS):
+        if text:
+            grid.add_row(heading, text)
     return grid
-
-
-def format_value(value):
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -4,17 +4,31 @@ from typing import Annotated, Literal
 
 import typer
 
+from keras_vit.commands.completion import complete_model
 from keras_vit.console import Console
 from keras_vit.errors import UnknownNameError
-from keras_vit.zoo.names import listed_models
+from keras_vit.zoo.names import listed_models, other_names
+
+
+def describe_no_match(pattern):
+    """The sentence for a pattern that no name matches, with what a name of elsewhere is called here."""
+    exact = other_names.exact_name(pattern)
+    hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
+    return f"No model matches {pattern!r} and the options. {hint}"
 
 
 def list_models(
     pattern: Annotated[
-        str, typer.Argument(help="A shell pattern for the names, such as `'R50*'` or `'*:augreg*'`.")
+        str,
+        typer.Argument(
+            help="A shell pattern for the names, such as `'R50*'` or `'*:augreg*'`.", autocompletion=complete_model
+        ),
     ] = "*",
     pretrained: Annotated[bool, typer.Option("--pretrained", help="Show only models with public weights.")] = False,
-    family: Annotated[Literal["ViT", "hybrid", "ResNet"] | None, typer.Option(help="Show only one family.")] = None,
+    family: Annotated[
+        Literal["ViT", "hybrid", "ResNet"] | None,
+        typer.Option(help="Show only one family.", case_sensitive=False),
+    ] = None,
     max_params: Annotated[int | None, typer.Option(help="Show only models with at most this many parameters.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -26,6 +40,6 @@ def list_models(
     if as_json:
         print(listed_models.as_json(rows))
     elif not rows:
-        raise UnknownNameError(f"No model matches {pattern!r} and the options. keras-vit list, alone, shows all.")
+        raise UnknownNameError(describe_no_match(pattern))
     else:
         Console().print(listed_models.as_table(rows))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
+from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
 
 
 def count_workers():
@@ -110,7 +110,7 @@ def strategy(
     Training on ... replica...
     """
     if kind not in ("auto", *STRATEGIES):
-        raise UnknownNameError(describe_unknown("strategy", kind, ("auto", *STRATEGIES)))
+        raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {', '.join(('auto', *STRATEGIES))}.")
     require_tensorflow("training.strategy")
     if kind == "auto" and tpu is None and devices is None:
         kind = detect_kind()

@@ -49,6 +49,7 @@ def test_the_commands(keras_vit):
     assert set(COMMANDS) == {
         "list",
         "info",
+        "recipes",
         "predict",
         "finetune",
         "pretrain",
@@ -136,7 +137,7 @@ def test_a_corrupt_picture_does_not_stop_the_others(keras_vit, model, picture, t
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (("info", "ViT-B16"), 1, "Did you mean ViT-B/16"),
+        (("info", "ViT-B16"), 1, "Here it is called ViT-B/16"),
         (("predict", "x.png", "--model", "VT-B/16"), 1, "Did you mean"),
         (("predict", "x.png", "--model", "absent.npz"), 1, "There is no file absent.npz"),
         (("predict", "x.png", "--model", "runs/absent"), 1, "There is no model or file 'runs/absent'"),

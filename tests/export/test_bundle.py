@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,8 @@ import textwrap
 import keras
 import numpy as np
 import pytest
+import yaml
+from markdown_it import MarkdownIt
 from PIL import Image
 
 from keras_vit import export
@@ -165,10 +168,11 @@ def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_pa
     assert len(printed.err.splitlines()) == 2 and printed.err.replace("\n", "").isprintable()
 
 
-def test_no_label_reaches_the_card_or_the_script():
+def test_nothing_from_elsewhere_is_markup_in_the_card():
+    """By a parser of Markdown that makes links of bare addresses, as the Hub and GitHub do."""
     about = {
         "name": "a<script>\n# title",
-        "labels": ["![x](http://evil)"],
+        "labels": ["![x](http://evil)", "`</code><b>", "http://evil.example", "---"],
         "source": "[x](javascript:y)",
         "licence": None,
         "preprocessing": None,
@@ -176,10 +180,57 @@ def test_no_label_reaches_the_card_or_the_script():
         "versions": {"keras": "3"},
         "artefacts": [],
     }
-    entry = {"file": "model.onnx", "quantize": None, "bytes": 1, "max_abs_diff": 0.0, "cosine": 1.0, "images": 4}
-    text = write_card({**about, "artefacts": [{**entry, "top1_agreement": None}]})
-    assert "evil" not in text and "<script" not in text.replace("\\<", "") and "\\[x\\]" in text
-    assert text.splitlines()[0] == "# a\\<script\\>\\\\n# title"
+    entry = {
+        "file": "model.onnx",
+        "format": "onnx",
+        "quantize": None,
+        "bytes": 1,
+        "max_abs_diff": 0.0,
+        "cosine": 1.0,
+        "images": 4,
+    }
+    text = write_card({**about, "artefacts": [{**entry, "top1_agreement": None, "images": 4}]})
+    front, _, body = text.removeprefix("---\n").partition("\n---\n")
+    assert yaml.safe_load(front)["pipeline_tag"] == "image-classification"
+    html = MarkdownIt("gfm-like").render(body)
+    assert not re.search("<(a|img|script|b)[ >]", html) and html.count("<h1>") == 1
+    assert all(f"<code>{name}</code>" in html for name in ("http://evil.example", "---"))
+
+
+def test_the_card_says_what_was_measured():
+    about = {
+        "name": "photos",
+        "labels": [f"class {i}" for i in range(60)],
+        "licence": "MIT",
+        "architecture": "ViT-B/16",
+        "preprocessing": None,
+        "inputs": [{"shape": [None, 8], "dtype": "float32"}],
+        "versions": {"keras": "3"},
+        "evaluated": {"dataset": "folder:photos", "split": "validation", "accuracy": 23 / 36, "images": 36},
+        "artefacts": [],
+    }
+    text = write_card(about)
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["license"] == "mit" and front["model-index"][0]["results"][0]["metrics"][0]["value"] == 23 / 36
+    assert "- Accuracy: 63.9%, 23 of 36 images (validation of folder:photos)" in text
+    assert "`class 49` and 10 more" in text and "- Architecture: ViT-B/16" in text
+
+
+RUN_WITHOUT = """
+import runpy, sys
+sys.modules[sys.argv.pop(1)] = None
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_the_script_says_what_to_install(tmp_path):
+    export.bundle(tiny(), tmp_path / "dist", ["onnx"])
+    script = tmp_path / "dist" / "predict.py"
+    for module, line in (("PIL", "pip install numpy pillow"), ("onnxruntime", "pip install onnxruntime")):
+        command = [sys.executable, "-c", RUN_WITHOUT, module, str(script), "cat.jpg"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.strip().endswith(line) and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -141,6 +141,8 @@ def receive(url, partial, headers, bounds, progress=None):
             if failures == 1:
                 logger.warning("%s: %s. Trying again for some seconds.", url.public, cause)
             time.sleep(BACKOFF / 2 * 2**failures)
+    if partial.size() == 0:
+        raise DownloadError(f"{url.public} could not be fetched: {cause}. Try again when the network is there.")
     raise DownloadError(
         f"{url.public} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
         f"{cause}. Try again later: what has come is kept, and the next try continues from there."

@@ -19,6 +19,7 @@ from keras_vit.models.config import VARIANTS
 from keras_vit.zoo.fetch.addresses import web_address
 from keras_vit.zoo.formats.endings import has_extension, require_file
 from keras_vit.zoo.names import stems
+from keras_vit.zoo.names.other_names import describe_unknown_model
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 
 
@@ -70,4 +71,4 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
         return stems.COLLECTIONS[collection](stem)
     if isinstance(name, Path) or has_extension(text) or text.startswith(("/", "./", "../", "~")):
         require_file(path)
-    raise UnknownNameError(describe_unknown("model or file", name, VARIANTS))
+    raise UnknownNameError(describe_unknown_model("model or file", name))

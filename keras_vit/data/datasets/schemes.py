@@ -105,6 +105,13 @@ def describe_schemes() -> str:
     return f"{', '.join(schemes)}, or a dataset by name: {', '.join(catalogued)}, vtab/TASK."
 
 
+def describe_unknown_dataset(name):
+    """The sentence for a name that no row has; a folder that is there is meant by its path."""
+    if os.path.isdir(name):
+        return f"There is no dataset {name!r}, but a folder of that name. Did you mean folder:{name}?"
+    return describe_unknown("dataset", name, [scheme.written for scheme in DATASETS.values()])
+
+
 def find_scheme(name: str) -> tuple[Scheme, str]:
     """The row that a dataset's name belongs to, and what its functions are given.
 
@@ -118,7 +125,7 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
     prefix, _, argument = name.partition(":")
     scheme = DATASETS.get(prefix)
     if scheme is None or (argument and not scheme.argument):
-        raise DataError(describe_unknown("dataset", name, [scheme.written for scheme in DATASETS.values()]))
+        raise DataError(describe_unknown_dataset(name))
     if scheme.argument and not argument:
         raise DataError(f"{name!r} lacks its {scheme.argument}. Expected {scheme.written}, {scheme.holds}.")
     return scheme, argument or scheme.name

@@ -1,0 +1,71 @@
+"""`keras-vit recipes`: the settings that training knows by name."""
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from keras_vit.commands.completion import complete_recipe, select
+from keras_vit.console import Console
+from keras_vit.errors import UnknownNameError, describe_unknown
+from keras_vit.training.recipe_rows import RECIPES
+from keras_vit.training.recipes import Recipe
+from keras_vit.training.scaling import FAMILIES
+
+LEGEND = (
+    "rate: the peak learning rate at that batch size; px: height and width of the images. "
+    f"{', '.join(FAMILIES)} alone choose a row by the model or the data. keras-vit recipes NAME shows all of one."
+)
+
+
+def list_recipes(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="One recipe, of which everything is shown, or how names begin.", autocompletion=complete_recipe
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Lists the recipes of finetune and pretrain: the paper's Tables 3 and 4, and those of BiT and AugReg.
+
+    Example: keras-vit recipes finetune-pets
+    """
+    rows = [RECIPES[key] for key in select(RECIPES, name)]
+    if not rows:
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
+    if name in RECIPES:
+        rows = [RECIPES[name]]
+    if as_json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+    else:
+        Console().print(tabulate_fields(rows[0]) if len(rows) == 1 else tabulate_recipes(rows))
+
+
+def tabulate_recipes(rows: list[Recipe]) -> Table:
+    """A line for each recipe, within 80 columns."""
+    grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
+    grid.caption_justify = "left"
+    grid.add_column("name", overflow="fold")
+    for heading in ("optimizer", "rate", "batch", "length", "px", "augmentation"):
+        grid.add_column(heading, no_wrap=heading != "augmentation")
+    for row in rows:
+        length = f"{row.steps:,} steps" if row.steps else f"{row.epochs:g} epochs"
+        size = str(row.image_size or "")
+        grid.add_row(
+            row.name, row.optimizer, f"{row.learning_rate:.2g}", f"{row.batch_size:,}", length, size, row.augmentation
+        )
+    return grid
+
+
+def tabulate_fields(row: Recipe) -> Table:
+    """A line for each field of a recipe that says something."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for field, value in dataclasses.asdict(row).items():
+        if value not in (None, ()):
+            grid.add_row(field, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+    return grid
