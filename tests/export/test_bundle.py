@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 import yaml
+from google.protobuf import text_format
 from markdown_it import MarkdownIt
 from PIL import Image
 
@@ -289,3 +292,22 @@ def test_free_sizes_and_models_that_know_nothing_of_pictures(tmp_path):
     assert not (tmp_path / "plain" / "predict.py").exists()
     for name in ("free", "plain"):
         assert export.verify(tmp_path / name)[0].max_rel_diff < 1e-4
+
+
+def test_a_repository_for_triton(tmp_path):
+    """config.pbtxt is read by Triton's own definition of it, where the package that has it is installed."""
+    model = tiny()
+    export.bundle(model, tmp_path / "dist", ["onnx"])
+    script = Path(__file__).parents[2] / "examples" / "serving" / "triton_repository.py"
+    command = [sys.executable, str(script), str(tmp_path / "dist"), str(tmp_path / "repository")]
+    subprocess.run(command, check=True)
+    folder = tmp_path / "repository" / "vit"
+    assert (folder / "labels.txt").read_text().splitlines() == list(LABELS)
+    session = onnxruntime.InferenceSession(folder / "1" / "model.onnx")
+    assert subprocess.run(command, capture_output=True).returncode == 2  # nothing is overwritten
+    pytest.importorskip("rapidjson")  # without it, Triton's client refuses to be imported
+    definition = pytest.importorskip("tritonclient.grpc.model_config_pb2")
+    config = text_format.Parse((folder / "config.pbtxt").read_text(), definition.ModelConfig())
+    assert (config.name, config.platform, config.max_batch_size) == ("vit", "onnxruntime_onnx", 32)
+    for stated, found in ((config.input, session.get_inputs()), (config.output, session.get_outputs())):
+        assert [(x.name, list(x.dims)) for x in stated] == [(x.name, x.shape[1:]) for x in found]

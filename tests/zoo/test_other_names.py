@@ -58,7 +58,8 @@ def test_the_architectures_are_many():
         ("vit_base_patch16_224", "ViT-B/16:augreg-i21k-in1k-224"),
         ("vit_base_patch16_224.orig_in21k_ft_in1k", "ViT-B/16:i21k-in1k-224"),
         ("vit_large_patch16_384.augreg_in21k_ft_in1k", "ViT-L/16:augreg-i21k-in1k-384-timm"),
-        ("vit_base_patch16_224_imagenet21k", "ViT-B/16:augreg-i21k"),  # keras-hub
+        ("vit_base_patch16_224_imagenet21k", "ViT-B/16:i21k"),  # keras-hub
+        ("vit_base_patch16_384_imagenet", "ViT-B/16:i21k-in1k-384"),
         ("resnetv2_50x1_bit.goog_distilled_in1k", "R50x1:distill-224"),
         ("vit_base_patch16_224.mae", "hf://timm/vit_base_patch16_224.mae"),
         ("vit_base_patch16_224.augreg2_in21k_ft_in1k", "hf://timm/vit_base_patch16_224.augreg2_in21k_ft_in1k"),

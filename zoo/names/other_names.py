@@ -36,7 +36,8 @@ TRAININGS = (
     (("augreg_in1k",), ("augreg-in1k-{}",)),
     (("in21k_ft_in1k",), ("augreg-i21k-in1k-{}-timm", "augreg-i21k-in1k-{}", "i21k-in1k-{}", "bit-m-in1k")),
     (("in21k",), ("augreg-i21k", "i21k", "bit-m")),
-    (("imagenet21k",), ("augreg-i21k", "i21k", "bit-m")),
+    (("imagenet21k",), ("i21k",)),  # keras-hub's are the paper's own
+    (("imagenet",), ("i21k-in1k-{}",)),
     ((), ("augreg-i21k-in1k-{}-timm", "augreg-i21k-in1k-{}", "i21k-in1k-{}", "bit-m-in1k")),
 )
 
