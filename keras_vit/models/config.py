@@ -376,8 +376,8 @@ VARIANTS: dict[str, Variant] = {
         ("R152x2", resnet(R152, 2), 236_335_208),
         ("R152x4", resnet(R152, 4), 936_533_224),
         ("R200x3", resnet(R200, 3), 568_633_000),
-        # Appendix D.2, Figure 8: layers, hidden_size, mlp_dim and patch size scaled from "the intersection of all lines".
-        # Its text names 64 layers; the other steps, of two, are ours.
+        # Appendix D.2, Figure 8: layers, hidden_size, mlp_dim and patch size scaled by twos from "the intersection of
+        # all lines". The text names 8 layers, 64 and 16; the other steps are ours.
         (*shape(8, 1024, 2048, 32), 71_425_000),
         (*shape(2, 1024, 2048, 32), 21_025_768),
         (*shape(4, 1024, 2048, 32), 37_825_512),

@@ -210,8 +210,9 @@ SCRATCH = (
     ),
 )
 
-# Appendix D.1, Table 7; Adam's rows beside it are Table 3's pretrain-jft-R50 and -R152. "The hyperparameters recommended by Kolesnikov et al.", for 7 epochs; they decay after 10, 23, 30 and 37
-# of their 40. A weight decay of 1e-4 in the gradient is one of 1e-3 beside a momentum of 0.9.
+# Appendix D.1, Table 7: "the hyperparameters recommended by Kolesnikov et al.", for 7 epochs; they decay after 10, 23,
+# 30 and 37 of their 40. A weight decay of 1e-4 in the gradient is one of 1e-3 beside a momentum of 0.9. Table 7
+# compares it with Adam's rows of Table 3, pretrain-jft-R50 and pretrain-jft-R152.
 SGD_ON_JFT = Recipe(
     name="pretrain-jft-sgd",
     source="arXiv 2010.11929, Appendix D.1; "
