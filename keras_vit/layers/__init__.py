@@ -1,4 +1,4 @@
-"""The layers of the paper: patches, positions, attention, encoder block; standardized convolution, group norm, units."""
+"""The layers of the paper: patches, positions, attention, encoder block; standardized convolution, norms, units."""
 
 from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention

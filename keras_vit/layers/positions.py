@@ -88,7 +88,7 @@ class RelativePositionLogits(ConfiguredLayer):
     Every offset between two patches in raster order has an embedding, which takes the key's place: (n, heads, l, d) ->
     (n, heads, l, l), at [q, k] the query q times the embedding of k - q. The heads share the embeddings (arXiv
     1803.02155, section 3.3). A token before the patches, the class token, is at no offset: its logits are 0, as query
-    and as key.
+    and as key. So the last block's embeddings do not matter to a model that reads its class token.
 
     Args:
         num_patches: how many of the last tokens are patches.

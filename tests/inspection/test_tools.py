@@ -76,8 +76,8 @@ def test_similarity_of_position_embeddings_elsewhere():
     found = inspection.position_similarity(model, block=1).reshape(rows * columns, -1)
     np.testing.assert_allclose(found, unit @ unit.T, atol=1e-6)
     assert not np.allclose(inspection.position_similarity(model).reshape(found.shape), found, atol=0.1)
-    with pytest.raises(ConfigError, match="at 2 places. Received: block=2"):
-        inspection.position_similarity(model, block=2)
+    with pytest.raises(ConfigError, match="at 3 places. Received: block=3"):
+        inspection.position_similarity(model, block=3)
     for kind in ("none", "relative"):
         with pytest.raises(ConfigError, match=f"1d or 2d. Received: one with position_embedding='{kind}'"):
             inspection.position_similarity(models.VisionTransformer(**VIT, position_embedding=kind))
