@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from positions import TABLE8, answer, images, make
-from test_convert import RUN
+from runtimes import RUN
 
 from keras_vit import export
 from keras_vit.export.proof.allowed import require_known_operations
