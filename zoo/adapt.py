@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
 from keras_vit.zoo.formats.official.big_vision import SineCosine
 from keras_vit.zoo.formats.official.layouts import prepend_zero
-from keras_vit.zoo.resizing import resize_patches, resize_positions
+from keras_vit.zoo.resizing import POSITION_MATRICES, resize_axis, resize_offsets, resize_patches, resize_positions
 
 HEADS = ("head/", "resnet/head/")
 PATCHES = "embedding/kernel"
@@ -22,8 +23,8 @@ def adapt(tensors, source, target, interpolation="linear"):
     tensors, config = dict(tensors), target.config
     fresh = set_head(tensors, source, config, target.new_head)
     set_channels(tensors, source, config)
-    if POSITIONS in tensors:
-        computed = isinstance(tensors[POSITIONS], SineCosine)
+    if isinstance(config, ViTConfig):
+        computed = isinstance(tensors.get(POSITIONS), SineCosine)
         if computed:
             tensors[POSITIONS] = SineCosine.of_grid(config.grid, tensors[POSITIONS].shape[2])
         fresh += set_classifier(tensors, source, config)
@@ -69,16 +70,21 @@ def set_channels(tensors, source, target):
 
 
 def set_classifier(tensors, source, target):
-    """The class token leaves with its position embedding, or comes with a zero one."""
+    """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
     if source.classifier == target.classifier:
         return ()
-    if target.classifier == "gap":
-        n, l, d = tensors[POSITIONS].shape
-        del tensors["cls"]
-        tensors[POSITIONS] = tensors[POSITIONS].map((n, l - 1, d), lambda values: values[:, 1:])
-        return ()
-    tensors[POSITIONS] = prepend_zero(tensors[POSITIONS])
-    return ("cls",)
+    for name in [name for name in tensors if name.endswith("/pos_embedding")]:
+        tensors[name] = (drop_first if target.classifier == "gap" else prepend_zero)(tensors[name])
+    if target.classifier == "token":
+        return ("cls",)
+    del tensors["cls"]
+    return ()
+
+
+def drop_first(positions):
+    """Position embeddings (1, l, d) without the first, the class token's."""
+    n, l, d = positions.shape
+    return positions.map((n, l - 1, d), lambda values: values[:, 1:])
 
 
 def set_patches(tensors, source, target):
@@ -91,11 +97,30 @@ def set_patches(tensors, source, target):
 
 def set_grid(tensors, source, target, interpolation):
     """The position embeddings on the model's grid of patches; the class token's stays."""
-    if source.grid != target.grid:
-        prefix = int(target.classifier == "token")
-        n, _, d = tensors[POSITIONS].shape
-        rows, columns = target.grid
-        tensors[POSITIONS] = tensors[POSITIONS].map(
-            (n, prefix + rows * columns, d),
+    if source.grid == target.grid:
+        return
+    prefix, (rows, columns) = int(target.classifier == "token"), target.grid
+
+    def resize_side(axis):
+        matrix = POSITION_MATRICES[interpolation](source.grid[axis], target.grid[axis])
+        return lambda values: resize_axis(values, 0, matrix).astype(values.dtype)
+
+    # By the end of a tensor's name: its length, the axis that is so long, and how it is resized.
+    kinds = {
+        "pos_embedding": (
+            *(prefix + rows * columns, 1),
             lambda values: resize_positions(values, prefix, source.grid, target.grid, interpolation),
-        )
+        ),
+        "row_embedding": (rows, 0, resize_side(0)),
+        "column_embedding": (columns, 0, resize_side(1)),
+        "relative_embedding": (
+            *(2 * rows * columns - 1, 0),
+            lambda values: resize_offsets(values, source.grid, target.grid, interpolation),
+        ),
+    }
+    for name, tensor in tensors.items():
+        kind = kinds.get(name.rpartition("/")[2])
+        if kind:
+            length, axis, resize = kind
+            shape = (*tensor.shape[:axis], length, *tensor.shape[axis + 1 :])
+            tensors[name] = tensor.map(shape, resize)

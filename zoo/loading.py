@@ -23,7 +23,7 @@ from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.targets import Request, plan_target, require_fields
+from keras_vit.zoo.targets import Request, plan_adaptation, plan_target, require_fields
 
 
 def load(
@@ -66,7 +66,8 @@ def load(
             FlexiViT, "bicubic" as timm; None takes what the registry has for that checkpoint, "linear" for files.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
-            classifier adapt it, dropout_rate=0.1 and the like are set.
+            classifier adapt it, dropout_rate=0.1 and the like are set. With weights=None any field can be, such as
+            position_embedding="2d".
 
     Returns:
         A `VisionTransformer` or `ResNet`, which knows its `config`, `preprocessing` and `labels`.
@@ -93,7 +94,7 @@ def load(
         return build_untrained(find_variant(variant_of(name)), request, num_heads, preprocessing, policy)
     hints = Hints(num_heads=num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
     checkpoint, title, interpolation = locate(name, weights, hints, request)
-    target = plan_target(checkpoint.config, checkpoint.labels, request)
+    target = plan_adaptation(checkpoint.config, checkpoint.labels, request)
     preprocessing = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
     with about_file(checkpoint.path), VariableFiller() as filler:
         model = build(target.config, preprocessing, target.labels, policy, keras_name(title))
@@ -171,7 +172,7 @@ def require_possible(public, request):
     if public.variant is None:
         require_fields(request.fields)
     else:
-        plan_target(public.config, class_names(public.labels), request)
+        plan_adaptation(public.config, class_names(public.labels), request)
 
 
 def with_image_size(checkpoint, config):

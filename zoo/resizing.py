@@ -56,6 +56,31 @@ def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear")
     return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
 
 
+def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
+    """Embeddings (2 * rows * columns - 1, d) of the offsets between patches in raster order, on another grid.
+
+    An offset is of one or two steps (down, right): three to the right in rows of four are also one down and one to the
+    left. The embeddings are laid out by steps, resized as position embeddings are, and every new offset takes the mean
+    over the pairs of patches that are so far apart.
+    """
+    steps = values[raster_offsets(old_grid)]  # (2 rows - 1, 2 columns - 1, d)
+    for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
+        steps = resize_axis(steps, axis, POSITION_MATRICES[interpolation](2 * old - 1, 2 * new - 1))
+    rows, columns = new_grid
+    pairs = np.outer(*(side - np.abs(np.arange(1 - side, side)) for side in new_grid))
+    total = np.zeros((2 * rows * columns - 1, values.shape[1]))
+    np.add.at(total, raster_offsets(new_grid), pairs[..., None] * steps)
+    count = np.bincount(raster_offsets(new_grid).ravel(), pairs.ravel())
+    return (total / count[:, None]).astype(values.dtype)
+
+
+def raster_offsets(grid):
+    """The row of the offset of each step: (2 rows - 1, 2 columns - 1), of steps from -(rows - 1, columns - 1) on."""
+    rows, columns = grid
+    down, right = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
+    return rows * columns - 1 + down[:, None] * columns + right
+
+
 def resize_patches(kernel, new_size):
     """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
 

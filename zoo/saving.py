@@ -22,11 +22,12 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     are its own, but does not read the header: it computes exact GELU and its own epsilons unless told otherwise (for
     a model of the authors' numerics pass act_layer="gelu_tanh"), and models that average (classifier="gap") need
     class_token=False, global_pool="avg", fc_norm=False. timm no longer has a layer under the head
-    (representation_size).
+    (representation_size), and no position embeddings but 1-D ones at the stem, or none (pos_embed="none"); the authors'
+    files have the first alone, and what Appendix D.4 tries beside it gets names of ours in .npz.
 
     Raises:
-        CheckpointError: for an ending that names no format, a model of another package, or a place that cannot be
-            written.
+        CheckpointError: for an ending that names no format, a model of another package or one that the format has no
+            names for, or a place that cannot be written.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> keras_vit.zoo.save(model, "mine.npz")

@@ -97,6 +97,23 @@ def plan_target(config, labels, request):
     return Target(config=wanted, labels=names, new_head=new_head)
 
 
+def plan_adaptation(config, labels, request):
+    """`plan_target`, for tensors of that configuration: these can be resized, but not made into others.
+
+    Raises:
+        ConfigError: for a request that is invalid, or for other position embeddings than the checkpoint's.
+    """
+    target = plan_target(config, labels, request)
+    for name in ("position_embedding", "position_embedding_at"):
+        own, wanted = getattr(config, name, None), getattr(target.config, name, None)
+        if own != wanted:
+            raise ConfigError(
+                f"{name} is {own!r} in the checkpoint, and its weights cannot become others. Received: {name}="
+                f"{wanted!r}. Leave it out, or train from random weights: weights=None."
+            )
+    return target
+
+
 def takes_new_head(config, wanted, labels, request):
     """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
     differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)

@@ -36,22 +36,41 @@ def first_kernel(model):
     raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
 
 
-def position_similarity(model: Model) -> np.ndarray:
+def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     """Cosine similarity of all pairs of patches' position embeddings (Figure 7, centre; Figure 10).
 
     Args:
-        model: a VisionTransformer, hybrid or not; the class token's embedding is left out.
+        model: a VisionTransformer, hybrid or not; the class token's embedding is left out. 2-D embeddings are taken as
+            they are added, a column's beside a row's.
+        block: of a model that adds position embeddings in every layer, whose.
 
     Returns:
         (rows, columns, rows, columns): at [i, j] the map of the patch in row i and column j, in [-1, 1].
 
+    Raises:
+        ConfigError: for a model that has no position embeddings of patches, or no such block.
+
     >>> position_similarity(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
     (8, 8, 8, 8)
     """
-    if "posembed_input" not in {layer.name for layer in model.layers}:
-        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
+    names = require_position_layers(model)
+    if not 0 <= block < len(names):
+        raise ConfigError(f"The model adds position embeddings at {len(names)} places. Received: block={block}.")
     rows, columns = model.config.grid
-    embedding = ops.convert_to_numpy(model.get_layer("posembed_input").embedding)[0].astype("float64")
+    embedding = ops.convert_to_numpy(model.get_layer(names[block]).compose())[0].astype("float64")
     patches = embedding[-rows * columns :]
     unit = patches / np.maximum(np.linalg.norm(patches, axis=-1, keepdims=True), np.finfo("float64").tiny)
     return np.clip(unit @ unit.T, -1, 1).reshape(rows, columns, rows, columns)
+
+
+def require_position_layers(model):
+    """Names of the layers that add position embeddings to patches; a ConfigError where there are none."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "position_layers"):
+        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
+    if not config.position_layers:
+        raise ConfigError(
+            "position_similarity takes a model whose patches have position embeddings, 1d or 2d. Received: one with "
+            f"position_embedding={config.position_embedding!r}."
+        )
+    return config.position_layers

@@ -89,8 +89,9 @@ def draw(model, inputs, shown, names):
             sentence = "How much each place adds to the logit of the image's likeliest class."
             yield "Class activation", sentence, plots.plot_maps(shown, maps, "Class activation", names)
         return
-    sentence = "One map for each patch: how alike its position embedding is to those of all patches."
-    yield "Position embeddings", sentence, plots.plot_position_similarity(position_similarity(model))
+    if model.config.position_layers:
+        sentence = "One map for each patch: how alike its position embedding is to those of all patches."
+        yield "Position embeddings", sentence, plots.plot_position_similarity(position_similarity(model))
     distance, maps = attend(model, inputs)
     count = f"{len(inputs)} images" if len(inputs) > 1 else "one image"
     sentence = f"How far each head looks, averaged over {count}; the paper takes 128."

@@ -1,4 +1,4 @@
-"""The layers of the paper: patches, tokens, attention, encoder block; standardized convolution, group norm, units."""
+"""The layers of the paper: patches, positions, attention, encoder block; standardized convolution, norms, units."""
 
 from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
@@ -7,7 +7,8 @@ from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder import MLP, EncoderBlock
 from keras_vit.layers.normalization import GELU, LayerNormalization
-from keras_vit.layers.patches import ClassToken, PatchEmbedding, PositionEmbedding, TakeClassToken
+from keras_vit.layers.patches import ClassToken, PatchEmbedding, TakeClassToken
+from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, RelativePositionLogits
 
 __all__ = [
     "GELU",
@@ -20,8 +21,10 @@ __all__ = [
     "MultiHeadSelfAttention",
     "PatchEmbedding",
     "PositionEmbedding",
+    "PositionEmbedding2D",
     "PostActivationBottleneck",
     "PreActivationBottleneck",
+    "RelativePositionLogits",
     "StandardizedConv2D",
     "TakeClassToken",
 ]

@@ -8,6 +8,7 @@ from keras import ops
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
+from keras_vit.layers.positions import RelativePositionLogits
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -17,6 +18,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Args:
         num_heads: number of heads; must divide d.
         dropout_rate: dropout of the attention weights A, in [0, 1). 0 in every official configuration.
+        relative_patches: with relative position embeddings (Appendix D.4), how many of the last tokens are patches;
+            None without.
 
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
@@ -28,10 +31,11 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     (2, 17, 64)
     """
 
-    def __init__(self, num_heads: int, dropout_rate: float = 0.0, **kwargs: Any):
+    def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
+        self.relative_patches = relative_patches
 
     def build(self, input_shape):
         d = input_shape[-1]
@@ -43,6 +47,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             setattr(self, name, dense)
         self.scale = (d // self.num_heads) ** -0.5
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+        self.relative = None
+        if self.relative_patches is not None:
+            self.relative = RelativePositionLogits(self.relative_patches, dtype=self.dtype_policy, name="relative")
+            self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
 
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]
@@ -54,8 +62,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def export_call(self, x, training=None, return_weights=False, norm=None):
         """The same with two biases fewer, since the rows of A sum to 1.
 
-        The key's bias shifts every row of q k^T by a number, which softmax ignores; the value's goes through A as it
-        is, into the bias of `out`.
+        The key's bias shifts every row of q k^T by a number, which softmax ignores; relative logits, of queries alone,
+        lack it anyway. The value's goes through A as it is, into the bias of `out`.
 
         Args:
             norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
@@ -73,7 +81,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def attend(self, q, k, v, l, training):
         """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
         q, k, v = (self.split_heads(x, l) for x in (q * self.scale, k, v))
-        a = ops.softmax(ops.matmul(q, ops.swapaxes(k, -1, -2)))
+        logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
+        a = ops.softmax(logits if self.relative is None else logits + self.relative(q))
         y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
         return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, q.shape[1] * q.shape[3])), a
 

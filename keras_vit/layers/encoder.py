@@ -74,6 +74,7 @@ class EncoderBlock(ConfiguredLayer):
         attention_dropout_rate: dropout of the attention weights, in [0, 1).
         gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
         layer_norm_epsilon: added to the variance in both layer norms.
+        relative_patches: see `MultiHeadSelfAttention`.
 
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
@@ -90,6 +91,7 @@ class EncoderBlock(ConfiguredLayer):
         attention_dropout_rate: float = 0.0,
         gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
+        relative_patches: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -99,12 +101,13 @@ class EncoderBlock(ConfiguredLayer):
         self.attention_dropout_rate = attention_dropout_rate
         self.gelu_approximate = gelu_approximate
         self.layer_norm_epsilon = layer_norm_epsilon
+        self.relative_patches = relative_patches
 
     def build(self, input_shape):
         dtype = self.dtype_policy
         self.attention_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm")
         self.attention = MultiHeadSelfAttention(
-            self.num_heads, self.attention_dropout_rate, dtype=dtype, name="attention"
+            self.num_heads, self.attention_dropout_rate, self.relative_patches, dtype=dtype, name="attention"
         )
         self.dropout = Dropout(self.dropout_rate, dtype=dtype, name="dropout")
         self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")

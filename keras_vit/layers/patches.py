@@ -78,26 +78,6 @@ class ClassToken(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding(ConfiguredLayer):
-    """Adds learnable 1-D position embeddings E_pos (Eq. 1): (n, l, d) -> (n, l, d).
-
-    >>> tuple(PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape)
-    (2, 17, 64)
-    """
-
-    def build(self, input_shape):
-        # vit_jax's initial standard deviation.
-        normal = keras.initializers.RandomNormal(stddev=0.02)
-        self.embedding = self.add_weight(name="embedding", shape=(1, *input_shape[1:]), initializer=normal)
-
-    def call(self, x):
-        return x + ops.cast(self.embedding, x.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
 class TakeClassToken(ConfiguredLayer):
     """The class token's state z_L^0 as the image representation (Eq. 4): (n, l, d) -> (n, d).
 

@@ -2,7 +2,7 @@
 
 import numbers
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 
@@ -86,7 +86,7 @@ def set_depths(config):
     )
 
 
-# The fields of a ViTConfig that are arguments of its encoder blocks, under the same names.
+# What a ViTConfig knows that is an argument of its encoder blocks, under the same names.
 BLOCK_ARGUMENTS = (
     "num_heads",
     "mlp_dim",
@@ -94,7 +94,13 @@ BLOCK_ARGUMENTS = (
     "attention_dropout_rate",
     "gelu_approximate",
     "layer_norm_epsilon",
+    "relative_patches",
 )
+
+
+# What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8).
+PositionEmbeddingKind = Literal["none", "1d", "2d", "relative"]
+PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +122,8 @@ class ViTConfig:
     gelu_approximate: bool = True
     layer_norm_epsilon: float = 1e-6
     backbone: BackboneConfig | None = None
+    position_embedding: PositionEmbeddingKind = "1d"
+    position_embedding_at: PositionEmbeddingPlace = "stem"
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -145,6 +153,7 @@ class ViTConfig:
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
         )
         require_whole_patches(self.image_size, self.pixels_per_token)
+        require_positions(self)
 
     @property
     def block_arguments(self) -> dict[str, Any]:
@@ -162,6 +171,40 @@ class ViTConfig:
         """Rows and columns of patch tokens."""
         (height, width), (rows, columns) = self.image_size, self.pixels_per_token
         return height // rows, width // columns
+
+    @property
+    def position_layers(self) -> tuple[str, ...]:
+        """Names of the layers that add position embeddings: one after the stem, or one before each block."""
+        if self.position_embedding in ("none", "relative"):
+            return ()
+        if self.position_embedding_at == "stem":
+            return ("posembed_input",)
+        shared = self.position_embedding_at == "every-layer-shared"
+        return tuple("posembed_shared" if shared else f"posembed_{i}" for i in range(self.num_layers))
+
+    @property
+    def relative_patches(self) -> int | None:
+        """How many patches attend to each other by relative position embeddings, too; None for no such embeddings."""
+        return self.grid[0] * self.grid[1] if self.position_embedding == "relative" else None
+
+
+def require_positions(config):
+    """Refuses position embeddings that Table 8 does not have."""
+    kind, place = config.position_embedding, config.position_embedding_at
+    for name, value, known in (
+        ("position_embedding", kind, get_args(PositionEmbeddingKind)),
+        ("position_embedding_at", place, get_args(PositionEmbeddingPlace)),
+    ):
+        require(value in known, f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+    require(
+        place == "stem" or kind in ("1d", "2d"),
+        f"position_embedding_at={place!r} says where 1d and 2d embeddings are added. Received: "
+        f"position_embedding={kind!r}. Leave position_embedding_at out.",
+    )
+    require(
+        kind != "2d" or config.hidden_size % 2 == 0,
+        f"2d position embeddings need an even hidden_size. Received: hidden_size={config.hidden_size}.",
+    )
 
 
 def require_whole_patches(image_size, step):
@@ -213,6 +256,8 @@ class ModelFields(TypedDict, total=False):
     gelu_approximate: bool
     layer_norm_epsilon: float
     backbone: BackboneConfig | None
+    position_embedding: PositionEmbeddingKind
+    position_embedding_at: PositionEmbeddingPlace
     depths: tuple[int, ...]
     width_factor: float
     group_norm_epsilon: float
@@ -220,7 +265,13 @@ class ModelFields(TypedDict, total=False):
 
 
 # What a ResNet does not have, and the value that asks for none of it.
-VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
+VIT_ALONE = {
+    "dropout_rate": 0.0,
+    "attention_dropout_rate": 0.0,
+    "representation_size": None,
+    "position_embedding": "none",
+    "position_embedding_at": "stem",
+}
 
 
 def drop_inapplicable(config, fields):
@@ -252,11 +303,13 @@ class Variant:
         return "hybrid" if self.config.backbone else "ViT"
 
 
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test is ours.
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test is ours. b is
+# Figure 4's, B with all hidden dimensions halved, those of the heads too.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Ti": (192, 12, 3, 768),
     "S": (384, 12, 6, 1536),
+    "b": (384, 12, 12, 1536),
     "B": (768, 12, 12, 3072),
     "L": (1024, 24, 16, 4096),
     "H": (1280, 32, 16, 5120),
@@ -273,6 +326,12 @@ def vit(size, patch_size, **fields):
         mlp_dim=mlp_dim,
         **fields,
     )
+
+
+def shape(num_layers, hidden_size, mlp_dim, patch_size):
+    """A ViT of Figure 8, which does not name its heads: they have 64 channels, as those of Table 1's B and L."""
+    sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
+    return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
 
 
 def hybrid(size, depths, patch_size=1):
@@ -293,6 +352,7 @@ VARIANTS: dict[str, Variant] = {
         ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
         ("ViT-S/16", vit("S", 16), 22_050_664),
         ("ViT-S/32", vit("S", 32), 22_878_952),
+        ("ViT-b/32", vit("b", 32), 22_878_952),
         ("ViT-B/8", vit("B", 8), 86_576_872),
         ("ViT-B/16", vit("B", 16), 86_567_656),
         ("ViT-B/30", vit("B", 30, image_size=240), 87_950_056),
@@ -316,6 +376,25 @@ VARIANTS: dict[str, Variant] = {
         ("R152x2", resnet(R152, 2), 236_335_208),
         ("R152x4", resnet(R152, 4), 936_533_224),
         ("R200x3", resnet(R200, 3), 568_633_000),
+        # Appendix D.2, Figure 8: layers, hidden_size, mlp_dim and patch size scaled by twos from "the intersection of
+        # all lines". The text names 8 layers, 64 and 16; the other steps are ours.
+        (*shape(8, 1024, 2048, 32), 71_425_000),
+        (*shape(2, 1024, 2048, 32), 21_025_768),
+        (*shape(4, 1024, 2048, 32), 37_825_512),
+        (*shape(16, 1024, 2048, 32), 138_623_976),
+        (*shape(32, 1024, 2048, 32), 273_021_928),
+        (*shape(64, 1024, 2048, 32), 541_817_832),
+        (*shape(8, 256, 2048, 32), 11_577_832),
+        (*shape(8, 512, 2048, 32), 27_332_584),
+        (*shape(8, 2048, 2048, 32), 209_941_480),
+        (*shape(8, 1024, 512, 32), 46_246_888),
+        (*shape(8, 1024, 1024, 32), 54_639_592),
+        (*shape(8, 1024, 4096, 32), 104_995_816),
+        (*shape(8, 1024, 8192, 32), 172_137_448),
+        (*shape(8, 1024, 2048, 16), 69_216_232),
+        (*shape(8, 1024, 2048, 8), 69_228_520),
+        (*shape(4, 512, 1024, 32), 10_524_648),
+        (*shape(16, 2048, 4096, 16), 541_264_872),
     )
 }
 

@@ -108,6 +108,19 @@ def patch_weights(config):
     return config.patch_size[0] * config.patch_size[1] * channels * config.hidden_size
 
 
+def position_weights(config):
+    """Of all layers that add position embeddings (Eq. 1, Appendix D.4), or attend by relative ones."""
+    d, (rows, columns) = config.hidden_size, config.grid
+    each = {
+        "none": 0,
+        "1d": (rows * columns + (config.classifier == "token")) * d,
+        "2d": (rows + columns) * d // 2,
+        "relative": (2 * rows * columns - 1) * d // config.num_heads,
+    }[config.position_embedding]
+    in_every_layer = config.position_embedding == "relative" or config.position_embedding_at == "every-layer"
+    return config.num_layers * each if in_every_layer else each
+
+
 def head_weights(config):
     """Kernels and biases of pre-logits and head."""
     features = config.representation_size or config.hidden_size
@@ -126,9 +139,8 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
         convolutions = add_up(config, (1, 1), lambda convolution: convolution.parameters)
         return int(convolutions + 2 * channels + (channels + 1) * config.num_classes)
     d, m = config.hidden_size, config.mlp_dim
-    tokens = config.grid[0] * config.grid[1] + (config.classifier == "token")
     block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
-    total = patch_weights(config) + d + tokens * d + (config.classifier == "token") * d
+    total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
     total += config.num_layers * block + 2 * d + head_weights(config)
     if config.backbone:
         total += add_up(config, (1, 1), lambda convolution: convolution.parameters)
@@ -161,8 +173,14 @@ def count_flops(
         return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + 2 * tokens * tokens * d
+    block += relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
+
+
+def relative_logits(config, patches):
+    """How many logits a head of a block has of relative position embeddings: for each query and offset."""
+    return patches * (2 * patches - 1) if config.position_embedding == "relative" else 0
 
 
 def sequence(config, size):
@@ -182,6 +200,7 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     if isinstance(config, ResNetConfig):
         return int(add_up(config, size, count) + config.num_classes)
     d, patches, tokens = config.hidden_size, *sequence(config, size)
-    block = tokens * (4 * d + config.mlp_dim + 2 * d) + config.num_heads * tokens * tokens  # q, k, v, A v, out; MLP; A
+    logits = tokens * tokens + relative_logits(config, patches)
+    block = tokens * (4 * d + config.mlp_dim + 2 * d) + config.num_heads * logits  # q, k, v, A v, out; MLP; A
     total = patches * d + config.num_layers * block + (config.representation_size or 0) + config.num_classes
     return int(total + (add_up(config, size, count) if config.backbone else 0))

@@ -13,12 +13,13 @@ from keras_vit.layers import (
     LayerNormalization,
     PatchEmbedding,
     PositionEmbedding,
+    PositionEmbedding2D,
     PostActivationBottleneck,
     StandardizedConv2D,
     TakeClassToken,
 )
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.config import BackboneConfig, ViTConfig
+from keras_vit.models.config import BackboneConfig, PositionEmbeddingKind, PositionEmbeddingPlace, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 
@@ -46,6 +47,11 @@ class VisionTransformer(Classifier):
         gelu_approximate: GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'.
         layer_norm_epsilon: 1e-6 in the official code.
         backbone: a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.
+        position_embedding: "1d" is the paper's. Appendix D.4 tries "none", a bag of patches; "2d", a row's embedding
+            beside a column's; "relative", one for each offset between patches in raster order, in the attention of
+            every block.
+        position_embedding_at: where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to
+            the input of every block, each its own; "every-layer-shared", the same ones.
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -75,6 +81,8 @@ class VisionTransformer(Classifier):
         gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
         backbone: BackboneConfig | dict | None = None,
+        position_embedding: PositionEmbeddingKind = "1d",
+        position_embedding_at: PositionEmbeddingPlace = "stem",
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -96,6 +104,8 @@ class VisionTransformer(Classifier):
             gelu_approximate=gelu_approximate,
             layer_norm_epsilon=layer_norm_epsilon,
             backbone=backbone,
+            position_embedding=position_embedding,
+            position_embedding_at=position_embedding_at,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")
@@ -110,8 +120,10 @@ class VisionTransformer(Classifier):
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
+        positions = [self.get_layer(name) for name in block_positions(self.config)]
         x, weights = keras.Model(self.inputs[0], blocks[0].input)(images, training=False), []
-        for block in blocks:
+        for i, block in enumerate(blocks):
+            x = positions[i](x) if i and positions else x  # the first block's input has them
             x, a = block(x, training=False, return_weights=True)
             weights.append(a)
         return keras.ops.stack(weights, axis=1)
@@ -151,18 +163,34 @@ def hybrid_backbone(x, config, dtype):
     return x
 
 
+def block_positions(config):
+    """For each block the name of the layer that adds position embeddings to its input; () where none does."""
+    return () if config.position_embedding_at == "stem" else config.position_layers
+
+
+def position_layer(config, dtype, name):
+    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or those of Appendix D.4."""
+    if config.position_embedding == "2d":
+        return PositionEmbedding2D(config.grid, dtype=dtype, name=name)
+    return PositionEmbedding(dtype=dtype, name=name)
+
+
 def tokens(x, config, dtype):
     """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size)."""
     x = PatchEmbedding(config.hidden_size, config.patch_size, dtype=dtype, name="embedding")(x)
     if config.classifier == "token":
         x = ClassToken(dtype=dtype, name="cls")(x)
-    x = PositionEmbedding(dtype=dtype, name="posembed_input")(x)
+    if config.position_layers and config.position_embedding_at == "stem":
+        x = position_layer(config, dtype, "posembed_input")(x)
     return Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
 
 
 def encoder(x, config, dtype):
     """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
+    names = block_positions(config)
+    positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
     for i in range(config.num_layers):
+        x = positions[names[i]](x) if names else x
         x = EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")(x)
     return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
 from keras_vit.training.numbers import require_counts, require_positive
@@ -29,6 +29,7 @@ class ModelArguments(TypedDict, total=False):
     image_size: int | None
     dropout_rate: float
     representation_size: int | bool
+    classifier: Literal["token", "gap"]
 
 
 class RecipeChanges(TypedDict, total=False):
@@ -54,6 +55,7 @@ class RecipeChanges(TypedDict, total=False):
     development: float | None
     epochs_choices: tuple[float, ...]
     models: tuple[str, ...]
+    classifier: Literal["token", "gap"] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class Recipe:
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
         epochs_choices: the numbers of epochs that the source gives.
         models: the variants that the source gives the row for, where it says.
+        classifier: what the rate is for, where the source says (Appendix D.3); None for the model's own.
 
     Raises:
         ConfigError: if a number is out of range.
@@ -112,6 +115,7 @@ class Recipe:
     development: float | None = None
     epochs_choices: tuple[float, ...] = ()
     models: tuple[str, ...] = ()
+    classifier: Literal["token", "gap"] | None = None
 
     def __post_init__(self):
         require_counts(batch_size=self.batch_size, steps=self.steps, examples=self.examples)
@@ -141,10 +145,12 @@ class Recipe:
 
     @property
     def model_arguments(self) -> ModelArguments:
-        """What the recipe asks of `zoo.load`, of any family: size, dropout, and at pre-training the hidden layer."""
+        """What the recipe asks of `zoo.load`: size, dropout, at pre-training the hidden layer, the classifier."""
         arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
         if self.representation_size is not None:
             arguments["representation_size"] = self.representation_size
+        if self.classifier is not None:
+            arguments["classifier"] = self.classifier
         return arguments
 
     def with_(self, **changes: Unpack[RecipeChanges]) -> Recipe:
@@ -217,6 +223,11 @@ class Recipe:
             raise ConfigError(
                 f"{self.name} trains with dropout_rate={self.dropout_rate}; the model has {rate}. Load it with "
                 "**recipe.model_arguments, or change the recipe: recipe(name, dropout_rate=...)."
+            )
+        if self.classifier not in (None, getattr(config, "classifier", None)):
+            raise ConfigError(
+                f"{self.name} has the learning rate of classifier={self.classifier!r} (Appendix D.3); the model has "
+                "another. Load it with **recipe.model_arguments."
             )
         if self.representation_size and getattr(config, "representation_size", 0) is None:
             log.warning(

@@ -262,3 +262,15 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
 def test_examples_limits_the_training_images_alone():
     splits = plan.load_splits(Settings(dataset="digits", model="ViT-Test/4", examples=50, test=True))
     assert [split.num_examples for split in splits] == [50, 144, 360]
+
+
+def test_ablations_of_position_embeddings_are_options_of_pretraining(planned):
+    """Appendix D.4; a checkpoint to fine-tune has its own."""
+    line = "--data cifar10 --position-embedding 2d --position-embedding-at every-layer-shared --image-size 32"
+    examples = SimpleNamespace(class_names=tuple("abc"))
+    recipe, settings = planned(f"pretrain --model ViT-Test/4 {line}")
+    config = plan.load_model(settings, recipe, examples).config
+    assert (config.position_embedding, config.position_embedding_at) == ("2d", "every-layer-shared")
+    recipe, settings = planned(f"finetune --model ViT-B/16 {line}")
+    with pytest.raises(ConfigError, match="position_embedding is '1d' in the checkpoint"):
+        plan.load_model(settings, recipe, examples)

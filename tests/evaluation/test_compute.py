@@ -18,6 +18,17 @@ MODELS = {
         models.VisionTransformer,
         {**SMALL, "image_size": (64, 96), "patch_size": 1, "backbone": {"depths": (1, 2), "width_factor": 1}},
     ),
+    "relative": (
+        models.VisionTransformer,
+        {**SMALL, "image_size": (32, 48), "patch_size": 8, "position_embedding": "relative"},
+    ),
+    "every layer": (
+        models.VisionTransformer,
+        {
+            **{**SMALL, "image_size": (32, 48), "patch_size": 8, "classifier": "gap"},
+            **{"position_embedding": "2d", "position_embedding_at": "every-layer"},
+        },
+    ),
     "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
 }
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")

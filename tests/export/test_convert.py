@@ -13,6 +13,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from runtimes import RUN, run_onnx
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
@@ -60,37 +61,6 @@ def shaken(model, seed=0):
         if "moving_variance" in weight.path:
             weight.assign(np.abs(weight) + 0.5)
     return model
-
-
-def run_onnx(path, x):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path))
-    return session.run(None, {session.get_inputs()[0].name: x})[0]
-
-
-def run_tflite(path, x):
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(path))
-    place = interpreter.get_input_details()[0]["index"]
-    interpreter.resize_tensor_input(place, x.shape)
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(place, x)
-    interpreter.invoke()
-    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-
-
-def run_saved_model(path, x):
-    import tensorflow as tf
-
-    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
-    (name,) = signature.structured_input_signature[1]
-    (output,) = signature(**{name: tf.constant(x)}).values()
-    return output.numpy()
-
-
-RUN = {"model.onnx": run_onnx, "model.tflite": run_tflite, "model": run_saved_model}
 
 
 # The model that has everything stands for all in TFLite, and by default the plainest for all in SavedModels.

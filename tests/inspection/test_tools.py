@@ -65,6 +65,24 @@ def test_similarity_of_a_planted_grid(vit):
     np.testing.assert_allclose(similarity, expected, atol=1e-6)
 
 
+def test_similarity_of_position_embeddings_elsewhere():
+    """2-D ones as they are added; every layer's own by block; none, or relative ones, have no map."""
+    fields = {**VIT, "position_embedding": "2d", "position_embedding_at": "every-layer"}
+    model = shake(models.VisionTransformer(**fields))
+    y, x = (np.asarray(getattr(model.get_layer("posembed_1"), f"{axis}_embedding")) for axis in ("row", "column"))
+    rows, columns = model.config.grid
+    patches = np.stack([np.r_[x[i % columns], y[i // columns]] for i in range(rows * columns)])
+    unit = patches / np.linalg.norm(patches, axis=1, keepdims=True)
+    found = inspection.position_similarity(model, block=1).reshape(rows * columns, -1)
+    np.testing.assert_allclose(found, unit @ unit.T, atol=1e-6)
+    assert not np.allclose(inspection.position_similarity(model).reshape(found.shape), found, atol=0.1)
+    with pytest.raises(ConfigError, match="at 3 places. Received: block=3"):
+        inspection.position_similarity(model, block=3)
+    for kind in ("none", "relative"):
+        with pytest.raises(ConfigError, match=f"1d or 2d. Received: one with position_embedding='{kind}'"):
+            inspection.position_similarity(models.VisionTransformer(**VIT, position_embedding=kind))
+
+
 def uniform(grid, tokens):
     return np.full((2, 3, 4, tokens, tokens), 1 / tokens)
 

@@ -25,11 +25,18 @@ CASES = {
     "PatchEmbedding": (layers.PatchEmbedding, {"hidden_size": 24, "patch_size": (8, 16)}, (32, 48, 3)),
     "ClassToken": (layers.ClassToken, {}, (6, 16)),
     "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
+    "PositionEmbedding2D": (layers.PositionEmbedding2D, {"grid": (2, 3)}, (7, 16)),
+    "RelativePositionLogits": (layers.RelativePositionLogits, {"num_patches": 6}, (2, 7, 8)),
     "Dropout": (layers.Dropout, {"rate": 0.3, "noise_shape": (None, 1, 16), "seed": 1}, (6, 16)),
     "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),
     "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-3}, (6, 16)),
     "GELU": (layers.GELU, {"approximate": False}, (6, 16)),
     "MultiHeadSelfAttention": (layers.MultiHeadSelfAttention, {"num_heads": 4, "dropout_rate": 0.1}, (6, 16)),
+    "MultiHeadSelfAttention relative": (
+        layers.MultiHeadSelfAttention,
+        {"num_heads": 4, "relative_patches": 5},
+        (6, 16),
+    ),
     "MLP": (layers.MLP, {"mlp_dim": 24, "dropout_rate": 0.1, "gelu_approximate": False}, (6, 16)),
     "EncoderBlock": (
         layers.EncoderBlock,
@@ -40,6 +47,7 @@ CASES = {
             "attention_dropout_rate": 0.2,
             "gelu_approximate": False,
             "layer_norm_epsilon": 1e-5,
+            "relative_patches": 6,
         },
         (6, 16),
     ),
@@ -83,6 +91,17 @@ CASES = {
     "hybrid": (
         models.VisionTransformer,
         {**VIT, "patch_size": (1, 1), "num_classes": 3, "backbone": BACKBONE},
+        (32, 48, 3),
+    ),
+    "ViT shared": (
+        models.VisionTransformer,
+        {
+            **VIT,
+            "patch_size": (8, 16),
+            "num_classes": 3,
+            "position_embedding": "2d",
+            "position_embedding_at": "every-layer-shared",
+        },
         (32, 48, 3),
     ),
     "ResNet": (

@@ -32,15 +32,28 @@ def layer_norm(x, gamma, beta, epsilon):
     return (x - mean) / np.sqrt(var + epsilon) * gamma + beta
 
 
-def attention(x, w, heads):
+def attention(x, w, heads, patches=0):
     n, l, d = x.shape
     q, k, v = (
         (x @ w[f"{name}/kernel"] + w[f"{name}/bias"]).reshape(n, l, heads, d // heads)
         for name in ("query", "key", "value")
     )
-    a = special.softmax(np.einsum("nlhe,nmhe->nhlm", q, k) / np.sqrt(d // heads), axis=-1)
+    logits = np.einsum("nlhe,nmhe->nhlm", q, k)
+    if patches:
+        logits = logits + relative_logits(q.transpose(0, 2, 1, 3), w["relative/embedding"], patches)
+    a = special.softmax(logits / np.sqrt(d // heads), axis=-1)
     y = np.einsum("nhlm,nmhe->nlhe", a, v).reshape(n, l, d)
     return y @ w["out/kernel"] + w["out/bias"], a
+
+
+def relative_logits(q, embedding, patches):
+    """The extra attention of Appendix D.4, a pair of patches at a time: (n, h, l, e) to (n, h, l, l)."""
+    n, h, l, _ = q.shape
+    logits = np.zeros((n, h, l, l))
+    for i in range(patches):
+        for j in range(patches):
+            logits[:, :, l - patches + i, l - patches + j] = q[:, :, l - patches + i] @ embedding[j - i + patches - 1]
+    return logits
 
 
 def gelu(x, approximate):
@@ -75,11 +88,43 @@ def test_tokens_and_positions():
     close(layers.TakeClassToken()(with_token), with_token[:, 0])
 
 
-def test_attention():
+@pytest.mark.parametrize("token", [0, 1])
+def test_2d_positions_are_a_columns_beside_a_rows(token):
+    x = RNG.normal(size=(2, token + 6, 8))
+    layer, w = built(layers.PositionEmbedding2D((2, 3)), x)
+    expected = x.copy()
+    for row, column in np.ndindex(2, 3):
+        both = np.concatenate([w["column_embedding"][column], w["row_embedding"][row]])
+        expected[:, token + 3 * row + column] += both
+    close(layer(x), expected)
+    with pytest.raises(ValueError, match="even width. Received: 7"):
+        layers.PositionEmbedding2D((2, 3))(x[..., :7])
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 3])
+@pytest.mark.parametrize("patches", [1, 2, 6])
+def test_relative_positions_are_keys_by_offset(patches, tokens):
+    q = RNG.normal(size=(2, 3, tokens + patches, 4))
+    layer, w = built(layers.RelativePositionLogits(patches), q)
+    found = keras.ops.convert_to_numpy(layer(q))
+    np.testing.assert_allclose(found, relative_logits(q, w["embedding"], patches), rtol=1e-4, atol=1e-5)
+
+
+def test_a_shift_of_query_and_key_changes_no_relative_logit():
+    """The same query at two places finds the same at the same offsets, and something else at others."""
+    q = np.broadcast_to(RNG.normal(size=(1, 1, 1, 4)), (1, 1, 8, 4))
+    layer, _ = built(layers.RelativePositionLogits(8), q)
+    logits = keras.ops.convert_to_numpy(layer(q))[0, 0]
+    np.testing.assert_allclose(logits[2:, 2:], logits[:-2, :-2], atol=1e-6)
+    assert len(np.unique(logits.round(5))) == 15
+
+
+@pytest.mark.parametrize("patches", [0, 6, 7])
+def test_attention(patches):
     x = RNG.normal(size=(2, 7, 12))
-    layer, w = built(layers.MultiHeadSelfAttention(num_heads=3), x)
+    layer, w = built(layers.MultiHeadSelfAttention(num_heads=3, relative_patches=patches or None), x)
     y, a = layer(x, return_weights=True)
-    expected, weights = attention(x, w, 3)
+    expected, weights = attention(x, w, 3, patches)
     close(y, expected)
     close(a, weights)
     y, a = layer.export_call(keras.ops.convert_to_tensor(x, "float32"), return_weights=True)

@@ -1,5 +1,7 @@
 """The table of variants: exact parameter counts, and sentences for impossible configurations."""
 
+import re
+
 import keras
 import pytest
 
@@ -18,11 +20,27 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if nam
 # From the papers and timm's listing; tests/zoo/test_registry.py has those of the variants with weights.
 WITHOUT_WEIGHTS = {
     "ViT-Test/4": 206_376,
+    "ViT-b/32": 22_878_952,  # ViT-S/32 but for its heads
     "R50+ViT-B/32": 110_945_832,
     "R50+ViT-L/16": 316_483_624,
     "R50x2": 97_988_712,
     "R152x1": 60_185_128,
     "R200x3": 568_633_000,
+}
+
+
+def count_shape(num_layers, hidden_size, mlp_dim, patch_size):
+    """The weights of a ViT with 1,000 classes at 224 pixels, tensor by tensor, as the authors' files hold them."""
+    d, m, p = hidden_size, mlp_dim, patch_size
+    attention = {"query": d * d + d, "key": d * d + d, "value": d * d + d, "out": d * d + d}
+    block = {"LayerNorm_0": 2 * d, **attention, "LayerNorm_2": 2 * d, "Dense_0": d * m + m, "Dense_1": m * d + d}
+    tokens = {"embedding": p * p * 3 * d + d, "cls": d, "pos_embedding": ((224 // p) ** 2 + 1) * d}
+    return sum({**tokens, "norm": 2 * d, "head": d * 1000 + 1000}.values()) + num_layers * sum(block.values())
+
+
+# Figure 8's ViTs are named by what they are.
+SHAPES = {
+    name: tuple(map(int, re.findall(r"\d+", name))) for name in VARIANTS if re.fullmatch(r"ViT-(\d+x){2}\d+/\d+", name)
 }
 
 
@@ -32,7 +50,27 @@ def test_parameters_of_variants_without_weights(name, count):
 
 
 def test_every_variant_has_a_number_here_or_weights():
-    assert set(VARIANTS) - set(WITHOUT_WEIGHTS) == {row.variant for row in zoo.list(pretrained=True)}
+    assert set(VARIANTS) - set(WITHOUT_WEIGHTS) - set(SHAPES) == {row.variant for row in zoo.list(pretrained=True)}
+
+
+def test_figure_8_scales_one_dimension_at_a_time():
+    """Appendix D.2: 8 layers, D 1024, MLP 2048, patches of 32; all of them have heads of 64 channels."""
+    base = (8, 1024, 2048, 32)
+    changed = [[i for i in range(4) if sizes[i] != base[i]] for sizes in SHAPES.values()]
+    assert {tuple(axes) for axes in changed if len(axes) <= 1} == {(), (0,), (1,), (2,), (3,)}
+    assert max(len(axes) for axes in changed) == 4 and (64, 1024, 2048, 32) in SHAPES.values()
+    for name, sizes in SHAPES.items():
+        config = VARIANTS[name].config
+        assert (config.num_layers, config.hidden_size, config.mlp_dim, config.patch_size[0]) == sizes
+        assert config.hidden_size // config.num_heads == 64
+        assert VARIANTS[name].parameters == count_shape(*sizes)
+
+
+def test_figure_4s_b_is_half_of_b():
+    half, whole = VARIANTS["ViT-b/32"].config, VARIANTS["ViT-B/32"].config
+    for field in ("hidden_size", "mlp_dim"):
+        assert 2 * getattr(half, field) == getattr(whole, field)
+    assert (half.num_layers, half.num_heads, half.patch_size) == (whole.num_layers, whole.num_heads, whole.patch_size)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -93,6 +131,16 @@ def test_unknown_names_get_the_nearest():
         ({"image_size": None}, "image_size must be a positive whole number"),
         ({"patch_size": (16, 16, 3)}, r"Received: patch_size=\(16, 16, 3\)"),
         ({"backbone": "R50"}, "backbone must be a BackboneConfig"),
+        ({"position_embedding": "3d"}, "must be one of none, 1d, 2d, relative. Received: position_embedding='3d'"),
+        ({"position_embedding_at": "end"}, "must be one of stem, every-layer, every-layer-shared. Received"),
+        (
+            {"position_embedding": "none", "position_embedding_at": "every-layer"},
+            "says where 1d and 2d embeddings are added. Received: position_embedding='none'",
+        ),
+        (
+            {"position_embedding": "2d", "hidden_size": 9, "num_heads": 3},
+            "an even hidden_size. Received: hidden_size=9",
+        ),
         ({"num_classes": -1}, "0 \\(for features\\) or more"),
         ({"backbone": BackboneConfig(depths=(3, 4, 6, 3))}, "patches of 512x512"),
     ],

@@ -16,6 +16,10 @@ from keras_vit.distribution import DistributedModel
 from keras_vit.layers.dropout import Dropout
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
+POSITIONS = {
+    "relative": {"position_embedding": "relative"},
+    "shared": {"position_embedding": "2d", "position_embedding_at": "every-layer-shared", "num_layers": 2},
+}
 
 
 def small(family, dtype=None, dropout_rate=0.0):
@@ -27,11 +31,9 @@ def small(family, dtype=None, dropout_rate=0.0):
         model = models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
     else:
         backbone = models.BackboneConfig(depths=(1,), width_factor=0.5) if family == "hybrid" else None
+        sizes = {"image_size": 16, "patch_size": 2 if backbone else 8, "hidden_size": 16, "num_layers": 1}
         model = models.VisionTransformer(
-            image_size=16,
-            patch_size=2 if backbone else 8,
-            hidden_size=16,
-            num_layers=1,
+            **{**sizes, **POSITIONS.get(family, {})},
             num_heads=2,
             mlp_dim=32,
             num_classes=CLASSES,
@@ -87,7 +89,11 @@ CASES = {
         loss=lambda: sparse(reduction="mean_with_sample_weight"),
         data=dict(weights=True),
     ),
+    "sgd-relative": dict(
+        family="relative", optimizer=lambda: training.SGD(cosine(0.3), momentum=0.9, global_clipnorm=0.1)
+    ),
     "adam-accumulation": dict(
+        family="shared",
         optimizer=lambda: training.Adam(
             training.WarmupLinear(1e-3, 10, warmup_steps=2), global_clipnorm=0.1, gradient_accumulation_steps=2
         ),

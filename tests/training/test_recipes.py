@@ -142,6 +142,28 @@ def test_sgd_on_jft():
     assert recipe.model_arguments == {"image_size": 224, "dropout_rate": 0.0}
 
 
+@pytest.mark.parametrize("model", ["R50x1", "R152x2"])
+def test_adam_beside_sgd_on_jft(model):
+    """Table 7's two columns: the same model, images, epochs and loss."""
+    sgd, adam = (training.recipe(name, model=model) for name in ("pretrain-jft-sgd", "pretrain-jft"))
+    assert (sgd.optimizer, adam.optimizer) == ("SGD", "Adam") and model in sgd.models and model in adam.models
+    for field in ("epochs", "images_seen", "loss", "head_bias", "image_size"):
+        assert getattr(sgd, field) == getattr(adam, field), field
+
+
+def test_gap_has_a_rate_of_its_own():
+    """Appendix D.3: global average pooling and a linear layer, as the class token but for the rate (Figure 9)."""
+    gap, token = training.recipe("pretrain-jft-ViT-B-gap"), training.recipe("pretrain-jft", model="ViT-B/16")
+    own = {"name", "source", "learning_rate", "classifier", "representation_size"}
+    differs = {f.name for f in dataclasses.fields(gap) if getattr(gap, f.name) != getattr(token, f.name)}
+    assert differs == own and (gap.learning_rate, token.learning_rate) == (3e-4, 8e-4)
+    model = zoo.load("ViT-Test/4", weights=None, num_classes=4, **{**gap.model_arguments, "image_size": 8})
+    assert (model.config.classifier, model.config.representation_size) == ("gap", None)
+    gap.compile(model)
+    with pytest.raises(ConfigError, match="has the learning rate of classifier='gap'"):
+        gap.compile(small())
+
+
 @pytest.mark.parametrize("name", BIG_VISION)
 def test_big_visions_configurations(name):
     batch, epochs, rate, decay, warmup, clip, dtype, loss, bias = BIG_VISION[name]

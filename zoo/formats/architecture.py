@@ -8,6 +8,13 @@ from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pai
 from keras_vit.zoo.formats.faults import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
+# Names of layers that add position embeddings, and where these are added; 1-D or 2-D by the names of their tensors.
+PLACES = (
+    ("Transformer/posembed_input", "stem"),
+    ("Transformer/posembed_0", "every-layer"),
+    ("Transformer/posembed_shared", "every-layer-shared"),
+)
+RELATIVE = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/relative_embedding"
 QUERY = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"
 HIDDEN = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
 ROOT = "resnet/root_block/standardized_conv2d/kernel"
@@ -52,14 +59,13 @@ def count_units(tensors, pattern):
 
 def read_vit(tensors, stated_size, hints):
     ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
-    _, length, _ = shape_of(tensors, POSITIONS, 3)
     _, num_heads, _ = shape_of(tensors, QUERY, 3)
     _, mlp_dim = shape_of(tensors, HIDDEN, 2)
     backbone = read_backbone(tensors) if "conv_root/kernel" in tensors else None
     classifier = "token" if "cls" in tensors else "gap"
     stride = backbone.stride if backbone else 1
     stated = stated_size and (stated_size, (ph * stride, pw * stride))
-    rows, columns = read_grid(length - (classifier == "token"), stated, wanted_patches(hints, (ph, pw)))
+    positions, (rows, columns) = read_positions(tensors, classifier, stated, wanted_patches(hints, (ph, pw)))
     return ViTConfig(
         image_size=(rows * ph * stride, columns * pw * stride),
         patch_size=(ph, pw),
@@ -72,7 +78,26 @@ def read_vit(tensors, stated_size, hints):
         classifier=classifier,
         num_channels=shape_of(tensors, "conv_root/kernel", 4)[2] if backbone else channels,
         backbone=backbone,
+        **positions,
     )
+
+
+def read_positions(tensors, classifier, stated, wanted):
+    """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
+
+    A file without any, or with relative ones, does not say more of its grid than how many patches there are.
+    """
+    if RELATIVE in tensors:
+        offsets, _ = shape_of(tensors, RELATIVE, 2)
+        return {"position_embedding": "relative"}, read_grid((offsets + 1) // 2, stated, wanted)
+    for layer, place in PLACES:
+        if f"{layer}/row_embedding" in tensors:
+            rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
+            columns, _ = shape_of(tensors, f"{layer}/column_embedding", 2)
+            return {"position_embedding": "2d", "position_embedding_at": place}, (rows, columns)
+    layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
+    _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
+    return {"position_embedding_at": place}, read_grid(length - (classifier == "token"), stated, wanted)
 
 
 def read_width(tensors, name):

@@ -8,6 +8,8 @@ from keras_vit.models.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.zoo.formats.faults import Fault
 
 CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
+# Fields that files from before do not have: the defaults are what models were then.
+LATER_FIELDS = ("position_embedding", "position_embedding_at")
 
 
 def serialize_model(model):
@@ -21,7 +23,8 @@ def read_description(description):
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        config = kind(**{field.name: values[field.name] for field in fields(kind)})
+        names = [field.name for field in fields(kind)]
+        config = kind(**{name: values[name] for name in names if name in values or name not in LATER_FIELDS})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:

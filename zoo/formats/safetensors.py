@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 
+from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
@@ -75,16 +76,31 @@ def warn_of_unknown(path, stated):
 
 
 def write(model, path):
-    """Writes timm's state dict, with the model's description in the header."""
+    """Writes timm's state dict, with the model's description in the header.
+
+    Raises:
+        CheckpointError: for a model that timm does not have.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    require_timm_model(model.config)
     metadata = {"format": "pt", "keras_vit": json.dumps(serialize_model(model))}
     state = timm_state(model.config, official_arrays(model))
     try:
         save_file(state, path, metadata)
     except SafetensorError as error:  # of a full disk, too
         raise OSError(str(error)) from error
+
+
+def require_timm_model(config):
+    """Refuses position embeddings that timm has no names for: it adds 1-D ones at the stem, or none."""
+    kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
+    if kind in ("2d", "relative") or place not in ("stem", None):
+        raise CheckpointError(
+            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
+            f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
+        )
 
 
 def open_safetensors(path):

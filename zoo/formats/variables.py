@@ -6,6 +6,10 @@ DENSE = {"kernel": "kernel", "bias": "bias"}
 CONV = {"kernel": "kernel"}
 NORM = {"scale": "gamma", "bias": "beta"}
 BIT_NORM = {"gamma": "gamma", "beta": "beta"}
+# The authors' files have the first alone; the others' names are ours (Appendix D.4).
+POSITIONS_1D = {"pos_embedding": "embedding"}
+POSITIONS_2D = {"row_embedding": "row_embedding", "column_embedding": "column_embedding"}
+POSITIONS_RELATIVE = {"relative_embedding": "embedding"}
 
 
 def official_variables(model):
@@ -38,7 +42,7 @@ def vit_variables(model):
     yield "embedding", model.get_layer("embedding"), DENSE
     if config.classifier == "token":
         yield "", model.get_layer("cls"), {"cls": "token"}
-    yield "Transformer/posembed_input", model.get_layer("posembed_input"), {"pos_embedding": "embedding"}
+    yield from position_variables(model)
     for i in range(config.num_layers):
         yield from block_variables(f"Transformer/encoderblock_{i}", model.get_layer(f"encoderblock_{i}"), config)
     yield "Transformer/encoder_norm", model.get_layer("encoder_norm"), NORM
@@ -46,6 +50,13 @@ def vit_variables(model):
         yield "pre_logits", model.get_layer("pre_logits"), DENSE
     if config.num_classes:
         yield "head", model.get_layer("head"), DENSE
+
+
+def position_variables(model):
+    """Those that are added: posembed_input at the stem, posembed_0 and so on before blocks, or posembed_shared."""
+    names = POSITIONS_2D if model.config.position_embedding == "2d" else POSITIONS_1D
+    for layer in dict.fromkeys(model.config.position_layers):
+        yield f"Transformer/{layer}", model.get_layer(layer), names
 
 
 def block_variables(prefix, block, config):
@@ -56,6 +67,8 @@ def block_variables(prefix, block, config):
         shape = {"kernel": (d, heads, d // heads), "bias": (heads, d // heads)}
         yield f"{attention}/{name}", getattr(block.attention, name), DENSE, shape
     yield f"{attention}/out", block.attention.out, DENSE, {"kernel": (heads, d // heads, d), "bias": (d,)}
+    if config.position_embedding == "relative":
+        yield attention, block.attention.relative, POSITIONS_RELATIVE
     yield f"{prefix}/LayerNorm_2", block.mlp_norm, NORM
     yield f"{prefix}/MlpBlock_3/Dense_0", block.mlp.hidden, DENSE
     yield f"{prefix}/MlpBlock_3/Dense_1", block.mlp.out, DENSE

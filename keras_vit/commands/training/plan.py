@@ -75,6 +75,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 def load_model(settings, recipe, examples):
     """The model with a head for the dataset's classes, as the recipe asks."""
     arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
+    positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
+    arguments |= {name: value for name, value in positions.items() if value is not None}
     if settings.pretrain:
         return zoo.load(settings.model, weights=None, **arguments)
     return zoo.load(choices.choose_checkpoint(settings.model), **arguments)

@@ -9,6 +9,7 @@ import typer
 
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError
+from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 
@@ -97,6 +98,14 @@ class Settings:
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
     seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
+    position_embedding: Annotated[
+        PositionEmbeddingKind | None,
+        Option(help="Of a model to pretrain: 1d, the paper's, or what Appendix D.4 tries beside it."),
+    ] = None
+    position_embedding_at: Annotated[
+        PositionEmbeddingPlace | None,
+        Option(help="Where 1d and 2d position embeddings are added, of a model to pretrain; by default at the stem."),
+    ] = None
 
     def __post_init__(self):
         counts = ("steps", "batch_size", "image_size", "microbatches")

@@ -1,0 +1,131 @@
+"""Where a patch is: the position embeddings of Eq. 1 and of Appendix D.4."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.layers.base import ConfiguredLayer
+
+INITIAL_DEVIATION = 0.02  # vit_jax's
+
+
+def new_embedding(layer, name, *shape):
+    normal = keras.initializers.RandomNormal(stddev=INITIAL_DEVIATION)
+    return layer.add_weight(name=name, shape=shape, initializer=normal)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding(ConfiguredLayer):
+    """Adds learnable 1-D position embeddings E_pos (Eq. 1), one for each token: (n, l, d) -> (n, l, d).
+
+    >>> tuple(PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def build(self, input_shape):
+        self.embedding = new_embedding(self, "embedding", 1, *input_shape[1:])
+
+    def call(self, x):
+        return x + ops.cast(self.compose(), x.dtype)
+
+    def compose(self) -> Any:
+        """The embeddings as they are added: (1, l, d)."""
+        return ops.convert_to_tensor(self.embedding)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionEmbedding2D(ConfiguredLayer):
+    """Adds learnable 2-D position embeddings (Appendix D.4): (n, l, d) -> (n, l, d).
+
+    A patch's embedding is that of its column, the paper's X-embedding, beside that of its row, the Y-embedding, d / 2
+    channels each. A token before the patches, the class token, is at no place and gets none.
+
+    Args:
+        grid: (rows, columns) of patches, the last rows * columns tokens.
+
+    Raises:
+        ValueError: when d is odd.
+
+    >>> tuple(PositionEmbedding2D(grid=(4, 4))(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def __init__(self, grid: tuple[int, int], **kwargs: Any):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+
+    def build(self, input_shape):
+        _, self.length, d = input_shape
+        if d % 2:
+            raise ValueError(f"{self.name}: 2-D position embeddings need an even width. Received: {d}.")
+        rows, columns = self.grid
+        self.row_embedding = new_embedding(self, "row_embedding", rows, d // 2)
+        self.column_embedding = new_embedding(self, "column_embedding", columns, d // 2)
+
+    def call(self, x):
+        return x + ops.cast(self.compose(), x.dtype)
+
+    def compose(self) -> Any:
+        """The embeddings as they are added: (1, l, d), zero for the tokens before the patches."""
+        rows, columns = self.grid
+        y = ops.repeat(ops.convert_to_tensor(self.row_embedding), columns, axis=0)
+        x = ops.tile(ops.convert_to_tensor(self.column_embedding), (rows, 1))
+        embedding = ops.concatenate([x, y], axis=-1)  # (rows * columns, d), in raster order
+        return ops.pad(embedding, ((self.length - rows * columns, 0), (0, 0)))[None]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RelativePositionLogits(ConfiguredLayer):
+    """The extra attention of 1-D relative position embeddings (Appendix D.4): queries to logits to be added.
+
+    Every offset between two patches in raster order has an embedding, which takes the key's place: (n, heads, l, d) ->
+    (n, heads, l, l), at [q, k] the query q times the embedding of k - q. The heads share the embeddings (arXiv
+    1803.02155, section 3.3). A token before the patches, the class token, is at no offset: its logits are 0, as query
+    and as key. So the last block's embeddings do not matter to a model that reads its class token.
+
+    Args:
+        num_patches: how many of the last tokens are patches.
+
+    >>> tuple(RelativePositionLogits(num_patches=16)(keras.ops.zeros((2, 4, 17, 8))).shape)
+    (2, 4, 17, 17)
+    """
+
+    def __init__(self, num_patches: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_patches = num_patches
+
+    def build(self, input_shape):
+        # Row i is of the key i - (num_patches - 1) places after the query.
+        self.embedding = new_embedding(self, "embedding", 2 * self.num_patches - 1, input_shape[-1])
+
+    def call(self, q):
+        _, heads, l, d = q.shape
+        p = self.num_patches
+        q = ops.reshape(q[:, :, l - p :], (-1, d))  # (n * heads * p, d): one plain matrix product
+        table = ops.transpose(ops.cast(self.embedding, q.dtype))
+        logits = align_offsets(ops.reshape(ops.matmul(q, table), (-1, heads, p * (2 * p - 1))), p)
+        return ops.pad(logits, ((0, 0), (0, 0), (l - p, 0), (l - p, 0))) if l > p else logits
+
+    def compute_output_shape(self, input_shape):
+        n, heads, l, _ = input_shape
+        return n, heads, l, l
+
+
+def align_offsets(logits, p):
+    """Logits by query and offset to logits by query and key: (n, heads, p * (2 p - 1)) -> (n, heads, p, p).
+
+    Query q finds key k at q (2 p - 1) + k - q + p - 1 = (p - 1) + q (2 p - 2) + k: after p - 1 values, rows are 2 p - 2
+    long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    """
+    heads = logits.shape[1]
+    if p == 1:
+        return ops.reshape(logits, (-1, heads, 1, 1))
+    rows = logits[:, :, p - 1 : p - 1 + p * (2 * p - 2)]
+    return ops.reshape(rows, (-1, heads, p, 2 * p - 2))[..., :p]

@@ -1,0 +1,48 @@
+"""Exports of the models of Appendix D.4: each artefact, quantized or not, is the model in its own runtime."""
+
+import numpy as np
+import pytest
+from positions import TABLE8, answer, images, make
+from runtimes import RUN
+
+from keras_vit import export
+from keras_vit.export.proof.allowed import require_known_operations
+
+ROWS = pytest.mark.parametrize(("kind", "place"), TABLE8)
+
+
+def converted(model, path, tolerance=1e-5, **arguments):
+    """The report of an export, whose artefact is run here too, at two batch sizes."""
+    report = export.convert(model, path, **arguments)
+    require_known_operations(report.format, path)
+    for batch in (1, 3):
+        expected = answer(model, images(batch))
+        np.testing.assert_allclose(
+            RUN[path.name](path, images(batch)), expected, atol=tolerance * np.abs(expected).max()
+        )
+    return report
+
+
+@ROWS
+def test_onnx(kind, place, tmp_path):
+    """The key's bias and the norms are folded away; relative logits are of queries alone, and stay right."""
+    report = converted(make(kind, place), tmp_path / "model.onnx")
+    assert report.cosine > 0.99999
+
+
+@pytest.mark.slow
+@ROWS
+def test_other_formats(kind, place, tmp_path):
+    model = make(kind, place)
+    for name in ("model.tflite", "model"):
+        assert converted(model, tmp_path / name).cosine > 0.99999
+
+
+@pytest.mark.slow
+@ROWS
+def test_quantized(kind, place, tmp_path):
+    model = make(kind, place, hidden_size=64, num_heads=4, mlp_dim=128)
+    for name, quantize in (("model.onnx", "dynamic"), ("model.onnx", "float16"), ("model.tflite", "dynamic")):
+        report = converted(model, tmp_path / name, 0.2, quantize=quantize, images=images(16))
+        assert report.cosine > 0.99
+        (tmp_path / name).unlink()

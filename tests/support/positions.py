@@ -1,0 +1,35 @@
+"""The rows and columns of Table 8 as tiny models, shared by the tests of position embeddings in every room."""
+
+import keras
+import numpy as np
+
+from keras_vit import models
+
+PLACES = ("stem", "every-layer", "every-layer-shared")
+TABLE8 = (("none", "stem"), ("relative", "stem"), *((kind, place) for kind in ("1d", "2d") for place in PLACES))
+GRID = (2, 3)
+SIZES = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
+
+
+def make(kind, place="stem", **fields):
+    """A ViT of two blocks on 2 x 3 patches, no weight of which is at its initial value."""
+    keras.utils.set_random_seed(0)
+    fields = {**SIZES, "num_classes": 3, **fields}
+    model = models.VisionTransformer(position_embedding=kind, position_embedding_at=place, **fields)
+    random = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(weight + random.normal(0, 0.2, weight.shape))
+    return model
+
+
+def images(batch=2, size=SIZES["image_size"]):
+    return np.random.default_rng(2).uniform(-1, 1, (batch, *size, 3)).astype("float32")
+
+
+def answer(model, x):
+    return keras.ops.convert_to_numpy(model(x, training=False))
+
+
+def position_weights(model):
+    """The variables that tell places apart."""
+    return [v for v in model.trainable_variables if "posembed" in v.path or "relative" in v.path]
