@@ -2,6 +2,8 @@
 
 from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.axial import AxialEncoderBlock, AxialSelfAttention
+from keras_vit.layers.axial_bottleneck import AxialBottleneck, PositionSensitiveAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 from keras_vit.layers.dropout import Dropout
@@ -12,6 +14,9 @@ from keras_vit.layers.patches import ClassToken, PatchEmbedding, PositionEmbeddi
 __all__ = [
     "GELU",
     "MLP",
+    "AxialBottleneck",
+    "AxialEncoderBlock",
+    "AxialSelfAttention",
     "ClassToken",
     "Dropout",
     "EncoderBlock",
@@ -20,6 +25,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "PatchEmbedding",
     "PositionEmbedding",
+    "PositionSensitiveAttention",
     "PostActivationBottleneck",
     "PreActivationBottleneck",
     "StandardizedConv2D",
