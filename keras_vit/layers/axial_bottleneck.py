@@ -3,7 +3,6 @@
 from typing import Any, Literal
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.layers.axial import AXES
@@ -86,9 +85,16 @@ class PositionSensitiveAttention(ConfiguredLayer):
         return ops.reshape(self.out_norm(y), (-1, lines, length, c))
 
     def relative_vectors(self, length):
-        """The r of each pair of places (o, p), (length, length, 2 * width)."""
-        places = np.arange(length)
-        return ops.take(self.relative_embedding, places[None] - places[:, None] + length - 1, axis=0)
+        """The r of each pair of places (o, p), (length, length, 2 * width).
+
+        Row o is the vectors from length - 1 - o on: one copy of all after another, read in rows one shorter. A gather's
+        gradient would be sparse, and in no fixed order on a GPU.
+        """
+        r = ops.convert_to_tensor(self.relative_embedding)
+        if length == 1:
+            return r[None]
+        copies = ops.reshape(ops.broadcast_to(r[None], (length, *r.shape)), (-1, r.shape[-1]))
+        return ops.reshape(copies[length - 1 : -1], (length, 2 * length - 2, r.shape[-1]))[:, :length]
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -18,6 +18,12 @@ MODELS = {
         models.VisionTransformer,
         {**SMALL, "image_size": (64, 96), "patch_size": 1, "backbone": {"depths": (1, 2), "width_factor": 1}},
     ),
+    "axial vit": (models.AxialVisionTransformer, {**SMALL, "image_size": (32, 48), "patch_size": 8}),
+    "axial vit, gap": (
+        models.AxialVisionTransformer,
+        {**SMALL, "image_size": 40, "patch_size": (4, 8), "classifier": "gap"},
+    ),
+    "axial resnet": (models.AxialResNet, {"image_size": (64, 96), "depths": (2, 1, 1), "num_classes": 7}),
     "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
 }
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
