@@ -1,14 +1,24 @@
 """Fits a checkpoint's tensors to a model that differs from it in image size, patches, channels, classifier or head."""
 
+import re
+
 import numpy as np
 
 from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
 from keras_vit.zoo.formats.official.big_vision import SineCosine
 from keras_vit.zoo.formats.official.layouts import prepend_zero
-from keras_vit.zoo.resizing import POSITION_MATRICES, resize_axis, resize_offsets, resize_patches, resize_positions
+from keras_vit.zoo.resizing import (
+    POSITION_MATRICES,
+    resize_axis,
+    resize_line_offsets,
+    resize_offsets,
+    resize_patches,
+    resize_positions,
+)
 
 HEADS = ("head/", "resnet/head/")
+LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
 
 
@@ -23,6 +33,7 @@ def adapt(tensors, source, target, interpolation="linear"):
     tensors, config = dict(tensors), target.config
     fresh = set_head(tensors, source, config, target.new_head)
     set_channels(tensors, source, config)
+    set_line_offsets(tensors, source, config, interpolation)
     if isinstance(config, ViTConfig):
         computed = isinstance(tensors.get(POSITIONS), SineCosine)
         if computed:
@@ -124,3 +135,16 @@ def set_grid(tensors, source, target, interpolation):
             length, axis, resize = kind
             shape = (*tensor.shape[:axis], length, *tensor.shape[axis + 1 :])
             tensors[name] = tensor.map(shape, resize)
+
+
+def set_line_offsets(tensors, source, target, interpolation):
+    """The vectors of relative positions along the rows and columns of an AxialResNet's images."""
+    for name, match in [(name, LINE_OFFSETS.fullmatch(name)) for name in tensors]:
+        axis = match and ("column", "row").index(match[1])  # a row is as long as the image is wide
+        if match and source.image_size[axis] != target.image_size[axis]:
+            offsets, width = tensors[name].shape
+            length = (offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]
+            tensors[name] = tensors[name].map(
+                (2 * length - 1, width),
+                lambda values, length=length: resize_line_offsets(values, length, interpolation),
+            )

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models import build
+from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
@@ -185,6 +186,9 @@ def with_image_size(checkpoint, config):
 
 def require_variant(config, row):
     """Refuses a checkpoint that is not of that row's architecture."""
+    if type(config) is not type(row.config):
+        kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
+        raise Fault(f"is not a {row.name} checkpoint: its model is a {kinds[0]}; {row.name} is a {kinds[1]}.")
     for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
         found, expected = field_of(config, field), field_of(row.config, field)
         if found != expected:

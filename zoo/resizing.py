@@ -81,6 +81,14 @@ def raster_offsets(grid):
     return rows * columns - 1 + down[:, None] * columns + right
 
 
+def resize_line_offsets(values, length, interpolation="linear"):
+    """Vectors of the offsets -(old - 1) to old - 1 along a line, (2 * old - 1, d), for a line of another length.
+
+    Offsets scale with the line: the first, the middle and the last stay what they are.
+    """
+    return resize_axis(values, 0, POSITION_MATRICES[interpolation](len(values), 2 * length - 1)).astype(values.dtype)
+
+
 def resize_patches(kernel, new_size):
     """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
 

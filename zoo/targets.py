@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.zoo.adapt import representation_width
@@ -72,7 +73,7 @@ def as_tuple(labels):
         raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
 
 
-def require_fields(fields, kinds=(ViTConfig, ResNetConfig)):
+def require_fields(fields, kinds=tuple(MODELS)):
     """Refuses a name that is a field of none of these kinds of configuration."""
     known = list(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
     for name in fields:

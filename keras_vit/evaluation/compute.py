@@ -8,7 +8,7 @@ from keras_vit.models import cost as counted
 from keras_vit.models.config import ResNetConfig, ViTConfig
 
 if TYPE_CHECKING:
-    from keras_vit.models import ResNet, VisionTransformer
+    from keras_vit.models import AxialResNet, ResNet, VisionTransformer
 
 JFT_IMAGES = 303_000_000
 FORWARD_AND_BACKWARD = 3  # a backward pass costs twice the forward pass
@@ -32,7 +32,7 @@ class Cost:
 
 
 def cost(
-    model_or_config: "VisionTransformer | ResNet | ViTConfig | ResNetConfig",
+    model_or_config: "VisionTransformer | ResNet | AxialResNet | ViTConfig | ResNetConfig",
     image_size: int | tuple[int, int] | None = None,
 ) -> Cost:
     """Counts what a model costs, from its configuration alone.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from keras import ops
 
+from keras_vit.errors import ConfigError
+
 if TYPE_CHECKING:
     from keras_vit.models import VisionTransformer
 
@@ -15,13 +17,18 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
     """The attention weights A (Eq. 6) of every block: (num_layers, n, num_heads, l, l), rows summing to 1.
 
     Args:
-        model: a VisionTransformer.
+        model: a VisionTransformer; of an axial one the weights are zero off a patch's row or column.
         images: (n, h, w, channels), as the model takes them.
+
+    Raises:
+        ConfigError: for a ResNet; an axial one's attention lies in feature maps of several sizes.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> attention_weights(model, np.zeros((2, 32, 32, 3))).shape
     (4, 2, 4, 65, 65)
     """
+    if not hasattr(model, "attention"):
+        raise ConfigError(f"attention_weights takes a VisionTransformer. Received: a {type(model).__name__}.")
     weights = ops.cast(model.attention(ops.convert_to_tensor(images)), "float32")
     return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 

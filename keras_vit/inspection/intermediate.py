@@ -84,9 +84,10 @@ def class_activation(model: Model, images: np.ndarray, classes: int | Sequence[i
     >>> class_activation(model, np.zeros((2, 64, 64, 3))).shape
     (2, 8, 8)
     """
-    if "relu" not in {layer.name for layer in model.layers} or not model.config.num_classes:
+    pools = [layer for layer in model.layers if layer.name == "pool" and len(layer.input.shape) == 4]
+    if not pools or not model.config.num_classes:
         raise ConfigError("class_activation takes a ResNet with a head. For a VisionTransformer there is rollout.")
-    outputs = [model.get_layer("relu").output, model.outputs[0]]
+    outputs = [pools[0].input, model.outputs[0]]
     cells, logits = Model(model.inputs[0], outputs)(ops.convert_to_tensor(images), training=False)
     cells, logits = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (cells, logits))
     asked = logits.argmax(-1) if classes is None else np.broadcast_to(classes, len(logits))

@@ -2,6 +2,8 @@
 
 from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.axial import AxialEncoderBlock, AxialSelfAttention
+from keras_vit.layers.axial_bottleneck import AxialBottleneck, PositionSensitiveAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 from keras_vit.layers.dropout import Dropout
@@ -13,6 +15,9 @@ from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, R
 __all__ = [
     "GELU",
     "MLP",
+    "AxialBottleneck",
+    "AxialEncoderBlock",
+    "AxialSelfAttention",
     "ClassToken",
     "Dropout",
     "EncoderBlock",
@@ -22,6 +27,7 @@ __all__ = [
     "PatchEmbedding",
     "PositionEmbedding",
     "PositionEmbedding2D",
+    "PositionSensitiveAttention",
     "PostActivationBottleneck",
     "PreActivationBottleneck",
     "RelativePositionLogits",

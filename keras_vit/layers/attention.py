@@ -57,7 +57,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
         y, a = self.attend(self.query(x), self.key(x), self.value(x), l, training)
         y = ops.reshape(self.out(y), (-1, l, d))
-        return (y, a) if return_weights else y
+        return (y, self.spread_weights(a)) if return_weights else y
 
     def export_call(self, x, training=None, return_weights=False, norm=None):
         """The same with two biases fewer, since the rows of A sum to 1.
@@ -76,19 +76,29 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         y, a = self.attend(ops.matmul(x, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
-        return (y, a) if return_weights else y
+        return (y, self.spread_weights(a)) if return_weights else y
 
     def attend(self, q, k, v, l, training):
         """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
-        q, k, v = (self.split_heads(x, l) for x in (q * self.scale, k, v))
+        y, a = self.weigh(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), training)
+        return self.join_heads(y), a
+
+    def weigh(self, q, k, v, training):
+        """A v and A of scaled queries, keys and values, each (n, heads, its length, d / heads)."""
         logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
         a = ops.softmax(logits if self.relative is None else logits + self.relative(q))
-        y = ops.matmul(self.dropout(a, training=training), v)  # (n, heads, l, d / heads)
-        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, q.shape[1] * q.shape[3])), a
+        return ops.matmul(self.dropout(a, training=training), v), a
 
     def split_heads(self, x, l):
         x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))  # (n, heads, l, d / heads)
+
+    def join_heads(self, y):
+        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, y.shape[1] * y.shape[3]))  # (n * l, d)
+
+    def spread_weights(self, a):
+        """What `attend` gave for A as (n, heads, l, l)."""
+        return a
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -106,14 +106,21 @@ class EncoderBlock(ConfiguredLayer):
     def build(self, input_shape):
         dtype = self.dtype_policy
         self.attention_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm")
-        self.attention = MultiHeadSelfAttention(
-            self.num_heads, self.attention_dropout_rate, self.relative_patches, dtype=dtype, name="attention"
-        )
+        self.attention = self.make_attention()
         self.dropout = Dropout(self.dropout_rate, dtype=dtype, name="dropout")
         self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
             layer.build(input_shape)
+
+    def make_attention(self):
+        return MultiHeadSelfAttention(
+            self.num_heads,
+            self.attention_dropout_rate,
+            self.relative_patches,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
 
     def call(self, z, training=None, return_weights=False):
         y = self.attention(self.attention_norm(z), training=training, return_weights=return_weights)

@@ -5,10 +5,18 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.axial import AxialResNet, AxialVisionTransformer
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.resnet import ResNet
 from keras_vit.models.vit import VisionTransformer
+
+MODELS = {
+    ViTConfig: VisionTransformer,
+    ResNetConfig: ResNet,
+    AxialViTConfig: AxialVisionTransformer,
+    AxialResNetConfig: AxialResNet,
+}
 
 
 def build(
@@ -18,10 +26,10 @@ def build(
     dtype: str | keras.DTypePolicy | None = None,
     name: str | None = None,
 ) -> VisionTransformer | ResNet:
-    """The `VisionTransformer` or `ResNet` of a configuration, with random weights and a zero head.
+    """The model of a configuration, a `VisionTransformer` or `ResNet` or axial, with random weights and a zero head.
 
     >>> build(keras_vit.models.variant("ViT-Ti/16").config).count_params()
     5717416
     """
-    cls = ResNet if isinstance(config, ResNetConfig) else VisionTransformer
+    cls = MODELS[type(config)]
     return cls(**dataclasses.asdict(config), preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)

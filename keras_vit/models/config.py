@@ -241,8 +241,55 @@ class ResNetConfig:
         require(self.depths, "depths must name at least one stage. Received: depths=().")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AxialViTConfig(ViTConfig):
+    """An Axial-ViT (Appendix D.6); fields are the arguments of `AxialVisionTransformer`, where they are explained."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.num_layers % 2 == 0,
+            "num_layers of an Axial-ViT must be even: a row block and a column block replace each block of ViT. "
+            f"Received: num_layers={self.num_layers}.",
+        )
+        require(
+            self.position_embedding != "relative",
+            "An Axial-ViT has position_embedding 'none', '1d' or '2d'. Received: 'relative', which spans all patches.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxialResNetConfig(ResNetConfig):
+    """An AxialResNet (Appendix D.6); fields are the arguments of `AxialResNet`, where they are explained."""
+
+    group_norm_epsilon: float = 1e-4
+    kernel_variance_epsilon: float = 0.0
+    kernel_std_epsilon: float = 1e-5
+    num_heads: int = 8
+
+    def __post_init__(self):
+        super().__post_init__()
+        set_counts(self, "num_heads")
+        require_fractions(self, "kernel_std_epsilon")
+        require(self.image_size is not None, "An AxialResNet needs an image_size, which its positions are made for.")
+        fits = all(side % self.stride == 0 for side in self.image_size or ())
+        require(
+            fits, f"image_size must be multiples of {self.stride}, the stride. Received: image_size={self.image_size}."
+        )
+        filters = int(64 * self.width_factor)
+        require(
+            filters % (2 * self.num_heads) == 0,
+            f"num_heads must divide half of the {filters} channels of the first stage. Received: {self.num_heads}.",
+        )
+
+    @property
+    def stride(self) -> int:
+        """Pixels per cell of the last feature map."""
+        return 4 * 2 ** (len(self.depths) - 1)
+
+
 class ModelFields(TypedDict, total=False):
-    """The fields of both configurations that `zoo.load` takes beside its own arguments, for type checkers."""
+    """The fields of all configurations that `zoo.load` takes beside its own arguments, for type checkers."""
 
     patch_size: int | tuple[int, int]
     hidden_size: int
@@ -262,6 +309,7 @@ class ModelFields(TypedDict, total=False):
     width_factor: float
     group_norm_epsilon: float
     kernel_variance_epsilon: float
+    kernel_std_epsilon: float
 
 
 # What a ResNet does not have, and the value that asks for none of it.
@@ -342,6 +390,13 @@ def resnet(depths, width_factor):
     return ResNetConfig(depths=depths, width_factor=width_factor)
 
 
+def axial_vit(size, patch_size):
+    """Two axial blocks, of rows and of columns, for each block of that size."""
+    config = vit(size, patch_size)
+    fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
+    return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
+
+
 R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
 
 # A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
@@ -395,6 +450,9 @@ VARIANTS: dict[str, Variant] = {
         (*shape(8, 1024, 2048, 8), 69_228_520),
         (*shape(4, 512, 1024, 32), 10_524_648),
         (*shape(16, 2048, 4096, 16), 541_264_872),
+        ("Axial-ViT-B/32", axial_vit("B", 32), 173_277_160),
+        ("Axial-ViT-B/16", axial_vit("B", 16), 171_620_584),
+        ("AxialResNet50", AxialResNetConfig(depths=R50), 19_373_640),
     )
 }
 

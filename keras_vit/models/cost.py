@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.axial_cost import LineAttention, count_pairs
+from keras_vit.models.config import AxialResNetConfig, ResNetConfig, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -60,36 +61,45 @@ class Convolution:
         return sum(min(start + self.kernel, length) - max(start, 0) for start in starts)
 
 
-def unit(inputs, width, stride, size, projects, norm_first):
+def unit(inputs, width, stride, size, projects, norm_first, heads):
     """A bottleneck unit: 1x1, 3x3 with the stride, 1x1 to four times `width`; the first of a stage projects too.
 
     `norm_first`: a norm before each of the three, none at the projection (BiT); else one after each of the four.
+    `heads`: of the row and column attention in place of the 3x3 convolution; 0 for the convolution.
     """
     strided = tuple(-(-length // stride) for length in size)
     rows = [(1, inputs, width, size, 1), (3, width, width, size, stride), (1, width, 4 * width, strided, 1)]
     convolutions = [Convolution(*row, normalized=row[1] if norm_first else row[2]) for row in rows]
+    if heads:
+        convolutions[1:2] = LineAttention(width, heads, *size), LineAttention(width, heads, *reversed(size))
     if projects:
         convolutions.append(Convolution(1, inputs, 4 * width, size, stride, 0 if norm_first else 4 * width))
     return convolutions
 
 
-def trunk(config, size) -> Iterator[tuple[list[Convolution], int]]:
-    """(convolutions, how often they stand): the stem, then of every stage the first unit, and the equal ones after it.
+def trunk(config, size) -> Iterator[tuple[list[Convolution | LineAttention], int]]:
+    """(convolutions and attention, how often): the stem, then of every stage the first unit, and the equal ones after.
 
-    `config` is a ResNet's, or a hybrid's, whose first convolution pads as TensorFlow does.
+    `config` is a ResNet's, or that of a hybrid or an AxialResNet, whose first convolution pads as TensorFlow does.
     """
-    resnet = isinstance(config, ResNetConfig)
-    backbone = config if resnet else config.backbone
+    bit = has_norms_first(config)
+    backbone = config if isinstance(config, ResNetConfig) else config.backbone
+    heads = getattr(backbone, "num_heads", 0)
     width = 64 * backbone.width_factor
-    root = Convolution(7, config.num_channels, width, size, 2, normalized=0 if resnet else width, even=resnet)
+    root = Convolution(7, config.num_channels, width, size, 2, normalized=0 if bit else width, even=bit)
     yield [root], 1
     inputs, size = width, tuple(-(-length // 2) for length in root.output_size)  # after the pool
     for stage, depth in enumerate(backbone.depths):
         width = 64 * backbone.width_factor * 2**stage
-        first = unit(inputs, width, 2 if stage else 1, size, True, norm_first=resnet)
+        first = unit(inputs, width, 2 if stage else 1, size, True, bit, heads)
         yield first, 1
-        inputs, size = 4 * width, first[1].output_size
-        yield unit(inputs, width, 1, size, False, norm_first=resnet), depth - 1
+        inputs, size = 4 * width, first[-1].output_size
+        yield unit(inputs, width, 1, size, False, bit, heads), depth - 1
+
+
+def has_norms_first(config):
+    """Whether it is BiT, whose norms stand before the convolutions, and a last one before the head."""
+    return isinstance(config, ResNetConfig) and not isinstance(config, AxialResNetConfig)
 
 
 def add_up(config, size, count):
@@ -136,8 +146,9 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
     """
     if isinstance(config, ResNetConfig):
         channels = trunk_channels(config)
-        convolutions = add_up(config, (1, 1), lambda convolution: convolution.parameters)
-        return int(convolutions + 2 * channels + (channels + 1) * config.num_classes)
+        # Of the sizes, only the lengths of axial attention tell in parameters.
+        convolutions = add_up(config, config.image_size or (1, 1), lambda convolution: convolution.parameters)
+        return int(convolutions + 2 * channels * has_norms_first(config) + (channels + 1) * config.num_classes)
     d, m = config.hidden_size, config.mlp_dim
     block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
     total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
@@ -172,9 +183,9 @@ def count_flops(
     if isinstance(config, ResNetConfig):
         return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
     d, patches, tokens = config.hidden_size, *sequence(config, size)
-    block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + 2 * tokens * tokens * d
-    block += relative_logits(config, patches) * d
+    block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
+    total += 2 * count_pairs(config, size) * d
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
 
 
@@ -200,7 +211,8 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     if isinstance(config, ResNetConfig):
         return int(add_up(config, size, count) + config.num_classes)
     d, patches, tokens = config.hidden_size, *sequence(config, size)
-    logits = tokens * tokens + relative_logits(config, patches)
-    block = tokens * (4 * d + config.mlp_dim + 2 * d) + config.num_heads * logits  # q, k, v, A v, out; MLP; A
-    total = patches * d + config.num_layers * block + (config.representation_size or 0) + config.num_classes
+    block = tokens * (4 * d + config.mlp_dim + 2 * d)  # q, k, v, A v, out; MLP
+    block += config.num_heads * relative_logits(config, patches)
+    total = patches * d + config.num_layers * block + config.num_heads * count_pairs(config, size)  # A
+    total += (config.representation_size or 0) + config.num_classes
     return int(total + (add_up(config, size, count) if config.backbone else 0))

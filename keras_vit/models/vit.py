@@ -63,6 +63,7 @@ class VisionTransformer(Classifier):
     """
 
     config: ViTConfig
+    config_class = ViTConfig
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class VisionTransformer(Classifier):
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
     ):
-        config = ViTConfig(
+        config = self.config_class(
             image_size=image_size,
             patch_size=patch_size,
             hidden_size=hidden_size,
@@ -111,11 +112,15 @@ class VisionTransformer(Classifier):
         images = keras.Input((*config.image_size, config.num_channels), name="images")
         x = hybrid_backbone(images, config.backbone, dtype) if config.backbone else images
         x = tokens(x, config, dtype)
-        x = encoder(x, config, dtype)
+        x = encoder(x, config, dtype, self.make_block)
         x = pool(x, config, dtype)
         super().__init__(
             images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
         )
+
+    @staticmethod
+    def make_block(i, config, dtype):
+        return EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")
 
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
@@ -129,8 +134,11 @@ class VisionTransformer(Classifier):
         return keras.ops.stack(weights, axis=1)
 
 
-def hybrid_backbone(x, config, dtype):
-    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arguments):
+    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c').
+
+    `arguments` are more of each unit's.
+    """
     norm = {"group_norm_epsilon": config.group_norm_epsilon}
     kernel = {
         "kernel_variance_epsilon": config.kernel_variance_epsilon,
@@ -152,11 +160,12 @@ def hybrid_backbone(x, config, dtype):
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
     for stage, depth in enumerate(config.depths, start=1):
         for unit in range(1, depth + 1):
-            x = PostActivationBottleneck(
+            x = unit_class(
                 filters * 2 ** (stage - 1),
                 strides=2 if stage > 1 and unit == 1 else 1,
                 **norm,
                 **kernel,
+                **arguments,
                 dtype=dtype,
                 name=f"block{stage}_unit{unit}",
             )(x)
@@ -185,13 +194,13 @@ def tokens(x, config, dtype):
     return Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
 
 
-def encoder(x, config, dtype):
+def encoder(x, config, dtype, make_block):
     """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
     names = block_positions(config)
     positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
     for i in range(config.num_layers):
         x = positions[names[i]](x) if names else x
-        x = EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")(x)
+        x = make_block(i, config, dtype)(x)
     return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
 
 

@@ -29,6 +29,12 @@ MODELS = {
             **{"position_embedding": "2d", "position_embedding_at": "every-layer"},
         },
     ),
+    "axial vit": (models.AxialVisionTransformer, {**SMALL, "image_size": (32, 48), "patch_size": 8}),
+    "axial vit, gap": (
+        models.AxialVisionTransformer,
+        {**SMALL, "image_size": 40, "patch_size": (4, 8), "classifier": "gap"},
+    ),
+    "axial resnet": (models.AxialResNet, {"image_size": (64, 96), "depths": (2, 1, 1), "num_classes": 7}),
     "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
 }
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")

@@ -21,7 +21,7 @@ from keras_vit.export import onnx
 from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.staging import listing
 from keras_vit.export.tflite import worker
-from keras_vit.models import ResNet, VisionTransformer
+from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
 # TFLite's converter imports TensorFlow in a process of its own; the default tests convert the hybrid alone.
@@ -35,6 +35,9 @@ MODELS = {
         **{**TINY, "image_size": 64, "patch_size": 1}, num_classes=7, backbone={"depths": (1, 1), "width_factor": 0.5}
     ),
     "resnet": lambda: ResNet(image_size=64, depths=(1, 1), width_factor=0.5, num_classes=7),
+    "axial": lambda: AxialVisionTransformer(**{**TINY, "image_size": (32, 48), "num_layers": 2}, num_classes=7),
+    "axial gap": lambda: AxialVisionTransformer(**{**TINY, "num_layers": 2}, num_classes=7, classifier="gap"),
+    "axial resnet": lambda: AxialResNet(image_size=(32, 64), depths=(1, 2), width_factor=0.5, num_classes=7),
     "features": lambda: VisionTransformer(**TINY, num_classes=0),
     "convolutional": lambda: convolutional(),
 }
@@ -70,6 +73,7 @@ PAIRS = [
     for name in FORMATS
     if name != "model.tflite" or kind == "hybrid"
 ]
+PAIRS += [pytest.param(kind, "model.tflite", marks=pytest.mark.slow) for kind in ("axial", "axial resnet")]
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS)

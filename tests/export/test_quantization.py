@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.proof.allowed import require_known_operations
-from keras_vit.models import ResNet, VisionTransformer
+from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +53,24 @@ def test_small_and_with_the_same_predictions(trained, digits, name, quantize, sh
     assert report.images == 64 and report.top1_agreement >= 0.98 and report.cosine > 0.99
     assert report.top1_regret < 0.02
     assert report.max_rel_diff > 1e-6
+
+
+AXIAL = {
+    "vit": lambda: AxialVisionTransformer((32, 48), 8, 32, 2, 4, 64, num_classes=7),
+    "resnet": lambda: AxialResNet((32, 64), depths=(1, 2), width_factor=0.5, num_classes=7, num_heads=4),
+}
+
+
+@pytest.mark.parametrize("kind", AXIAL)
+@pytest.mark.parametrize("quantize", ["dynamic", "int8"])
+@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.slow)])
+def test_axial_models_are_quantized(kind, quantize, name, tmp_path):
+    keras.utils.set_random_seed(0)
+    model, random = AXIAL[kind](), np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(weight + random.normal(0, 0.1, weight.shape))
+    report = export.convert(model, tmp_path / name, quantize=quantize)
+    assert report.cosine > 0.98 and report.model_weight_bytes / report.weight_bytes > 1.5
 
 
 def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):

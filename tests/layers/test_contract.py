@@ -68,6 +68,26 @@ CASES = {
     ),
     "PreActivationBottleneck": (layers.PreActivationBottleneck, UNIT, (9, 8, 64)),
     "PostActivationBottleneck": (layers.PostActivationBottleneck, UNIT, (9, 8, 64)),
+    "AxialSelfAttention": (
+        layers.AxialSelfAttention,
+        {"axis": "column", "grid": (2, 3), "num_heads": 4, "dropout_rate": 0.1},
+        (6, 16),
+    ),
+    "AxialEncoderBlock": (
+        layers.AxialEncoderBlock,
+        {"axis": "column", "grid": (2, 3), "num_heads": 2, "mlp_dim": 24, "gelu_approximate": False},
+        (7, 16),
+    ),
+    "PositionSensitiveAttention": (
+        layers.PositionSensitiveAttention,
+        {"axis": "column", "num_heads": 4, "group_norm_epsilon": 1e-3},
+        (4, 6, 32),
+    ),
+    "AxialBottleneck": (
+        layers.AxialBottleneck,
+        {"filters": 32, "strides": 2, "num_heads": 4, **EPSILONS, "kernel_std_epsilon": 1e-3},
+        (8, 4, 64),
+    ),
     "ViT": (
         models.VisionTransformer,
         {
@@ -117,6 +137,48 @@ CASES = {
             "labels": ("a", "b"),
         },
         (33, 48, 1),
+    ),
+    "Axial-ViT": (
+        models.AxialVisionTransformer,
+        {
+            **VIT,
+            "patch_size": (8, 16),
+            "num_classes": 3,
+            "representation_size": 20,
+            "dropout_rate": 0.1,
+            "attention_dropout_rate": 0.2,
+            "gelu_approximate": False,
+            "layer_norm_epsilon": 1e-5,
+            "labels": ("a", "b", "c"),
+        },
+        (32, 48, 3),
+    ),
+    "Axial-ViT gap": (
+        models.AxialVisionTransformer,
+        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1, "preprocessing": PREPROCESSING},
+        (32, 48, 1),
+    ),
+    "axial hybrid": (
+        models.AxialVisionTransformer,
+        {**VIT, "patch_size": (1, 1), "num_classes": 3, "backbone": BACKBONE},
+        (32, 48, 3),
+    ),
+    "AxialResNet": (
+        models.AxialResNet,
+        {
+            "image_size": (32, 48),
+            "depths": (1, 1),
+            "width_factor": 0.5,
+            "num_classes": 2,
+            "num_channels": 1,
+            "num_heads": 4,
+            "group_norm_epsilon": 1e-3,
+            "kernel_variance_epsilon": 1e-8,
+            "kernel_std_epsilon": 1e-3,
+            "preprocessing": PREPROCESSING,
+            "labels": ("a", "b"),
+        },
+        (32, 48, 1),
     ),
 }
 every_case = pytest.mark.parametrize("case", CASES)

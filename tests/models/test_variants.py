@@ -13,6 +13,7 @@ from keras_vit.models import VARIANTS, BackboneConfig, ResNetConfig, ViTConfig, 
 BUILT = (
     *("ViT-Test/4", "ViT-Ti/16", "ViT-S/32", "ViT-B/30", "ViT-L/16", "ViT-H/14"),
     *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50x1", "R101x3", "R152x2"),
+    *("Axial-ViT-B/32", "AxialResNet50"),
 )
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name not in BUILT]
 
@@ -26,6 +27,9 @@ WITHOUT_WEIGHTS = {
     "R50x2": 97_988_712,
     "R152x1": 60_185_128,
     "R200x3": 568_633_000,
+    "Axial-ViT-B/32": 173_277_160,
+    "Axial-ViT-B/16": 171_620_584,
+    "AxialResNet50": 19_373_640,
 }
 
 

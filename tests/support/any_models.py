@@ -58,6 +58,8 @@ OURS = (
     ours("ViT, pre-logits", **TINY, representation_size=12),
     ours("Hybrid", **{**TINY, "image_size": 64, "patch_size": 1}, backbone={"depths": (1, 1), "width_factor": 0.5}),
     ours("ResNet", "ResNet", image_size=64, depths=(1, 1)),
+    ours("Axial-ViT", "AxialVisionTransformer", **TINY),
+    ours("AxialResNet", "AxialResNet", image_size=32, depths=(1, 1), width_factor=0.5),
 )
 APPLICATIONS = (
     application("ConvNeXtTiny"),

@@ -7,6 +7,8 @@ import sys
 import keras
 import numpy as np
 
+from keras_vit.layers.base import ConfiguredLayer
+
 BASE_ARGUMENTS = {"name", "trainable", "dtype"}
 
 LOADER = """
@@ -45,11 +47,17 @@ def as_model(instance, shape):
 
 
 def own_arguments(cls):
-    """{name: default} of the constructor's arguments that are not Keras' own."""
+    """{name: default} of the constructor's arguments that are not Keras' own, nor handed on by **kwargs."""
     if cls.__init__ is keras.layers.Layer.__init__:
         return {}
     parameters = inspect.signature(cls.__init__).parameters
     return {name: p.default for name, p in parameters.items() if name not in {"self", "kwargs", *BASE_ARGUMENTS}}
+
+
+def all_arguments(cls):
+    """Names of the arguments that a configuration holds: the class's own, and those of the layers that it extends."""
+    extended = [base for base in cls.__mro__ if issubclass(base, ConfiguredLayer)]
+    return {name for base in [cls, *extended] for name in own_arguments(base)}
 
 
 def check_config(cls, arguments, shape):
@@ -60,7 +68,7 @@ def check_config(cls, arguments, shape):
     instance = cls(**arguments, **base)
     instance(inputs(shape))
     config = instance.get_config()
-    assert set(config) == {*own_arguments(cls), *base}
+    assert set(config) == {*all_arguments(cls), *base}
     for name, value in arguments.items():
         assert config[name] == value, name
     assert config["name"] == "another" and config.get("trainable", False) is False

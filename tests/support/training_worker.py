@@ -27,7 +27,12 @@ def small(family, dtype=None, dropout_rate=0.0):
         features = small("vit").get_layer("head").input
         outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
         return DistributedModel(keras.utils.get_source_inputs(features), outputs)
-    if family == "resnet":
+    if family == "axial resnet":
+        model = models.AxialResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
+    elif family == "axial vit":
+        sizes = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 32}
+        model = models.AxialVisionTransformer(**sizes, num_classes=CLASSES, dropout_rate=dropout_rate, dtype=dtype)
+    elif family == "resnet":
         model = models.ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
     else:
         backbone = models.BackboneConfig(depths=(1,), width_factor=0.5) if family == "hybrid" else None
@@ -124,6 +129,8 @@ CASES = {
         metrics={"a": "accuracy", "b": "mae"},
         data=dict(two=True),
     ),
+    "axial-vit": dict(family="axial vit", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
+    "axial-resnet": dict(family="axial resnet", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
     ),

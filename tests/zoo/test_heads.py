@@ -10,7 +10,8 @@ from golden import GOLDEN
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import ModelFields, ResNetConfig, ViTConfig
+from keras_vit.models.building import MODELS
+from keras_vit.models.config import ModelFields
 from keras_vit.zoo import loading, targets
 
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
@@ -46,7 +47,7 @@ def weight(model):
 def test_type_checkers_know_every_argument():
     parameters = inspect.signature(zoo.load).parameters.values()
     arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    fields = {field.name for kind in (ViTConfig, ResNetConfig) for field in dataclasses.fields(kind)}
+    fields = {field.name for kind in MODELS for field in dataclasses.fields(kind)}
     assert targets.ARGUMENTS == arguments
     assert set(ModelFields.__annotations__) == fields - set(arguments)
 

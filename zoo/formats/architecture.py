@@ -4,7 +4,7 @@ import collections
 import math
 import re
 
-from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pair
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig, pair
 from keras_vit.zoo.formats.faults import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -15,14 +15,18 @@ PLACES = (
     ("Transformer/posembed_shared", "every-layer-shared"),
 )
 RELATIVE = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/relative_embedding"
-QUERY = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel"
-HIDDEN = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+QUERY = "Transformer/{block}_0/MultiHeadDotProductAttention_1/query/kernel"
+HIDDEN = "Transformer/{block}_0/MlpBlock_3/Dense_0/kernel"
 ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
+# How the encoder's blocks are called. No checkpoint of axial models is public: their names are this package's.
+BLOCKS = {ViTConfig: "encoderblock", AxialViTConfig: "axialblock"}
+ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
+COLUMN_POSITIONS = "block1/unit1/column_attention/relative_pos_emb"
 
 
 def read_config(tensors, hints, stated_size=None):
-    """The `ViTConfig` or `ResNetConfig` that official tensors were made with.
+    """The configuration that official tensors were made with.
 
     Args:
         tensors: of a checkpoint, {official name: Tensor}.
@@ -33,6 +37,8 @@ def read_config(tensors, hints, stated_size=None):
         Fault: when a tensor that tells the architecture is missing or has no sensible shape.
         ConfigError: when no model has tensors of these shapes.
     """
+    if ROW_POSITIONS in tensors:
+        return read_axial_resnet(tensors)
     return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints)
 
 
@@ -59,18 +65,21 @@ def count_units(tensors, pattern):
 
 def read_vit(tensors, stated_size, hints):
     ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
-    _, num_heads, _ = shape_of(tensors, QUERY, 3)
-    _, mlp_dim = shape_of(tensors, HIDDEN, 2)
+    axial = any(name.startswith("Transformer/axialblock_") for name in tensors)
+    config_class = AxialViTConfig if axial else ViTConfig
+    block = BLOCKS[config_class]
+    _, num_heads, _ = shape_of(tensors, QUERY.format(block=block), 3)
+    _, mlp_dim = shape_of(tensors, HIDDEN.format(block=block), 2)
     backbone = read_backbone(tensors) if "conv_root/kernel" in tensors else None
     classifier = "token" if "cls" in tensors else "gap"
     stride = backbone.stride if backbone else 1
     stated = stated_size and (stated_size, (ph * stride, pw * stride))
     positions, (rows, columns) = read_positions(tensors, classifier, stated, wanted_patches(hints, (ph, pw)))
-    return ViTConfig(
+    return config_class(
         image_size=(rows * ph * stride, columns * pw * stride),
         patch_size=(ph, pw),
         hidden_size=hidden_size,
-        num_layers=count_indices(tensors, r"Transformer/encoderblock_(\d+)/"),
+        num_layers=count_indices(tensors, rf"Transformer/{block}_(\d+)/"),
         num_heads=num_heads,
         mlp_dim=mlp_dim,
         num_classes=read_width(tensors, "head/kernel") or 0,
@@ -161,6 +170,20 @@ def read_resnet(tensors):
         width_factor=width_factor(filters),
         num_classes=shape_of(tensors, BIT_HEAD, 4)[3] if BIT_HEAD in tensors else 0,
         num_channels=channels,
+    )
+
+
+def read_axial_resnet(tensors):
+    _, _, channels, filters = shape_of(tensors, "conv_root/kernel", 4)
+    column_offsets, width = shape_of(tensors, ROW_POSITIONS, 2)  # 2 * columns - 1, twice the width of a head's values
+    row_offsets, _ = shape_of(tensors, COLUMN_POSITIONS, 2)
+    return AxialResNetConfig(
+        image_size=(2 * (row_offsets + 1), 2 * (column_offsets + 1)),  # a place is 4x4 pixels
+        depths=count_units(tensors, r"block(\d+)/unit(\d+)/"),
+        width_factor=width_factor(filters),
+        num_classes=read_width(tensors, "head/kernel") or 0,
+        num_channels=channels,
+        num_heads=2 * filters // width,
     )
 
 

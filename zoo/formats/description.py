@@ -3,11 +3,16 @@
 from dataclasses import fields
 
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.zoo.formats.faults import Fault
 
-CONFIGS = {"VisionTransformer": ViTConfig, "ResNet": ResNetConfig}
+CONFIGS = {
+    "VisionTransformer": ViTConfig,
+    "ResNet": ResNetConfig,
+    "AxialVisionTransformer": AxialViTConfig,
+    "AxialResNet": AxialResNetConfig,
+}
 # Fields that files from before do not have: the defaults are what models were then.
 LATER_FIELDS = ("position_embedding", "position_embedding_at")
 

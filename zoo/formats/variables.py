@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from keras_vit.models.config import AxialResNetConfig
+from keras_vit.zoo.formats.architecture import BLOCKS
+
 DENSE = {"kernel": "kernel", "bias": "bias"}
 CONV = {"kernel": "kernel"}
 NORM = {"scale": "gamma", "bias": "beta"}
@@ -13,15 +16,19 @@ POSITIONS_RELATIVE = {"relative_embedding": "embedding"}
 
 
 def official_variables(model):
-    """{official name: (variable, shape in the file)} of a VisionTransformer or ResNet."""
-    config = model.config
-    rows = vit_variables(model) if hasattr(config, "hidden_size") else resnet_variables(model)
+    """{official name: (variable, shape in the file)} of a model; axial ones have names of this package's."""
     table = {}
-    for prefix, layer, names, *shape in rows:
+    for prefix, layer, names, *shape in variable_rows(model):
         for name, attribute in names.items():
             variable = getattr(layer, attribute)
             table[f"{prefix}/{name}".lstrip("/")] = (variable, shape[0][name] if shape else tuple(variable.shape))
     return table
+
+
+def variable_rows(model):
+    if isinstance(model.config, AxialResNetConfig):
+        return axial_resnet_variables(model)
+    return vit_variables(model) if hasattr(model.config, "hidden_size") else resnet_variables(model)
 
 
 def official_arrays(model):
@@ -44,7 +51,9 @@ def vit_variables(model):
         yield "", model.get_layer("cls"), {"cls": "token"}
     yield from position_variables(model)
     for i in range(config.num_layers):
-        yield from block_variables(f"Transformer/encoderblock_{i}", model.get_layer(f"encoderblock_{i}"), config)
+        yield from block_variables(
+            f"Transformer/{BLOCKS[type(config)]}_{i}", model.get_layer(f"encoderblock_{i}"), config
+        )
     yield "Transformer/encoder_norm", model.get_layer("encoder_norm"), NORM
     if config.representation_size:
         yield "pre_logits", model.get_layer("pre_logits"), DENSE
@@ -102,3 +111,25 @@ def resnet_variables(model):
     if model.config.num_classes:
         head = model.get_layer("head")
         yield "resnet/head/conv2d", head, DENSE, {"kernel": (1, 1, *head.kernel.shape), "bias": tuple(head.bias.shape)}
+
+
+def axial_resnet_variables(model):
+    yield "conv_root", model.get_layer("conv_root"), CONV
+    yield "gn_root", model.get_layer("norm_root"), NORM
+    for block, depth in enumerate(model.config.depths, start=1):
+        for u in range(1, depth + 1):
+            unit, prefix = model.get_layer(f"block{block}_unit{u}"), f"block{block}/unit{u}"
+            for i in "13":
+                yield f"{prefix}/conv{i}", getattr(unit, f"conv{i}"), CONV
+                yield f"{prefix}/gn{i}", getattr(unit, f"norm{i}"), NORM
+            for name in ("row_attention", "column_attention"):
+                attention = getattr(unit, name)
+                yield f"{prefix}/{name}", attention, {"relative_pos_emb": "relative_embedding"}
+                yield f"{prefix}/{name}/qkv", attention.qkv, CONV
+                yield f"{prefix}/{name}/gn_qkv", attention.qkv_norm, NORM
+                yield f"{prefix}/{name}/gn_out", attention.out_norm, NORM
+            if unit.shortcut is not None:
+                yield f"{prefix}/conv_proj", unit.shortcut, CONV
+                yield f"{prefix}/gn_proj", unit.shortcut_norm, NORM
+    if model.config.num_classes:
+        yield "head", model.get_layer("head"), DENSE

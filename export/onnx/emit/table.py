@@ -27,7 +27,7 @@ def row(emit, *needed_by):
 
 OPERATIONS = {
     "Add": row(binary("Add"), OURS, APPS, HUB, ZERO),
-    "AveragePool": row(linear.average_pool, APPS, HUB, ZERO),
+    "AveragePool": row(linear.average_pool, OURS, APPS, HUB, ZERO),
     "BatchNorm": row(linear.batch_norm, APPS, HUB, ZERO),
     "Cast": row(math.cast, APPS, HUB, ZERO),
     "Concatenate": row(shape.concatenate, OURS, APPS, HUB, ZERO),

@@ -3,7 +3,7 @@
 docs/training.md says the same to users.
 """
 
-from keras_vit.models.config import VARIANTS, ResNetConfig, variant
+from keras_vit.models.config import VARIANTS, AxialResNetConfig, ResNetConfig, variant
 from keras_vit.zoo.names.rows import checkpoints
 
 # The paper's datasets (section 4.1) and their recipes of Table 4.
@@ -75,12 +75,14 @@ def choose_checkpoint(model: str) -> str:
 
 
 def round_to_patches(size: int, model: str) -> int:
-    """The size without the pixels that no patch covers, as in the authors' code.
+    """The size without the pixels that no patch covers, as in the authors' code, nor a place of an AxialResNet.
 
     >>> round_to_patches(384, "ViT-H/14"), round_to_patches(384, "ViT-B/16")
     (378, 384)
     """
     known = VARIANTS.get(model.partition(":")[0])
+    if known is not None and isinstance(known.config, AxialResNetConfig):
+        return size - size % known.config.stride
     if known is None or isinstance(known.config, ResNetConfig):
         return size
     return size - size % max(known.config.pixels_per_token)

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from keras_vit.zoo.formats.architecture import POSITIONS
+from keras_vit.zoo.formats.architecture import POSITIONS, ROW_POSITIONS
 from keras_vit.zoo.formats.bounds import MOST_TENSORS
 from keras_vit.zoo.formats.faults import Fault
 from keras_vit.zoo.formats.official import big_vision
@@ -38,6 +38,8 @@ def to_first_layout(tensors):
     if any(name.startswith("resnet/") for name in tensors):
         unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
         return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
+    if ROW_POSITIONS in tensors:
+        return squeeze_norms(tensors)
     require_transformer(tensors)
     tensors = unstack_blocks(tensors)
     computed = big_vision.compute_positions(tensors)

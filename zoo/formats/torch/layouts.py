@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.models.config import SIZES, ViTConfig
+from keras_vit.errors import CheckpointError
+from keras_vit.models.config import SIZES, AxialResNetConfig, AxialViTConfig, ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.faults import Fault
 from keras_vit.zoo.formats.official.layouts import prepend_zero
@@ -160,7 +161,15 @@ def with_numerics(config, numerics):
 
 
 def timm_state(config, arrays):
-    """Official arrays {name: array} as timm's state dict of a model of that configuration."""
+    """Official arrays {name: array} as timm's state dict of a model of that configuration.
+
+    Raises:
+        CheckpointError: for an axial model.
+    """
+    if isinstance(config, (AxialViTConfig, AxialResNetConfig)):
+        raise CheckpointError(
+            "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
+        )
     bare_stem = isinstance(config, ViTConfig) and config.backbone and not config.backbone.depths
     rows = TIMM_VIT if isinstance(config, ViTConfig) else TIMM_BIT
     rows = TIMM_STEM + rows if bare_stem else rows

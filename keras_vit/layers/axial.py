@@ -1,0 +1,128 @@
+"""Self-attention along one axis of the grid of tokens (Appendix D.6; arXiv 1912.12180): the blocks of Axial-ViT."""
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.encoder import EncoderBlock
+
+AXES = ("row", "column")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialSelfAttention(MultiHeadSelfAttention):
+    """MSA in which a patch attends to the patches of its own row, or of its own column: (n, l, d) -> (n, l, d).
+
+    A class token, the first of rows * columns + 1 tokens, lies in no row and no column: it attends to all tokens, and
+    no patch attends to it. So patches learn of each other along the axis alone.
+
+    Args:
+        axis: "row" or "column", the line that a patch attends to.
+        grid: (rows, columns) of the patches, which are in raster order.
+        **kwargs: `MultiHeadSelfAttention`'s, by name.
+
+    Call arguments:
+        return_weights: also return A, (n, num_heads, l, l), zero off the line.
+
+    Raises:
+        ValueError: for another axis, and for tokens that are not those of the grid.
+
+    >>> attention = AxialSelfAttention("row", (4, 4), num_heads=4)
+    >>> tuple(attention(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def __init__(self, axis: Literal["row", "column"], grid: tuple[int, int], **kwargs: Any):
+        super().__init__(**kwargs)
+        if axis not in AXES:
+            raise ValueError(f"axis must be 'row' or 'column'. Received: axis={axis!r}.")
+        self.axis = axis
+        self.grid = tuple(grid)
+
+    def build(self, input_shape):
+        rows, columns = self.grid
+        if input_shape[1] not in (rows * columns, rows * columns + 1):
+            raise ValueError(
+                f"{self.name} needs the {rows * columns} tokens of {rows}x{columns} patches, or one more with a class "
+                f"token. Received: {input_shape[1]}."
+            )
+        super().build(input_shape)
+
+    def attend(self, q, k, v, l, training):
+        """A v, (n * l, d); and A of the lines, (n * lines, heads, length, length), and of the class token or None."""
+        d, patches, q = q.shape[-1], self.grid[0] * self.grid[1], q * self.scale
+        if l == patches:
+            y, a = self.weigh(*map(self.split_lines, (q, k, v)), training)
+            return self.join_lines(y), (a, None)
+        q, k, v = (ops.reshape(x, (-1, l, d)) for x in (q, k, v))
+        y, a = self.weigh(*(self.split_lines(x[:, 1:]) for x in (q, k, v)), training)
+        first, of_first = self.weigh(
+            self.split_heads(q[:, :1], 1), self.split_heads(k, l), self.split_heads(v, l), training
+        )
+        y = ops.reshape(self.join_lines(y), (-1, patches, d))
+        y = ops.concatenate([ops.reshape(self.join_heads(first), (-1, 1, d)), y], axis=1)
+        return ops.reshape(y, (-1, d)), (a, of_first)
+
+    def split_lines(self, x):
+        """Patches of any number of axes, the last of d, to (n * lines, heads, length, d / heads)."""
+        rows, columns = self.grid
+        if self.axis == "row":
+            return self.split_heads(x, columns)
+        heads, width = self.num_heads, x.shape[-1] // self.num_heads
+        x = ops.transpose(ops.reshape(x, (-1, rows, columns, heads, width)), (0, 2, 3, 1, 4))
+        return ops.reshape(x, (-1, heads, rows, width))
+
+    def join_lines(self, y):
+        """The inverse, to (n * rows * columns, d)."""
+        rows, columns = self.grid
+        if self.axis == "row":
+            return self.join_heads(y)
+        heads, width = self.num_heads, y.shape[-1]
+        y = ops.transpose(ops.reshape(y, (-1, columns, heads, rows, width)), (0, 3, 1, 2, 4))
+        return ops.reshape(y, (-1, heads * width))
+
+    def spread_weights(self, a):
+        (a, of_first), (rows, columns) = a, self.grid
+        along_row = self.axis == "row"
+        lines, length = (rows, columns) if along_row else (columns, rows)
+        a = ops.reshape(a, (-1, lines, self.num_heads, length, length))
+        same = ops.eye(lines, dtype=a.dtype)  # a patch attends to its own line
+        a = ops.einsum("nrhcd,rs->nhrcsd" if along_row else "nchrs,cd->nhrcsd", a, same)
+        a = ops.reshape(a, (-1, self.num_heads, rows * columns, rows * columns))
+        if of_first is None:
+            return a
+        return ops.concatenate([of_first, ops.pad(a, ((0, 0), (0, 0), (0, 0), (1, 0)))], axis=2)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialEncoderBlock(EncoderBlock):
+    """The Axial Transformer block (Appendix D.6): an `EncoderBlock` whose attention runs along one axis.
+
+    Args:
+        axis, grid: see `AxialSelfAttention`.
+        **kwargs: `EncoderBlock`'s, by name.
+
+    Call arguments:
+        return_weights: also return the attention weights, (n, num_heads, l, l), zero off the line.
+
+    >>> block = AxialEncoderBlock("column", (4, 4), num_heads=4, mlp_dim=128)
+    >>> tuple(block(keras.ops.zeros((2, 16, 64))).shape)
+    (2, 16, 64)
+    """
+
+    def __init__(self, axis: Literal["row", "column"], grid: tuple[int, int], **kwargs: Any):
+        super().__init__(**kwargs)
+        self.axis = axis
+        self.grid = tuple(grid)
+
+    def make_attention(self):
+        return AxialSelfAttention(
+            self.axis,
+            self.grid,
+            num_heads=self.num_heads,
+            dropout_rate=self.attention_dropout_rate,
+            dtype=self.dtype_policy,
+            name="attention",
+        )

@@ -1,0 +1,189 @@
+"""Position-sensitive axial attention and the residual unit of AxialResNet (Appendix D.6; arXiv 2003.07853)."""
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_vit.layers.axial import AXES
+from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
+from keras_vit.layers.convolution import GroupNormalization
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PositionSensitiveAttention(ConfiguredLayer):
+    """Each place attends to its whole row, or its whole column, with relative positions: (n, h, w, c) -> (n, h, w, c).
+
+    Eq. 4 of arXiv 2003.07853: with the offset p - o of a place p from the place o that attends, and learnt vectors r of
+    each offset, y_o is the sum over p of softmax_p(q_o r^q_(p-o) + k_p r^k_(p-o) + q_o k_p) (v_p + r^v_(p-o)). Queries
+    and keys are half as wide as values, and all heads share the r. As in the authors' code in Scenic, group norms after
+    the projection and at the end take the place of batch norms, each line normalized by itself.
+
+    Args:
+        axis: "row" or "column", the line that a place attends to.
+        num_heads: attention heads; twice as many must divide c, and 32 groups too.
+        group_norm_epsilon: 1e-4 in the authors' code.
+
+    Raises:
+        ValueError: for another axis, for an unknown height or width, and when the heads do not divide the channels.
+
+    >>> tuple(PositionSensitiveAttention("row")(keras.ops.zeros((2, 8, 6, 64))).shape)
+    (2, 8, 6, 64)
+    """
+
+    def __init__(
+        self, axis: Literal["row", "column"], num_heads: int = 8, group_norm_epsilon: float = 1e-4, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        if axis not in AXES:
+            raise ValueError(f"axis must be 'row' or 'column'. Received: axis={axis!r}.")
+        self.axis = axis
+        self.num_heads = num_heads
+        self.group_norm_epsilon = group_norm_epsilon
+
+    def build(self, input_shape):
+        _, h, w, c = input_shape
+        if h is None or w is None or c % (2 * self.num_heads):
+            raise ValueError(
+                f"{self.name} needs a known height and width, and channels that {2 * self.num_heads} (two for each "
+                f"head) divide. Received: input_shape={tuple(input_shape)}."
+            )
+        length, width = w if self.axis == "row" else h, c // self.num_heads
+        self.qkv = keras.layers.Dense(
+            2 * c, use_bias=False, kernel_initializer="lecun_normal", dtype=self.dtype_policy, name="qkv"
+        )
+        self.qkv.build((None, c))
+        self.qkv_norm, self.out_norm = self.norm("qkv_norm"), self.norm("out_norm")
+        self.qkv_norm.build((None, 1, length, 2 * c))
+        self.out_norm.build((None, 1, length, c))
+        normal = keras.initializers.RandomNormal(stddev=1 / width)  # the authors' code in Scenic
+        shape = (2 * length - 1, 2 * width)  # offsets -(length - 1) to length - 1; q, k, v
+        self.relative_embedding = self.add_weight(name="relative_embedding", shape=shape, initializer=normal)
+
+    def norm(self, name):
+        return GroupNormalization(epsilon=self.group_norm_epsilon, dtype=self.dtype_policy, name=name)
+
+    def call(self, x):
+        if self.axis == "row":
+            return self.attend(x)
+        return ops.transpose(self.attend(ops.transpose(x, (0, 2, 1, 3))), (0, 2, 1, 3))
+
+    def attend(self, x):
+        """Attention along the third axis: (n, lines, length, c) to the same."""
+        lines, length, c = x.shape[1:]
+        heads, width = self.num_heads, c // self.num_heads
+        qkv = ops.reshape(self.qkv(ops.reshape(x, (-1, c))), (-1, 1, length, 2 * c))
+        qkv = ops.reshape(self.qkv_norm(qkv), (-1, length, heads, 2 * width))
+        q, k, v = split(ops.transpose(qkv, (0, 2, 1, 3)))  # (n * lines, heads, length, ...)
+        r_q, r_k, r_v = split(ops.cast(self.relative_vectors(length), x.dtype))  # (places, places attended to, ...)
+        logits = ops.matmul(q, ops.swapaxes(k, -1, -2)) + multiply_by_place(q, ops.transpose(r_q, (0, 2, 1)))
+        logits = logits + ops.swapaxes(multiply_by_place(k, ops.transpose(r_k, (1, 2, 0))), -1, -2)
+        a = ops.softmax(logits)
+        y = ops.matmul(a, v) + multiply_by_place(a, r_v)
+        y = ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, 1, length, c))
+        return ops.reshape(self.out_norm(y), (-1, lines, length, c))
+
+    def relative_vectors(self, length):
+        """The r of each pair of places (o, p), (length, length, 2 * width).
+
+        Row o is the vectors from length - 1 - o on: one copy of all after another, read in rows one shorter. A gather's
+        gradient would be sparse, and in no fixed order on a GPU.
+        """
+        r = ops.convert_to_tensor(self.relative_embedding)
+        if length == 1:
+            return r[None]
+        copies = ops.reshape(ops.broadcast_to(r[None], (length, *r.shape)), (-1, r.shape[-1]))
+        return ops.reshape(copies[length - 1 : -1], (length, 2 * length - 2, r.shape[-1]))[:, :length]
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+def split(qkv):
+    """(..., 2 * width) as queries and keys of width / 2 and values of width."""
+    half = qkv.shape[-1] // 4
+    return qkv[..., :half], qkv[..., half : 2 * half], qkv[..., 2 * half :]
+
+
+def multiply_by_place(x, matrices):
+    """(m, heads, length, a) times a matrix (a, b) of each of the `length` places: (m, heads, length, b)."""
+    heads, length, a = x.shape[1:]
+    x = ops.reshape(ops.transpose(x, (2, 0, 1, 3)), (length, -1, a))
+    y = ops.reshape(ops.matmul(x, matrices), (length, -1, heads, matrices.shape[-1]))
+    return ops.transpose(y, (1, 2, 0, 3))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialBottleneck(Bottleneck):
+    """The hybrids' unit with row and column attention in place of its 3x3 convolution.
+
+    Convolution 1x1, norm, ReLU; row attention, column attention, mean over 2x2 places where strides are 2, ReLU;
+    convolution 1x1, norm; the input is added before the last ReLU. (n, h, w, c) -> (n, h / strides, w / strides,
+    4 * filters).
+
+    Args:
+        filters: channels of the attention.
+        strides: 1 or 2, which h and w must be multiples of.
+        num_heads: attention heads.
+        group_norm_epsilon: of every group norm, those of the attention too; 1e-4 in the authors' code in Scenic.
+        kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
+
+    Raises:
+        ValueError: when height or width is unknown, or no multiple of strides.
+
+    >>> tuple(AxialBottleneck(64)(keras.ops.zeros((1, 8, 8, 64))).shape)
+    (1, 8, 8, 256)
+    """
+
+    padding = "same"
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        num_heads: int = 8,
+        group_norm_epsilon: float = 1e-4,
+        kernel_variance_epsilon: float = 0.0,
+        kernel_std_epsilon: float = 1e-5,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            filters,
+            strides,
+            group_norm_epsilon,
+            kernel_variance_epsilon,
+            kernel_std_epsilon=kernel_std_epsilon,
+            **kwargs,
+        )
+        self.num_heads = num_heads
+
+    def attention(self, axis):
+        return PositionSensitiveAttention(
+            axis, self.num_heads, self.group_norm_epsilon, dtype=self.dtype_policy, name=f"{axis}_attention"
+        )
+
+    def build(self, input_shape):
+        n, h, w, _ = input_shape
+        f, s = self.filters, self.strides
+        if h is None or w is None or h % s or w % s:
+            raise ValueError(
+                f"{self.name} needs a known height and width that {s} divides. Received: {tuple(input_shape)}."
+            )
+        self.conv1, self.norm1 = self.conv(f, 1, 1, "conv1"), self.norm("norm1")
+        self.row_attention, self.column_attention = self.attention("row"), self.attention("column")
+        build_in_turn((self.conv1, self.norm1, self.row_attention, self.column_attention), input_shape)
+        self.conv3, self.norm3 = self.conv(4 * f, 1, 1, "conv3"), self.norm("norm3", gamma_initializer="zeros")
+        build_in_turn((self.conv3, self.norm3), (n, h // s, w // s, f))
+        self.shortcut = self.shortcut_norm = None
+        if self.changes_shape(input_shape):
+            self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
+            build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
+
+    def call(self, x):
+        shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
+        y = ops.relu(self.norm1(self.conv1(x)))
+        y = self.column_attention(self.row_attention(y))
+        if self.strides > 1:
+            y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")
+        return ops.relu(shortcut + self.norm3(self.conv3(ops.relu(y))))
