@@ -16,6 +16,7 @@ MODULES = (
     "keras_vit.models.vit",
     "keras_vit.models.resnet",
     "keras_vit.training.losses",
+    "keras_vit.training.masked_patches.model",
     "keras_vit.training.metrics",
     "keras_vit.training.optimizers",
     "keras_vit.training.schedules",

@@ -206,7 +206,7 @@ class Run:
         with self.writing("final.weights.npz") as path:
             np.savez(path, **arrays)
         with self.writing("model.keras") as path:
-            model.save(path)
+            getattr(model, "encoder", model).save(path)  # of a MaskedPatchModel what is used later
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
