@@ -54,7 +54,7 @@ def picture_patches(values: np.ndarray, model: Any) -> np.ndarray:
 def draw_masked_patches(
     model: Any, inputs: Mapping[str, Any], targets: Any, predictions: Any, path: str | os.PathLike
 ) -> None:
-    """Writes a PNG with a column for each image: itself, as the model sees it, with the patches it predicts, as is right.
+    """Writes a PNG with a column for each image: itself, as the model sees it, as it predicts it, as is right.
 
     Masked patches are grey. In the lower two rows the corrupted patches are painted, the others are the image's.
 
