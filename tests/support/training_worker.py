@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import data as digits
 from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
 from keras_vit.layers.dropout import Dropout
@@ -19,6 +20,9 @@ EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
 
 
 def small(family, dtype=None, dropout_rate=0.0):
+    if family == "masked patches":
+        sizes = dict(image_size=16, patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=0)
+        return training.MaskedPatchModel(models.VisionTransformer(**sizes))
     if family == "two outputs":
         features = small("vit").get_layer("head").input
         outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
@@ -42,8 +46,16 @@ def small(family, dtype=None, dropout_rate=0.0):
     return model if isinstance(model, DistributedModel) else DistributedModel(model.inputs, model.outputs)
 
 
-def data(one_hot=False, floats=True, weights=False, two=False):
+def data(one_hot=False, floats=True, weights=False, two=False, masked=False):
     """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
+    if masked:
+        return (
+            digits.load("digits")
+            .with_objective(digits.MaskedPatches(4))
+            .train(EXAMPLES, models.Preprocessing((16, 16)), steps=1)
+            .unbatch()
+            .batch(BATCH)
+        )
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, EXAMPLES)
     images = rng.integers(0, 256, (EXAMPLES, 16, 16, 3)).astype("uint8")
@@ -117,6 +129,13 @@ CASES = {
         loss=lambda: {"a": sparse(), "b": keras.losses.MeanSquaredError()},
         metrics={"a": "accuracy", "b": "mae"},
         data=dict(two=True),
+    ),
+    "masked-patches": dict(
+        family="masked patches",
+        optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),
+        loss=training.SoftmaxLoss,
+        data=dict(masked=True),
+        microbatches=3,
     ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
