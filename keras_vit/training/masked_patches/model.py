@@ -41,10 +41,8 @@ class MaskedPatchModel(DistributedModel):
     >>> model = MaskedPatchModel(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=0), rate=0.15)
     >>> model.output_shape
     (None, 10, 512)
-    >>> recipe = keras_vit.training.recipe("pretrain-masked-patches-100k", batch_size=32, steps=2)
-    >>> recipe.compile(model)
-    >>> digits = keras_vit.data.load("digits").with_objective(model.objective)
-    >>> history = model.fit(digits.train(32, model.preprocessing, steps=2), verbose=0)
+    >>> images = keras_vit.data.load("digits").with_objective(model.objective)
+    >>> model.fit(images.train(32, model.preprocessing), steps_per_epoch=40)  # doctest: +SKIP
     >>> keras_vit.zoo.save(model.encoder, "encoder.npz")
     """
 
