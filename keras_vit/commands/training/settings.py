@@ -137,7 +137,7 @@ class Settings:
         masked = self.objective == "masked-patches"
         told = {"patch_target": self.patch_target, "corruption_rate": self.corruption_rate}
         names = [name for name, value in told.items() if value is not None]
-        if str(self.recipe).startswith("pretrain-masked-patches"):
+        if str(self.recipe).casefold().startswith("pretrain-masked-patches"):
             names.append(f"recipe={self.recipe}")
         if names and not masked:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
