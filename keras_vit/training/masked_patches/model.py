@@ -8,9 +8,9 @@ from keras_vit import _registration
 from keras_vit.data.augment.masked_patches import COLOURS, MaskedPatches, PatchTarget
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.models.vit import VisionTransformer
 from keras_vit.training.masked_patches.layers import CorruptPatches, TakePatches
 
 
@@ -48,7 +48,7 @@ class MaskedPatchModel(DistributedModel):
 
     def __init__(
         self,
-        encoder: VisionTransformer,
+        encoder: Classifier,
         target: PatchTarget = "mean-colour",
         rate: float = 0.5,
         dtype: str | keras.DTypePolicy | None = None,
