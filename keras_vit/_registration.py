@@ -17,6 +17,7 @@ MODULES = (
     "keras_vit.models.resnet",
     "keras_vit.models.axial",
     "keras_vit.training.losses",
+    "keras_vit.training.masked_patches.model",
     "keras_vit.training.metrics",
     "keras_vit.training.optimizers",
     "keras_vit.training.schedules",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.commands import import_keras
-from keras_vit.commands.training.settings import Settings, with_options_of
+from keras_vit.commands.training.settings import MASKED_PATCHES, Settings, with_options_of
 from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -33,7 +33,7 @@ def start_training(
         raise
 
 
-@with_options_of(start_training, model="ViT-B/16")
+@with_options_of(start_training, without=MASKED_PATCHES, model="ViT-B/16")
 def finetune(**arguments) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 

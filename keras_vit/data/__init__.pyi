@@ -1,3 +1,4 @@
+from .augment.masked_patches import MaskedPatches
 from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE, VTAB
 from .errors import DataError, data_errors
@@ -11,6 +12,7 @@ __all__ = [
     "Augmentation",
     "DataError",
     "Examples",
+    "MaskedPatches",
     "data_errors",
     "hyper_rule_sizes",
     "load",

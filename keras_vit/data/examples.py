@@ -1,16 +1,19 @@
 """A split of a dataset, and the batches that training and evaluation take from it."""
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import tensorflow as tf
 
 from keras_vit.data.augment import mixing, randaugment
+from keras_vit.data.augment.corruption import corrupt_patches, require_can_corrupt
 from keras_vit.data.augment.crops import normalize_or_round, resize_for_evaluation, resize_for_training, training_box
+from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
+from keras_vit.data.reading.batches import distribute, first_step
 from keras_vit.data.reading.chunks import fill_with_blanks, fill_with_redraws, read_chunks
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import Indexed
@@ -27,34 +30,9 @@ def require_dtype(dtype):
         raise DataError(f"dtype must be 'float32' or 'uint8'. Received: {dtype!r}.")
 
 
-def first_step(start, steps, steps_per_epoch):
-    """The step that `start`, a step or (epoch, step), means; from 0 to `steps`."""
-    step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
-    if step < 0 or (steps is not None and step > steps):
-        raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
-    return step
-
-
 def label_weight(label):
     """1, or 0 for an example whose float label (classes,) has no class: ImageNet ReaL has such examples."""
     return 1.0 if label.dtype.is_integer else tf.minimum(tf.reduce_sum(label), 1.0)
-
-
-def distribute(batches, share, context, steps):
-    """Batches of one replica's size, as many as `steps` (None: endless), read ahead.
-
-    With a `context` the batches are the host's own and are not sharded a second time. Without one they are global, and
-    sharded batch by batch, so that several workers together train on what one would.
-    """
-    if share.replicas > share.hosts:
-        batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
-    if steps is not None:
-        # Without it their number is unknown, since errors may drop elements, and Keras warns where they end.
-        batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
-    policies, options = tf.data.experimental.AutoShardPolicy, tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = policies.DATA if context is None else policies.OFF
-    batches = batches.with_options(options)
-    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 @dataclass(frozen=True)
@@ -67,6 +45,7 @@ class Examples:
         source: where the examples are (`reading.sources`).
         augmentation: name of the row that suits the dataset; `train` takes it unless told otherwise.
         max_unreadable: how many images that cannot be read are skipped before it is an error.
+        objective: None for labels; or `MaskedPatches`, whose batches have no labels (`with_objective`).
 
     >>> digits = keras_vit.data.load("digits")
     >>> digits.num_examples, digits.num_classes
@@ -79,6 +58,7 @@ class Examples:
     source: Indexed | Stream
     augmentation: str = "inception"
     max_unreadable: int = 10
+    objective: MaskedPatches | None = None
 
     @property
     def num_classes(self) -> int:
@@ -91,6 +71,23 @@ class Examples:
     def steps_per_epoch(self, batch_size: int) -> int:
         """Batches that one pass over the examples needs, the last of them shared with the next pass."""
         return -(-self.num_examples // batch_size)
+
+    def with_objective(self, objective: MaskedPatches | None) -> "Examples":
+        """The same examples for a `keras_vit.training.MaskedPatchModel` of that objective; None for labels again.
+
+        `train` then gives pairs, and `evaluation` triples with weights (n,), of
+        - inputs: "images" (n, h, w, 3), "places" int32 (n, count), the patches that are corrupted and predicted, and
+          "sources" int32 (n, patches): the patch whose embedding stands at each place, -1 for the mask embedding;
+        - targets: those of the patches at "places", (n, count, ...); see `MaskedPatches.target_shape`.
+
+        What is corrupted is drawn anew at every visit in training, and stays the same in every evaluation.
+
+        >>> digits = keras_vit.data.load("digits").with_objective(keras_vit.data.MaskedPatches(patch_size=16))
+        >>> inputs, targets = next(iter(digits.train(8)))
+        >>> tuple(inputs["sources"].shape), tuple(inputs["places"].shape), tuple(targets.shape)
+        ((8, 196), (8, 98), (8, 98))
+        """
+        return replace(self, objective=objective)
 
     def typical_size(self) -> tuple[int, int] | None:
         """(height, width) in pixels: the medians of 32 images of the split. None when none of them can be read.
@@ -139,7 +136,8 @@ class Examples:
             context: of `tf.distribute`; batches are then this replica's part. None for the only host.
 
         Returns:
-            Dataset of images (n, h, w, c), and labels int32 (n,) or, when they are mixed, float32 (n, num_classes).
+            Dataset of images (n, h, w, c), and labels int32 (n,) or, when they are mixed, float32 (n, num_classes);
+            with an `objective` as `with_objective` says.
 
         Raises:
             DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
@@ -154,6 +152,8 @@ class Examples:
         channels, size = len(preprocessing.mean), preprocessing.image_size
         share, key = order.share_of(context, batch_size), order.run_key(seed)
         start = first_step(start, steps, self.steps_per_epoch(batch_size))
+        if self.objective is not None:
+            require_can_corrupt(augmentation, preprocessing, dtype)
 
         def read(example):
             visit = order.example_seed(key, example["epoch"], example["index"])
@@ -163,6 +163,8 @@ class Examples:
             image = resize_for_training(image, augmentation, size, visit)
             if augmentation.randaugment:
                 image = randaugment.apply(image, *augmentation.randaugment, visit)
+            if self.objective is not None:
+                return corrupt_patches(image, self.objective, preprocessing, visit)
             # Mixing is of pixels, before they are normalized or rounded.
             image = image if augmentation.one_hot else normalize_or_round(image, preprocessing, dtype)
             return image, example["label"]
@@ -209,10 +211,16 @@ class Examples:
         require_dtype(dtype)
         preprocessing = preprocessing or Preprocessing()
         channels, share = len(preprocessing.mean), order.share_of(context, batch_size)
+        if self.objective is not None:
+            require_can_corrupt(None, preprocessing, dtype)
 
         def read(example):
             image = self.source.read_part(example["data"], whole_image, channels)
-            image = normalize_or_round(resize_for_evaluation(image, preprocessing), preprocessing, dtype)
+            image = resize_for_evaluation(image, preprocessing)
+            if self.objective is not None:
+                visit = order.example_seed(order.run_key(0), 0, example["index"])
+                return *corrupt_patches(image, self.objective, preprocessing, visit), example["weight"]
+            image = normalize_or_round(image, preprocessing, dtype)
             return image, example["label"], example["weight"] * label_weight(example["label"])
 
         batches = self.read_batches(self.source.evaluation_chunks(share), share, read, channels, redraw=False)

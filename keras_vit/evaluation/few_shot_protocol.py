@@ -20,6 +20,7 @@ BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and keep the middle
 
 def feature_reader(model):
     """The model up to its head, and the preprocessing of the authors' few-shot evaluation."""
+    model = getattr(model, "encoder", model)  # of a MaskedPatchModel
     head = model.get_layer("head").input if model.config.num_classes else model.outputs[0]
     preprocessing = dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
     return keras.Model(model.inputs[0], head), preprocessing

@@ -1,6 +1,7 @@
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
 from .freezing import freeze, layer_decay
-from .losses import SigmoidLoss, SoftmaxLoss
+from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
+from .masked_patches.model import MaskedPatchModel
 from .metrics import Accuracy
 from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
@@ -20,6 +21,7 @@ __all__ = [
     "AdamW",
     "Checkpoints",
     "Interrupted",
+    "MaskedPatchModel",
     "NotFiniteError",
     "Preempted",
     "Recipe",
@@ -27,6 +29,7 @@ __all__ = [
     "RunError",
     "SigmoidLoss",
     "SoftmaxLoss",
+    "SquaredError",
     "WarmupConstant",
     "WarmupCosine",
     "WarmupLinear",

@@ -38,6 +38,8 @@ class ClassLoss(keras.losses.Loss):
 class SoftmaxLoss(ClassLoss):
     """Cross-entropy with the softmax of the logits.
 
+    Where an example has several predictions, logits (n, ..., classes) of class numbers (n, ...), it is their mean.
+
     >>> f"{SoftmaxLoss()(np.array([1]), np.zeros((1, 4))):.3f}"  # log 4
     '1.386'
     """
@@ -45,7 +47,8 @@ class SoftmaxLoss(ClassLoss):
     def call(self, y_true, y_pred):
         if y_pred.shape[-1] == 1:
             raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or use SigmoidLoss.")
-        return -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
+        losses = -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
+        return ops.mean(losses, axis=tuple(range(1, len(losses.shape)))) if len(losses.shape) > 1 else losses
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -61,3 +64,22 @@ class SigmoidLoss(ClassLoss):
     def call(self, y_true, y_pred):
         labels = self.smooth(y_true, y_pred)
         return -ops.sum(labels * ops.log_sigmoid(y_pred) + (1.0 - labels) * ops.log_sigmoid(-y_pred), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SquaredError(keras.losses.Loss):
+    """The mean of the squared differences (L2) of each example's values, (n, ...): one value per example.
+
+    >>> SquaredError()(np.zeros((1, 2, 2)), np.array([[[1.0, 1.0], [1.0, 3.0]]])).numpy().item()
+    3.0
+    """
+
+    def __init__(self, reduction: str | None = "mean_with_sample_weight", name: str | None = None):
+        super().__init__(name=name, reduction=reduction, dtype="float32")
+
+    def call(self, y_true, y_pred):
+        errors = ops.square(y_pred - y_true)
+        return ops.mean(errors, axis=tuple(range(1, len(errors.shape))))
+
+    def get_config(self):
+        return {"reduction": self.reduction, "name": self.name}

@@ -35,6 +35,14 @@ class OptimizerRow(ClassRow):
     rate_power: float = 1.0
 
 
+@dataclasses.dataclass(frozen=True)
+class LossRow(ClassRow):
+    """A loss; accuracy is logged beside one `of_classes`."""
+
+    fields: tuple[str, ...] = ("label_smoothing",)
+    of_classes: bool = True
+
+
 OPTIMIZERS = {
     "SGD": OptimizerRow("optimizers.SGD", arguments={"momentum": 0.9}),
     # The default epsilon of flax.optim.Adam and optax, which the authors' code keeps; Keras' is 1e-7.
@@ -47,6 +55,7 @@ DECAYS = {
     "staircase": ClassRow("schedules.WarmupStaircase", fields=("boundaries",)),
 }
 LOSSES = {
-    "softmax": ClassRow("losses.SoftmaxLoss", fields=("label_smoothing",)),
-    "sigmoid": ClassRow("losses.SigmoidLoss", fields=("label_smoothing",)),
+    "softmax": LossRow("losses.SoftmaxLoss"),
+    "sigmoid": LossRow("losses.SigmoidLoss"),
+    "squared-error": LossRow("losses.SquaredError", fields=(), of_classes=False),
 }

@@ -72,7 +72,8 @@ class Recipe:
         weight_decay: decoupled, of kernels, times the learning rate (Keras' and PyTorch's convention).
         ema_momentum: of the averaged weights (Polyak averaging); None for none.
         representation_size: width of the tanh layer before the head (section 3.1); True for the model's hidden_size.
-        loss: a name in LOSSES: "softmax" or "sigmoid"; `head_bias` is what the head's bias starts from.
+        loss: a name in LOSSES: "softmax", "sigmoid" or "squared-error"; `head_bias` is what the head's bias
+            starts from.
         image_size: in pixels; None for the model's own.
         augmentation: row of `keras_vit.data.AUGMENTATIONS`.
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
@@ -211,7 +212,7 @@ class Recipe:
         model.compile(
             self.make_optimizer(**extra),
             self.make_loss(),
-            weighted_metrics=[metrics.Accuracy()],
+            weighted_metrics=[metrics.Accuracy()] if LOSSES[self.loss].of_classes else [],
             steps_per_execution=steps_per_execution,
         )
 

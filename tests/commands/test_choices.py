@@ -68,6 +68,29 @@ def test_pretraining_takes_the_row_of_data_and_model(planned, line):
         assert (r.image_size, r.warmup_steps) == (224, training.RECIPES[r.name].warmup_steps)
 
 
+MASKED_PATCHES = {  # row, steps, loss
+    "imagenet2012 --model ViT-B/16": ("pretrain-masked-patches-100k", 100_000, "softmax"),
+    "imagenet2012 --patch-target pixels": ("pretrain-masked-patches-100k", 100_000, "squared-error"),
+    "imagenet2012 --recipe pretrain-masked-patches": ("pretrain-masked-patches", 1_000_000, "softmax"),
+    "tfds:jft300m --patch-target colours-4x4": ("pretrain-masked-patches", 1_000_000, "softmax"),
+    "cifar10": ("pretrain-masked-patches-100k", round(30 * 49_000 / 4096), "softmax"),
+    "imagenet2012 --recipe pretrain-imagenet": ("pretrain-imagenet", round(300 * 1_268_355 / 4096), "softmax"),
+}
+
+
+@pytest.mark.parametrize("line", MASKED_PATCHES)
+def test_masked_patches_take_their_row(planned, line):
+    known = (303_000_000, (300, 300)) if "jft" in line else None
+    r, _ = planned(f"pretrain --objective masked-patches --data {line}", examples=known)
+    assert (r.name, r.total_steps, r.loss) == MASKED_PATCHES[line]
+    assert (r.representation_size, r.head_bias, r.batch_size, r.image_size) == (
+        *(None, None, 4096),
+        None if line == "cifar10" else 224,
+    )
+    if r.name != "pretrain-imagenet":
+        assert r.warmup_steps == pytest.approx(10_000 * r.total_steps / training.RECIPES[r.name].total_steps, abs=1)
+
+
 def test_a_dataset_called_jft(planned):
     for name in ("tfds:jft300m", "tfds:jft/18k:1.*"):
         recipe, _ = planned(f"pretrain --data {name} --model ViT-H/14", examples=(303_000_000, (300, 300)))

@@ -11,7 +11,7 @@ import pytest
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
 MIRRORED = {
-    2: ("sgd", "sgd-relative", "adam-accumulation", "axial-vit", "axial-resnet"),
+    2: ("sgd", "sgd-relative", "adam-accumulation", "axial-vit", "axial-resnet", "masked-patches"),
     4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs"),
 }
 WORKERS = ("adamw", "sgd-bfloat16")

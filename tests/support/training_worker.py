@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit import data as digits
 from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
 from keras_vit.layers.dropout import Dropout
@@ -23,6 +24,9 @@ POSITIONS = {
 
 
 def small(family, dtype=None, dropout_rate=0.0):
+    if family == "masked patches":
+        sizes = dict(image_size=16, patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=0)
+        return training.MaskedPatchModel(models.VisionTransformer(**sizes))
     if family == "two outputs":
         features = small("vit").get_layer("head").input
         outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
@@ -49,8 +53,16 @@ def small(family, dtype=None, dropout_rate=0.0):
     return model if isinstance(model, DistributedModel) else DistributedModel(model.inputs, model.outputs)
 
 
-def data(one_hot=False, floats=True, weights=False, two=False):
+def data(one_hot=False, floats=True, weights=False, two=False, masked=False):
     """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
+    if masked:
+        return (
+            digits.load("digits")
+            .with_objective(digits.MaskedPatches(4))
+            .train(EXAMPLES, models.Preprocessing((16, 16)), steps=1)
+            .unbatch()
+            .batch(BATCH)
+        )
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, EXAMPLES)
     images = rng.integers(0, 256, (EXAMPLES, 16, 16, 3)).astype("uint8")
@@ -131,6 +143,13 @@ CASES = {
     ),
     "axial-vit": dict(family="axial vit", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
     "axial-resnet": dict(family="axial resnet", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
+    "masked-patches": dict(
+        family="masked patches",
+        optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),
+        loss=training.SoftmaxLoss,
+        data=dict(masked=True),
+        microbatches=3,
+    ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
     ),

@@ -17,7 +17,7 @@ from keras_vit.training.runs.signals import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "final.weights.npz", "model.keras")
-COMMAND = ("model.npz", "mistakes.png")
+COMMAND = ("model.npz", "mistakes.png", "masked_patches.keras", "masked_patches.png")
 PARTIAL = ("partial.metrics.csv", "partial.model.keras", "partial.best.weights.npz")
 INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.json", "checkpoints/notes", "tensorboard/events")
 

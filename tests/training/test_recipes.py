@@ -80,6 +80,19 @@ def test_table_4(name):
     assert recipe.augmentation == ("none" if name == "vtab" else "bit")
 
 
+def test_masked_patches():
+    """Appendix B.1.2: 1M steps, "ca. 14 epochs", or 100k; Adam; what it does not name is not there."""
+    for name, steps in (("masked-patches", 1_000_000), ("masked-patches-100k", 100_000)):
+        recipe = training.recipe(f"pretrain-{name}")
+        found = (recipe.optimizer, recipe.learning_rate, recipe.batch_size, recipe.total_steps, recipe.warmup_steps)
+        assert found == ("Adam", 2e-4, 4096, steps, 10_000)
+        assert (recipe.decay, recipe.image_size, recipe.augmentation) == ("cosine", 224, "inception")
+        assert (recipe.weight_decay, recipe.global_clipnorm, recipe.dropout_rate) == (None, None, 0.0)
+    assert training.recipe("pretrain-masked-patches").images_seen / 303e6 == pytest.approx(14, abs=0.5)
+    after, plain = (training.recipe(f"finetune-imagenet{end}") for end in ("-masked-patches", ""))
+    assert dataclasses.replace(after, name=plain.name, source=plain.source, models=()) == plain
+
+
 # The epochs of Table 4's steps of 512 on what the development splits leave (Appendix B.1.1).
 EPOCHS = {"pets": (3312, 77.3), "flowers": (918, 278.9), "cifar10": (49_000, 104.5), "imagenet": (1_268_355, 8.07)}
 

@@ -54,12 +54,21 @@ def choose_pretraining(dataset, model):
     return "bit-i1k" if resnet else "pretrain-imagenet", dataset == "imagenet2012"
 
 
-def choose_recipe(dataset: str, model: str, pretrain: bool) -> tuple[str, bool]:
+def choose_masked_patches(dataset):
+    """Appendix B.1.2's recipe: a million steps on JFT, a tenth of them on anything else."""
+    if dataset.startswith("jft"):
+        return "pretrain-masked-patches", True
+    return "pretrain-masked-patches-100k", dataset == "imagenet2012"
+
+
+def choose_recipe(dataset: str, model: str, pretrain: bool, objective: str | None = None) -> tuple[str, bool]:
     """(name of a recipe, whether the paper trains on that dataset).
 
     >>> choose_recipe("cifar100", "ViT-B/16", pretrain=False), choose_recipe("digits", "R50x1", pretrain=True)
     (('finetune-cifar100', True), ('bit-i1k', False))
     """
+    if objective == "masked-patches":
+        return choose_masked_patches(name_in_tfds(dataset))
     choose = choose_pretraining if pretrain else choose_finetuning
     return choose(name_in_tfds(dataset), model.partition(":")[0])
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices
+from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.schemes import would_read
 from keras_vit.errors import ConfigError
@@ -23,10 +24,15 @@ def load_splits(settings):
     Raises:
         DataError: when the dataset does not have them.
     """
+    objective = objective_of(settings)
+
+    def load(split, **subset):
+        return data.load(settings.dataset, split, **subset).with_objective(objective)
+
     return Splits(
-        train=data.load(settings.dataset, settings.split, examples=settings.examples, seed=settings.seed),
-        held_out=data.load(settings.dataset, "validation") if settings.split == "train" else None,
-        test=data.load(settings.dataset, "test") if settings.test else None,
+        train=load(settings.split, examples=settings.examples, seed=settings.seed),
+        held_out=load("validation") if settings.split == "train" else None,
+        test=load("test") if settings.test else None,
     )
 
 
@@ -53,9 +59,9 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 
     A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
     """
-    chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain)
+    chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
-    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0], **recipe_changes(settings)}
     if name.startswith("bit-hyperrule"):
         given["original_size"] = examples.typical_size()
     row = training.recipe(name, **given)
@@ -73,7 +79,9 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 
 
 def load_model(settings, recipe, examples):
-    """The model with a head for the dataset's classes, as the recipe asks."""
+    """The model with a head for the dataset's classes, or around it masked patch prediction, as the recipe asks."""
+    if settings.objective == "masked-patches":
+        return load_masked_patch_model(settings, recipe)
     arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
     arguments |= {name: value for name, value in positions.items() if value is not None}

@@ -7,13 +7,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from keras_vit.data.augment.masked_patches import PatchTarget
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 
+Objective = Literal["labels", "masked-patches"]
 Split = Literal["train", "train+validation"]
+MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # options of `pretrain` alone
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 Option = typer.Option
 
@@ -97,6 +100,21 @@ class Settings:
     precision: Annotated[
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
+    objective: Annotated[
+        Objective | None,
+        Option(help="labels, which is the default, or masked-patches: learns without labels, by predicting patches."),
+    ] = None
+    patch_target: Annotated[
+        PatchTarget | None,
+        Option(
+            help="With masked-patches, what is predicted of a corrupted patch: mean-colour, which is the default, "
+            "colours-4x4 or pixels."
+        ),
+    ] = None
+    corruption_rate: Annotated[
+        float | None,
+        Option(help="With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15."),
+    ] = None
     seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
@@ -113,6 +131,7 @@ class Settings:
         require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
+        self.require_objective()
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
         if self.precision not in PRECISIONS:
@@ -120,16 +139,30 @@ class Settings:
         if self.split not in get_args(Split):
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
 
+    def require_objective(self):
+        """Refuses settings of masked patches where these are not trained, and the reverse."""
+        if self.objective not in (None, *get_args(Objective)):
+            raise ConfigError(f"objective must be {' or '.join(get_args(Objective))}. Received: {self.objective!r}.")
+        masked = self.objective == "masked-patches"
+        told = {"patch_target": self.patch_target, "corruption_rate": self.corruption_rate}
+        names = [name for name, value in told.items() if value is not None]
+        if str(self.recipe).casefold().startswith("pretrain-masked-patches"):
+            names.append(f"recipe={self.recipe}")
+        if names and not masked:
+            raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
+        if masked and not self.pretrain:
+            raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
+
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: an address of a model without what may be secret in it."""
         return {**dataclasses.asdict(self), "model": without_secrets(self.model)}
 
 
-def parameters_of_settings(defaults: dict[str, Any]):
+def parameters_of_settings(defaults: dict[str, Any], without: tuple[str, ...] = ()):
     """The fields of `Settings` that are options, as parameters of a function, with other defaults where given."""
     hints = get_type_hints(Settings, include_extras=True)
     for field in dataclasses.fields(Settings):
-        if get_origin(hints[field.name]) is Annotated:
+        if get_origin(hints[field.name]) is Annotated and field.name not in without:
             default = defaults.get(field.name, field.default)
             default = inspect.Parameter.empty if default is dataclasses.MISSING else default
             yield inspect.Parameter(
@@ -137,15 +170,17 @@ def parameters_of_settings(defaults: dict[str, Any]):
             )
 
 
-def with_options_of(function: Callable, **defaults) -> Callable[[Callable], Callable]:
+def with_options_of(function: Callable, without: tuple[str, ...] = (), **defaults) -> Callable[[Callable], Callable]:
     """A decorator for a command that hands its arguments on: its options are those of `function` and `Settings`.
+
+    `without` names fields of `Settings` that are no options of the command.
 
     Typer reads the options of a command off its signature; required ones come first.
     """
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def decorate(command):
-        options = [*parameters_of_settings(defaults), *own]
+        options = [*parameters_of_settings(defaults, without), *own]
         command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
         return command
 

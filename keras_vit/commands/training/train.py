@@ -8,6 +8,7 @@ import keras
 
 from keras_vit import data, training, zoo
 from keras_vit.commands.training.choices import choose_checkpoint
+from keras_vit.commands.training.masked_patches import describe_objective, finish_masked_patches
 from keras_vit.commands.training.plan import (
     augmentation_for,
     choose_learning_rate,
@@ -60,8 +61,8 @@ def print_summary(console, settings, model, recipe, splits):
     name = without_secrets(settings.model)
     source = name if settings.pretrain else choose_checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))
-    classes = splits.train.num_classes
-    console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {classes} classes.")
+    task = describe_objective(model) if splits.train.objective else f"{splits.train.num_classes} classes"
+    console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {task}.")
     if source != name:
         console.print(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     console.print(f"Images: {describe_splits(splits)}.")
@@ -93,6 +94,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
             steps_per_epoch=splits.train.steps_per_epoch(recipe.batch_size),
             validation=splits.held_out and evaluation_batches(splits.held_out, model, recipe),
             resume=resume,
+            monitor="val_loss" if splits.train.objective else "val_accuracy",
             callbacks=[progress],
             config={
                 "settings": settings.as_recorded(),
@@ -136,7 +138,8 @@ def train(
         console: prints the summary and the result; None prints to the terminal.
 
     Returns:
-        The accuracy from 0 to 1, or None where nothing was held out or tested on.
+        The accuracy from 0 to 1 (of masked patches that of the colours), or None where nothing was held out or tested
+        on, or pixels were predicted.
 
     Raises:
         KerasVitError: for anything that cannot be trained, in a sentence.
@@ -170,4 +173,6 @@ def train(
             recipe.compile(model, microbatches=count_microbatches(settings, recipe, model))
         print_summary(console, settings, model, recipe, splits)
         fit(run, model, recipe, splits, settings, start, resume)
+        if splits.train.objective:
+            return finish_masked_patches(run, model, recipe, splits, console)
         return finish(run, model, recipe, splits, console)

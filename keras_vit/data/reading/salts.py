@@ -12,6 +12,9 @@ class ExampleSalt(IntEnum):
     CROP_BOX = 0  # The part of the image that an inception crop reads.
     FLIP = 1  # Whether the image is mirrored.
     CROP_OFFSET = 2  # The part of the resized image that a crop of fixed size keeps.
+    CORRUPTED = 3  # Which patches masked patch prediction corrupts.
+    CORRUPTION = 4  # Whether each of them is masked, replaced by another, or kept.
+    OTHER_PATCH = 5  # The patch whose embedding replaces it.
     RANDAUGMENT = 8  # The first layer of RandAugment; each layer has SALTS_PER_LAYER, one per `LayerSalt`.
 
 

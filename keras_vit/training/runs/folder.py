@@ -25,6 +25,8 @@ FILES = (
     "model.keras",
     "model.npz",
     "mistakes.png",
+    "masked_patches.keras",
+    "masked_patches.png",
 )
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
 

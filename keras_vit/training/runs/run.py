@@ -16,6 +16,7 @@ from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.training.errors import RunError
+from keras_vit.training.masked_patches.model import MaskedPatchModel
 from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, is_chief
 from keras_vit.training.runs.checkpoints import Checkpoints, read_arrays
@@ -206,7 +207,8 @@ class Run:
         with self.writing("final.weights.npz") as path:
             np.savez(path, **arrays)
         with self.writing("model.keras") as path:
-            model.save(path)
+            # What is used later.
+            (model.encoder if isinstance(model, MaskedPatchModel) else model).save(path)
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:

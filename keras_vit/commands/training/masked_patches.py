@@ -1,0 +1,76 @@
+"""What `pretrain --objective masked-patches` does otherwise than a training by labels (Appendix B.1.2)."""
+
+from keras_vit import data, training, zoo
+from keras_vit.evaluation import draw_masked_patches
+from keras_vit.models.config import variant
+from keras_vit.training.masked_patches.model import require_patchwise
+from keras_vit.training.runs.callbacks import is_chief
+
+DRAWN = 8  # images in masked_patches.png
+
+
+def objective_of(settings):
+    """The `MaskedPatches` that the settings ask for, or None for labels.
+
+    Raises:
+        ConfigError: for a hybrid or a ResNet.
+        DataError: for a rate or target that there is not.
+    """
+    if settings.objective != "masked-patches":
+        return None
+    config = variant(settings.model.partition(":")[0]).config
+    require_patchwise(config)
+    told = {"target": settings.patch_target, "rate": settings.corruption_rate}
+    return data.MaskedPatches(config.patch_size, **{name: value for name, value in told.items() if value is not None})
+
+
+def recipe_changes(settings):
+    """What the objective changes in a recipe: its loss, and nothing before or in a head of classes."""
+    if settings.objective != "masked-patches":
+        return {}
+    loss = "squared-error" if settings.patch_target == "pixels" else "softmax"
+    return {"loss": loss, "representation_size": None, "head_bias": None}
+
+
+def load_masked_patch_model(settings, recipe):
+    """A `MaskedPatchModel` around a new encoder, as the recipe asks."""
+    encoder = zoo.load(settings.model, weights=None, num_classes=0, dtype=settings.precision, **recipe.model_arguments)
+    objective = objective_of(settings)
+    return training.MaskedPatchModel(encoder, objective.target, objective.rate)
+
+
+def describe_objective(model):
+    """What is corrupted and predicted, as the end of a sentence."""
+    rows, columns = model.config.grid
+    count = model.objective.count_corrupted(model.config.image_size)
+    return f"{count} of {rows * columns} patches corrupted to predict them ({model.objective.target})"
+
+
+def finish_masked_patches(run, model, recipe, splits, console):
+    """Writes the encoder, the whole model and a picture of what it predicts; returns the accuracy, if any."""
+    judged = splits.test or splits.held_out
+    batch_size = recipe.batch_size // model.microbatches
+    found = {}
+    if judged:
+        batches = judged.evaluation(batch_size, model.preprocessing)
+        found = model.evaluate(batches, verbose=0, return_dict=True)
+    if is_chief(model):
+        with run.writing("model.npz") as path:
+            zoo.save(model.encoder, path)
+        with run.writing("masked_patches.keras") as path:
+            model.save(path)
+    inputs, targets, _ = next(iter((judged or splits.train).evaluation(DRAWN, model.preprocessing)))
+    predictions = model(inputs, training=False)
+    if is_chief(model):
+        with run.writing("masked_patches.png") as path:
+            draw_masked_patches(model, inputs, targets, predictions, path)
+    name = "Test" if splits.test else "Held-out"
+    if "accuracy" in found:
+        console.print(f"{name} accuracy of the corrupted patches' colours: {found['accuracy']:.1%}.")
+    elif found:
+        console.print(f"{name} error of the corrupted patches' pixels, squared: {found['loss']:.4f}.")
+    console.print(
+        f"Everything is in {run.folder}: the encoder as model.keras and model.npz, the whole model as "
+        "masked_patches.keras, masked_patches.png, ..."
+    )
+    return found.get("accuracy")

@@ -1,0 +1,101 @@
+"""From an image to an example of masked patch prediction (Appendix B.1.2): what the model gets, what it shall say.
+
+Everything is drawn from the example's own seed, so that a run which is resumed, or spread over other devices, sees the
+same; the model has no chance of its own, and never gets the target.
+"""
+
+import tensorflow as tf
+
+from keras_vit.data.augment.crops import normalize_or_round
+from keras_vit.data.augment.masked_patches import LEVELS, SHARES
+from keras_vit.data.errors import DataError
+from keras_vit.data.reading.order import add_salt
+from keras_vit.data.reading.salts import ExampleSalt
+
+MASKED = -1  # the source of a patch that the mask embedding replaces
+
+
+def draw_corruption(patches, count, seed):
+    """(places int32 (count,), sources int32 (patches,)): the corrupted patches, and whose embedding stands where.
+
+    Args:
+        patches: how many the image has, at least 2.
+        count: how many of them are corrupted, from 1; each choice of places is as likely, and they come in order.
+        seed: of this visit of the example (`order.example_seed`), int64 (2,).
+
+    `sources` is a patch's own number where nothing is replaced, MASKED for the mask embedding, else another patch's.
+    """
+    ranks = tf.random.stateless_uniform((patches,), add_salt(seed, ExampleSalt.CORRUPTED))
+    places = tf.sort(tf.argsort(ranks, stable=True)[:count])
+    fate = tf.random.stateless_uniform((count,), add_salt(seed, ExampleSalt.CORRUPTION))
+    distance = tf.random.stateless_uniform(
+        (count,), add_salt(seed, ExampleSalt.OTHER_PATCH), minval=1, maxval=patches, dtype=tf.int32
+    )
+    masked, other, _ = SHARES
+    replaced = tf.where(fate < masked + other, (places + distance) % patches, places)
+    replaced = tf.where(fate < masked, MASKED, replaced)
+    return places, tf.tensor_scatter_nd_update(tf.range(patches), places[:, None], replaced)
+
+
+def cut_into_patches(image, grid):
+    """(rows * height, columns * width, c) to (rows * columns, height * width * c), in raster order."""
+    (rows, columns), (h, w, c) = grid, image.shape
+    parts = tf.reshape(image, (rows, h // rows, columns, w // columns, c))
+    return tf.reshape(tf.transpose(parts, (0, 2, 1, 3, 4)), (rows * columns, -1))
+
+
+def number_colours(image):
+    """The colour of every pixel, [0, 255] (..., 3), as one of 512, int32 (...): the upper 3 bits of each channel."""
+    levels = tf.clip_by_value(tf.cast(tf.floor(image * (LEVELS / 256)), tf.int32), 0, LEVELS - 1)
+    return tf.tensordot(levels, tf.constant([LEVELS**2, LEVELS, 1]), axes=1)
+
+
+def colours_of_patches(image, grid, side):
+    """The mean colours of side x side parts of every patch: int32 (patches,), or (patches, side * side)."""
+    rows, columns = grid
+    # Areas of the same size that end where the patches do.
+    small = tf.image.resize(image, (rows * side, columns * side), "area")
+    numbers = cut_into_patches(number_colours(small)[..., None], grid)
+    return numbers if side > 1 else tf.squeeze(numbers, -1)
+
+
+def corrupt_patches(image, objective, preprocessing, seed):
+    """(inputs, targets) of a `MaskedPatchModel` for one image.
+
+    Args:
+        image: float32 (h, w, 3) in [0, 255], of the model's size.
+        objective: a `MaskedPatches`.
+        preprocessing: the model's.
+        seed: as `draw_corruption`.
+
+    Returns:
+        inputs: "images" float32 (h, w, 3), normalized and whole; "places" int32 (count,) and "sources" int32
+            (patches,) as `draw_corruption` draws them.
+        targets: of the patches at `places`: int32 (count,) or (count, 16) colours, or float32 (count, pixels * 3).
+    """
+    size = tuple(image.shape[:2])
+    grid, count = objective.grid(size), objective.count_corrupted(size)
+    places, sources = draw_corruption(grid[0] * grid[1], count, seed)
+    images = normalize_or_round(image, preprocessing, "float32")
+    if objective.side is None:
+        targets = cut_into_patches(images, grid)
+    else:
+        targets = colours_of_patches(image, grid, objective.side)
+    return {"images": images, "places": places, "sources": sources}, tf.gather(targets, places)
+
+
+def require_can_corrupt(augmentation, preprocessing, dtype):
+    """Refuses batches that masked patch prediction cannot have: mixed ones, other channels than three, uint8.
+
+    Raises:
+        DataError: in a sentence.
+    """
+    if augmentation is not None and augmentation.one_hot:
+        raise DataError(
+            "Masked patches have no labels that mixup or cutmix could mix. Choose an augmentation without them, such "
+            "as inception or light1."
+        )
+    if len(preprocessing.mean) != 3:
+        raise DataError(f"Masked patches need images of 3 channels. Received: {len(preprocessing.mean)}.")
+    if dtype != "float32":
+        raise DataError(f"With masked patches dtype must be 'float32'. Received: {dtype!r}.")

@@ -1,0 +1,91 @@
+"""Masked patch prediction (Appendix B.1.2), as numbers: which patches are corrupted, what is predicted of them.
+
+No TensorFlow here; corruption.py draws.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from keras_vit.data.errors import DataError
+from keras_vit.errors import describe_unknown
+
+PatchTarget = Literal["mean-colour", "colours-4x4", "pixels"]
+# Of the corrupted patches (Devlin et al., 2019): replaced by the mask embedding, by that of another patch; kept.
+SHARES = (0.8, 0.1, 0.1)
+LEVELS = 8  # 3 bits of each of the three channels: 512 colours
+COLOURS = LEVELS**3
+# What is predicted of a patch: the colours of this many rows and columns of it; None for its pixels.
+SIDES = {"mean-colour": 1, "colours-4x4": 4, "pixels": None}
+
+
+@dataclass(frozen=True)
+class MaskedPatches:
+    """The objective of masked patch prediction (Appendix B.1.2).
+
+    A share `rate` of each image's patches is corrupted: the nearest whole number of them, the same for every image, so
+    that each image weighs the same in a batch. Of the corrupted patches each is, by chance, replaced by the learnable
+    mask embedding (80 %), replaced by the embedding of another patch of the same image (10 %), or kept (10 %). All of
+    them are predicted.
+
+    Args:
+        patch_size: of the model, int or (height, width) in pixels.
+        target: "mean-colour": the patch's mean colour, of 3 bits a channel, one of 512 classes (what the paper
+            reports); "colours-4x4": the same of each of 4 x 4 parts of the patch; "pixels": all pixels of the patch as
+            the model receives them, by L2 (the paper found it slightly worse).
+        rate: share of the patches that is corrupted, in (0, 1]; the paper also tried BERT's 0.15.
+
+    Raises:
+        DataError: for values outside these ranges; for 4 x 4 colours of a patch with fewer pixels.
+
+    >>> objective = MaskedPatches(patch_size=16)
+    >>> objective.grid((224, 224)), objective.count_corrupted((224, 224)), objective.target_shape
+    ((14, 14), 98, ())
+    """
+
+    patch_size: int | tuple[int, int] = (16, 16)
+    target: PatchTarget = "mean-colour"
+    rate: float = 0.5
+
+    def __post_init__(self):
+        size = self.patch_size
+        object.__setattr__(self, "patch_size", (size, size) if isinstance(size, int) else tuple(size))
+        if self.target not in get_args(PatchTarget):
+            raise DataError(describe_unknown("target of masked patches", self.target, get_args(PatchTarget)))
+        if not 0 < self.rate <= 1:
+            raise DataError(f"The rate of corrupted patches must be in (0, 1]. Received: {self.rate}.")
+        if min(self.patch_size) < (self.side or 1):
+            raise DataError(
+                f"colours-4x4 needs patches of at least 4 x 4 pixels. Received: patches of {self.patch_size}. "
+                "Choose the target mean-colour."
+            )
+
+    @property
+    def side(self) -> int | None:
+        """Rows, and columns, of the colours that are predicted of a patch; None where its pixels are."""
+        return SIDES[self.target]
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of one patch's target: () or (16,) class numbers, or the (pixels * 3,) values of its pixels."""
+        if self.side is None:
+            return (3 * self.patch_size[0] * self.patch_size[1],)
+        return (self.side**2,) if self.side > 1 else ()
+
+    def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of patches of an image.
+
+        Raises:
+            DataError: where these are not whole numbers, or there is one patch alone.
+        """
+        (height, width), (rows, columns) = image_size, self.patch_size
+        if height % rows or width % columns or (height, width) == (rows, columns):
+            raise DataError(
+                f"Masked patches need images of several whole patches. Received: {height} x {width} pixels, patches of "
+                f"{rows} x {columns}."
+            )
+        return height // rows, width // columns
+
+    def count_corrupted(self, image_size: tuple[int, int]) -> int:
+        """How many patches of each image are corrupted; at least 1."""
+        rows, columns = self.grid(image_size)
+        return max(1, round(self.rate * rows * columns))

@@ -1,0 +1,144 @@
+"""A Vision Transformer that learns without labels, by masked patch prediction (Appendix B.1.2)."""
+
+from typing import Any
+
+import keras
+
+from keras_vit import _registration
+from keras_vit.data.augment.masked_patches import COLOURS, MaskedPatches, PatchTarget
+from keras_vit.distribution import DistributedModel
+from keras_vit.errors import ConfigError
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.config import ViTConfig
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.training.masked_patches.layers import CorruptPatches, TakePatches
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MaskedPatchModel(DistributedModel):
+    """Predicts corrupted patches from their own tokens: what trains an encoder without labels (Appendix B.1.2).
+
+    The layers are the encoder's own, and so are its weights: while this model trains, `encoder` does. Between them
+    stand the layers "corrupt_patches", which replaces patch embeddings, "take_patches" and "patch_head", one linear
+    layer that begins at zero. `fit` takes the batches of `examples.with_objective(model.objective)`.
+
+    Inputs are a dict of "images" (n, h, w, 3), "sources" int (n, patches) and "places" int (n, count), as
+    `keras_vit.data.Examples.with_objective` explains them; outputs are, for each of the corrupted patches,
+    (n, count, 512) logits of its mean colour, (n, count, 16, 512) of the colours of its parts, or (n, count, values) of
+    its pixels.
+
+    Args:
+        encoder: a `VisionTransformer` without head (num_classes=0) and without backbone: a hybrid's convolutions would
+            show a masked patch to its neighbours.
+        target, rate: as `keras_vit.data.MaskedPatches`.
+        dtype: policy of the new layers; None for the encoder's.
+        name: of the model.
+
+    Raises:
+        ConfigError: for another encoder.
+        DataError: for a target or rate that there is not.
+
+    >>> model = MaskedPatchModel(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=0), rate=0.15)
+    >>> model.output_shape
+    (None, 10, 512)
+    >>> images = keras_vit.data.load("digits").with_objective(model.objective)
+    >>> model.fit(images.train(32, model.preprocessing), steps_per_epoch=40)  # doctest: +SKIP
+    >>> keras_vit.zoo.save(model.encoder, "encoder.npz")
+    """
+
+    def __init__(
+        self,
+        encoder: Classifier,
+        target: PatchTarget = "mean-colour",
+        rate: float = 0.5,
+        dtype: str | keras.DTypePolicy | None = None,
+        name: str | None = None,
+    ):
+        config = encoder.config
+        require_patchwise(config)
+        require_headless(config)
+        objective = MaskedPatches(config.patch_size, target, rate)
+        policy = keras.dtype_policies.get(dtype) if dtype is not None else encoder.dtype_policy
+        rows, columns = objective.grid(config.image_size)
+        inputs = {
+            "images": keras.Input((*config.image_size, config.num_channels), name="images"),
+            "sources": keras.Input((rows * columns,), dtype="int32", name="sources"),
+            "places": keras.Input((objective.count_corrupted(config.image_size),), dtype="int32", name="places"),
+        }
+        embed, encode = split_at_patches(encoder)
+        # `call`, unlike a call of the model, makes its layers those of this model.
+        x = CorruptPatches(dtype=policy, name="corrupt_patches")(embed.call(inputs["images"]), inputs["sources"])
+        x = encode.call(x)
+        prefix_tokens = int(config.classifier == "token")
+        x = TakePatches(prefix_tokens, dtype=policy, name="take_patches")(x, inputs["places"])
+        super().__init__(inputs, predict_patches(x, objective), name=name)
+        self.dtype_policy = policy
+        self.encoder = encoder
+        self.objective = objective
+
+    @property
+    def config(self) -> Any:
+        """The encoder's configuration."""
+        return self.encoder.config
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The encoder's."""
+        return self.encoder.preprocessing
+
+    def get_config(self):
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "target": self.objective.target,
+            "rate": self.objective.rate,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
+
+
+def require_patchwise(config):
+    """Refuses the configuration of a model that does not see an image of three channels patch by patch.
+
+    Raises:
+        ConfigError: for a hybrid, a ResNet, or other channels.
+    """
+    if not isinstance(config, ViTConfig) or config.backbone:
+        raise ConfigError(
+            "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
+            "or a ResNet show a masked patch to its neighbours. Choose a ViT, such as ViT-B/16."
+        )
+    if config.num_channels != 3:
+        raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
+
+
+def require_headless(config):
+    """Refuses the configuration of a model with a head, which masked patches would not train."""
+    if config.num_classes or config.representation_size:
+        raise ConfigError(
+            "Masked patches need an encoder without head: load it with num_classes=0. Received: "
+            f"num_classes={config.num_classes}, representation_size={config.representation_size}."
+        )
+
+
+def split_at_patches(encoder):
+    """Two models: images to patch embeddings (n, l, d), and these to the tokens after the last layer norm."""
+    patches = encoder.get_layer("embedding").output
+    embed = keras.Model(encoder.inputs[0], patches)
+    return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
+
+
+def predict_patches(x, objective):
+    """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3), in float32."""
+    shape = objective.target_shape
+    units = shape[0] if objective.side is None else objective.side**2 * COLOURS
+    x = keras.layers.Dense(units, kernel_initializer="zeros", dtype="float32", name="patch_head")(x)
+    if objective.side is None or not shape:
+        return x
+    return keras.layers.Reshape((x.shape[1], *shape, COLOURS), dtype="float32", name="colours")(x)
+
+
+_registration.register()
