@@ -81,11 +81,11 @@ CASES = {
     "PositionSensitiveAttention": (
         layers.PositionSensitiveAttention,
         {"axis": "column", "num_heads": 4, "group_norm_epsilon": 1e-3},
-        (4, 6, 32),
+        (4, 6, 64),
     ),
     "AxialBottleneck": (
         layers.AxialBottleneck,
-        {"filters": 32, "strides": 2, "num_heads": 4, **EPSILONS, "kernel_std_epsilon": 1e-3},
+        {**UNIT, "num_heads": 4, "group_norm_epsilon": 1e-3},
         (8, 4, 64),
     ),
     "ViT": (
