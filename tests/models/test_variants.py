@@ -108,7 +108,7 @@ def test_blocks_are_named_layers():
 
 
 def test_unknown_names_get_the_nearest():
-    with pytest.raises(UnknownNameError, match="Did you mean ViT-B/16"):
+    with pytest.raises(UnknownNameError, match="Here it is called ViT-B/16"):
         zoo.load("vit-b16", weights=None)
     with pytest.raises(ConfigError, match=r"'hiden_size'. Did you mean hidden_size"):
         zoo.load("ViT-B/16", weights=None, hiden_size=5)
