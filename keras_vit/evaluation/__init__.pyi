@@ -3,6 +3,7 @@ from .evaluating import evaluate
 from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
 from .least_squares import few_shot
 from .mistakes import Predictions, collect_predictions, draw_mistakes
+from .multi_label import MultiLabelEvaluation, evaluate_multi_label
 from .paper import published
 from .scores import Evaluation, Share
 
@@ -10,6 +11,7 @@ __all__ = [
     "Cost",
     "Evaluation",
     "FewShot",
+    "MultiLabelEvaluation",
     "Predictions",
     "Share",
     "collect_predictions",
@@ -18,6 +20,7 @@ __all__ = [
     "draw_mistakes",
     "evaluate",
     "evaluate_few_shot",
+    "evaluate_multi_label",
     "extract_features",
     "few_shot",
     "pretraining_exaflops",

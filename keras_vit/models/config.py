@@ -116,6 +116,7 @@ class ViTConfig:
     gelu_approximate: bool = True
     layer_norm_epsilon: float = 1e-6
     backbone: BackboneConfig | None = None
+    stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -132,7 +133,7 @@ class ViTConfig:
             object.__setattr__(self, "representation_size", self.hidden_size)
         if self.representation_size is not None:
             set_counts(self, "representation_size")
-        require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")
+        require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon", "stochastic_depth_rate")
         require(
             isinstance(self.gelu_approximate, bool),
             f"gelu_approximate must be True or False. Received: gelu_approximate={self.gelu_approximate!r}.",
@@ -146,10 +147,10 @@ class ViTConfig:
         )
         require_whole_patches(self.image_size, self.pixels_per_token)
 
-    @property
-    def block_arguments(self) -> dict[str, Any]:
-        """What each `EncoderBlock` is made with."""
-        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS}
+    def block_arguments(self, i: int) -> dict[str, Any]:
+        """What the `EncoderBlock` of number i, from 0, is made with; the rate of stochastic depth grows with i."""
+        rate = self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
+        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS} | {"stochastic_depth_rate": rate}
 
     @property
     def pixels_per_token(self) -> tuple[int, int]:
@@ -217,10 +218,16 @@ class ModelFields(TypedDict, total=False):
     width_factor: float
     group_norm_epsilon: float
     kernel_variance_epsilon: float
+    stochastic_depth_rate: float
 
 
 # What a ResNet does not have, and the value that asks for none of it.
-VIT_ALONE = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "representation_size": None}
+VIT_ALONE = {
+    "dropout_rate": 0.0,
+    "attention_dropout_rate": 0.0,
+    "representation_size": None,
+    "stochastic_depth_rate": 0.0,
+}
 
 
 def drop_inapplicable(config, fields):

@@ -46,6 +46,8 @@ class VisionTransformer(Classifier):
         gelu_approximate: GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'.
         layer_norm_epsilon: 1e-6 in the official code.
         backbone: a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.
+        stochastic_depth_rate: share of the examples for which training skips the last block, [0, 1); it grows linearly
+            from 0 in the first block (arXiv 1603.09382, section 3).
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -75,6 +77,7 @@ class VisionTransformer(Classifier):
         gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
         backbone: BackboneConfig | dict | None = None,
+        stochastic_depth_rate: float = 0.0,
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -96,6 +99,7 @@ class VisionTransformer(Classifier):
             gelu_approximate=gelu_approximate,
             layer_norm_epsilon=layer_norm_epsilon,
             backbone=backbone,
+            stochastic_depth_rate=stochastic_depth_rate,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")
@@ -163,7 +167,7 @@ def tokens(x, config, dtype):
 def encoder(x, config, dtype):
     """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
     for i in range(config.num_layers):
-        x = EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")(x)
+        x = EncoderBlock(**config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")(x)
     return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
 
 

@@ -1,7 +1,9 @@
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
-from .freezing import freeze, layer_decay
+from .finetuning.freezing import freeze, freeze_first, layer_decay
+from .finetuning.imbalance import balanced_weights, weigh_classes
+from .finetuning.lora import count_trainable, enable_lora
 from .losses import SigmoidLoss, SoftmaxLoss
-from .metrics import Accuracy
+from .metrics import Accuracy, MeanAveragePrecision
 from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
@@ -20,6 +22,7 @@ __all__ = [
     "AdamW",
     "Checkpoints",
     "Interrupted",
+    "MeanAveragePrecision",
     "NotFiniteError",
     "Preempted",
     "Recipe",
@@ -31,11 +34,16 @@ __all__ = [
     "WarmupCosine",
     "WarmupLinear",
     "WarmupStaircase",
+    "balanced_weights",
+    "count_trainable",
     "development_split",
+    "enable_lora",
     "freeze",
+    "freeze_first",
     "layer_decay",
     "load_weights",
     "recipe",
     "search_learning_rate",
     "strategy",
+    "weigh_classes",
 ]

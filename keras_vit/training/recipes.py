@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
@@ -29,6 +30,7 @@ class ModelArguments(TypedDict, total=False):
     image_size: int | None
     dropout_rate: float
     representation_size: int | bool
+    stochastic_depth_rate: float
 
 
 class RecipeChanges(TypedDict, total=False):
@@ -54,6 +56,7 @@ class RecipeChanges(TypedDict, total=False):
     development: float | None
     epochs_choices: tuple[float, ...]
     models: tuple[str, ...]
+    stochastic_depth_rate: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,7 @@ class Recipe:
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
         epochs_choices: the numbers of epochs that the source gives.
         models: the variants that the source gives the row for, where it says.
+        stochastic_depth_rate: of the last encoder block, from 0 in the first; see `VisionTransformer`.
 
     Raises:
         ConfigError: if a number is out of range.
@@ -112,6 +116,7 @@ class Recipe:
     development: float | None = None
     epochs_choices: tuple[float, ...] = ()
     models: tuple[str, ...] = ()
+    stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
         require_counts(batch_size=self.batch_size, steps=self.steps, examples=self.examples)
@@ -145,6 +150,8 @@ class Recipe:
         arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
         if self.representation_size is not None:
             arguments["representation_size"] = self.representation_size
+        if self.stochastic_depth_rate:
+            arguments["stochastic_depth_rate"] = self.stochastic_depth_rate
         return arguments
 
     def with_(self, **changes: Unpack[RecipeChanges]) -> Recipe:
@@ -175,6 +182,8 @@ class Recipe:
         microbatches: int = 1,
         layer_decay: float | None = None,
         steps_per_execution: int = 1,
+        remat: bool = False,
+        metrics: Sequence[keras.metrics.Metric] | None = None,
         **extra: Any,
     ) -> None:
         """Compiles `model` in place: call it in the strategy's scope.
@@ -185,6 +194,9 @@ class Recipe:
                 update, so that memory holds one of them at a time.
             layer_decay: rate per depth of the learning rate, see `keras_vit.training.layer_decay`; None for none.
             steps_per_execution: see `keras.Model.compile`.
+            remat: computes the inner values of the blocks again for the gradient, to save memory; see
+                `Classifier.remat`.
+            metrics: in place of [Accuracy()].
             extra: arguments of the optimizer.
 
         Raises:
@@ -192,7 +204,8 @@ class Recipe:
         """
         import keras
 
-        from keras_vit.training import freezing, metrics
+        from keras_vit.training.finetuning import freezing
+        from keras_vit.training.metrics import Accuracy
 
         self.check_model(model, microbatches)
         if layer_decay is not None:
@@ -202,22 +215,25 @@ class Recipe:
             bias.assign(keras.ops.full(bias.shape, self.head_bias, bias.dtype))
         if microbatches > 1:
             model.microbatches = microbatches
+        if remat:
+            model.remat = True
         model.compile(
             self.make_optimizer(**extra),
             self.make_loss(),
-            weighted_metrics=[metrics.Accuracy()],
+            weighted_metrics=[Accuracy()] if metrics is None else list(metrics),
             steps_per_execution=steps_per_execution,
         )
 
     def check_model(self, model, microbatches):
         """Refuses a model that cannot follow the recipe; warns of a hidden layer that is missing."""
         config = getattr(model, "config", None)
-        rate = getattr(config, "dropout_rate", None)
-        if rate is not None and rate != self.dropout_rate:
-            raise ConfigError(
-                f"{self.name} trains with dropout_rate={self.dropout_rate}; the model has {rate}. Load it with "
-                "**recipe.model_arguments, or change the recipe: recipe(name, dropout_rate=...)."
-            )
+        for name in ("dropout_rate", "stochastic_depth_rate"):
+            own, rate = getattr(self, name), getattr(config, name, None)
+            if rate is not None and rate != own:
+                raise ConfigError(
+                    f"{self.name} trains with {name}={own}; the model has {rate}. Load it with "
+                    f"**recipe.model_arguments, or change the recipe: recipe(name, {name}=...)."
+                )
         if self.representation_size and getattr(config, "representation_size", 0) is None:
             log.warning(
                 "%s trains with a hidden layer before the head (section 3.1), which the model does not have. Load it "

@@ -32,10 +32,10 @@ KILLS = 20
 class Server:
     """A process that has imported TensorFlow and forks runs."""
 
-    def __init__(self, kind="one_device"):
+    def __init__(self, kind="one_device", kit=""):
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "serve", kind],
+            [sys.executable, str(SCRIPT), "serve", kind, kit],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
