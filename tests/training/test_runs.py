@@ -204,6 +204,18 @@ def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kit", ["lora", "frozen"])
+def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(kit, tmp_path):
+    """LoRA, stochastic depth and rematerialization; frozen layers, layer decay and class weights."""
+    server = Server("mirrored", kit)
+    assert server.run(tmp_path / "unbroken") == 0
+    killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, 3)
+    server.close()
+    with np.load(tmp_path / "unbroken" / "final.weights.npz") as weights:
+        assert not [name for name in weights if "lora" in name]
+
+
+@pytest.mark.slow
 def test_sigterm_saves_and_leaves(server, unbroken, tmp_path):
     assert server.run(tmp_path, signal.SIGTERM, lambda: newest(tmp_path) >= 6) == 143
     assert 6 <= newest(tmp_path) < TOTAL

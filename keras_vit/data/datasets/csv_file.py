@@ -160,8 +160,8 @@ def require_unique(file, rows):
         path = os.path.normpath(row.path)
         if path in lines:
             raise DataError(
-                f"{file} names {row.path} in line {lines[path]} and in line {row.line}. Give each image one line; several "
-                f"classes are joined by {BETWEEN_LABELS}."
+                f"{file} names {row.path} in line {lines[path]} and in line {row.line}. Give each image one "
+                f"line; several classes are joined by {BETWEEN_LABELS}."
             )
         lines[path] = row.line
 
