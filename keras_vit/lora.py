@@ -17,7 +17,8 @@ def weights_without_lora(model, read=lambda weight: weight.numpy()):
     sums, factors = {}, set()
     # The layers within layers; `model.layers` has the outermost alone.
     for layer in filter(has_lora, model._flatten_layers()):
-        a, b, kernel = layer.lora_kernel_a, layer.lora_kernel_b, layer._kernel
+        a, b = layer.lora_kernel_a, layer.lora_kernel_b
+        kernel = next(weight for weight in layer.weights if weight.name == "kernel")  # layer.kernel is the sum already
         sums[id(kernel)] = read(kernel) + (layer.lora_alpha / layer.lora_rank) * (read(a) @ read(b))
         factors |= {id(a), id(b)}
     kept = [weight for weight in model.weights if id(weight) not in factors]
