@@ -5,12 +5,13 @@ import contextlib
 import keras
 
 from keras_vit.errors import ExportError
+from keras_vit.lora import without_lora
 
 
 def prepare_model(model: keras.Model) -> keras.Model:
     """`model` as a functional float32 model with the same weights; itself where it already is one."""
     require_model(model)
-    source = as_functional(model)
+    source = without_lora(as_functional(model))
     # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
     if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
         source = rebuild_in_float32(source)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from keras_vit.errors import CheckpointError
 from keras_vit.files import write_whole
+from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
 from keras_vit.zoo.formats.endings import find_ending
 
@@ -18,7 +19,8 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
             preprocessing, goes into the archive's comment), *.safetensors for timm's state dict (the same goes into
             its header), *.keras or *.weights.h5 for Keras'.
 
-    `zoo.load` makes an equal model of each of them. timm loads the .safetensors file, whose names and shapes
+    `zoo.load` makes an equal model of each of them; LoRA's factors are added to the kernels, and rematerialization is
+    no part of a file. timm loads the .safetensors file, whose names and shapes
     are its own, but does not read the header: it computes exact GELU and its own epsilons unless told otherwise (for
     a model of the authors' numerics pass act_layer="gelu_tanh"), and models that average (classifier="gap") need
     class_token=False, global_pool="avg", fc_norm=False. timm no longer has a layer under the head
@@ -37,7 +39,7 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
-    module = find_ending(path).load()
+    module, model = find_ending(path).load(), without_lora(model)
     require_folder_of(path)
     try:
         write_with_permissions(path, lambda temporary: module.write(model, temporary))

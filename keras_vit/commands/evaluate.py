@@ -42,6 +42,21 @@ def print_evaluation(found, console):
         console.print(tabulate_classes(found.classes))
 
 
+def print_precisions(found, console):
+    """The mean average precision of images with several classes, and the classes that are found least."""
+    console.print(
+        f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images", soft_wrap=True
+    )
+    table = Table(box=None, header_style="bold", title="Least recognized classes", title_justify="left")
+    table.add_column("class", overflow="fold")
+    for heading in ("images", "average precision"):
+        table.add_column(heading, justify="right")
+    known = [score for score in found.classes if score.average_precision is not None]
+    for score in sorted(known, key=lambda score: score.average_precision)[:WORST]:
+        table.add_row(score.name, f"{score.count:,}", f"{score.average_precision:.1%}")
+    console.print(table)
+
+
 def evaluate_model(
     model: Annotated[
         str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
@@ -56,22 +71,28 @@ def evaluate_model(
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
-    Where images have several classes, as in ImageNet ReaL, each of them is right.
+    Where images have several classes, as in ImageNet ReaL, each of them is right; of a CSV file with several labels per
+    image, the mean average precision is printed.
 
     Example: keras-vit evaluate runs/1 --data folder:photos --split test --out report
     """
     import_keras()
     loaded, examples = zoo.load(model_of(model)), data.load(dataset, split)
-    found = evaluation.evaluate(loaded, examples, batch_size)
+    if examples.multi_label:
+        found = evaluation.evaluate_multi_label(loaded, examples, batch_size)
+    else:
+        found = evaluation.evaluate(loaded, examples, batch_size)
     if as_json:
         print(json.dumps(found.as_dict()))
+    elif examples.multi_label:
+        print_precisions(found, Console())
     else:
         print_evaluation(found, Console())
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         with write_whole(out / NAMES[0]) as path:
             path.write_text(json.dumps(found.as_dict(), indent=1) + "\n", "utf-8")
-        if found.classes:
+        if found.classes and not examples.multi_label:
             predictions = evaluation.collect_predictions(loaded, examples.evaluation(batch_size, loaded.preprocessing))
             with write_whole(out / NAMES[1]) as path:
                 evaluation.draw_mistakes(predictions, examples.class_names, path)

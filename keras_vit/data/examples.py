@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.data.augment import mixing, randaugment
@@ -67,6 +68,25 @@ class Examples:
     @property
     def num_examples(self) -> int:
         return self.source.num_examples
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may have several classes, or none, and labels are float (num_classes,) of 0 and 1."""
+        return self.source.multi_label
+
+    def class_counts(self) -> np.ndarray | None:
+        """How many examples have each class, int (num_classes,); None where only reading all of them could tell.
+
+        >>> keras_vit.data.load("digits").class_counts()[:3].tolist()
+        [128, 131, 127]
+        """
+        labels = getattr(self.source, "labels", None)
+        if labels is None:
+            return None
+        labels = np.asarray(labels)
+        if labels.ndim > 1:
+            return (labels > 0).sum(0)
+        return np.bincount(labels, minlength=self.num_classes)
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Batches that one pass over the examples needs, the last of them shared with the next pass."""
@@ -220,8 +240,8 @@ class Examples:
             if self.objective is not None:
                 visit = order.example_seed(order.run_key(0), 0, example["index"])
                 return *corrupt_patches(image, self.objective, preprocessing, visit), example["weight"]
-            image = normalize_or_round(image, preprocessing, dtype)
-            return image, example["label"], example["weight"] * label_weight(example["label"])
+            image, label = normalize_or_round(image, preprocessing, dtype), example["label"]
+            return image, label, example["weight"] * (1.0 if self.multi_label else label_weight(label))
 
         batches = self.read_batches(self.source.evaluation_chunks(share), share, read, channels, redraw=False)
         return distribute(batches, share, context, self.source.evaluation_steps(share))

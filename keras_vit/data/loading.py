@@ -21,7 +21,8 @@ def load(
     """A split of a dataset.
 
     Args:
-        name: "folder:PATH", a folder that has one folder of images per class; a row of CATALOGUE such as "cifar10" or
+        name: "folder:PATH", a folder that has one folder of images per class; "csv:FILE", a CSV file with the columns
+            path and label, or several labels of an image (docs/finetuning.md); a row of CATALOGUE such as "cifar10" or
             "vtab/caltech101"; "tfds:NAME", any dataset of TensorFlow Datasets whose examples are an image and its
             class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files.
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or

@@ -4,6 +4,7 @@ from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
 from .least_squares import few_shot
 from .masked_patches import draw_masked_patches
 from .mistakes import Predictions, collect_predictions, draw_mistakes
+from .multi_label import MultiLabelEvaluation, evaluate_multi_label
 from .paper import published
 from .scores import Evaluation, Share
 
@@ -11,6 +12,7 @@ __all__ = [
     "Cost",
     "Evaluation",
     "FewShot",
+    "MultiLabelEvaluation",
     "Predictions",
     "Share",
     "collect_predictions",
@@ -20,6 +22,7 @@ __all__ = [
     "draw_mistakes",
     "evaluate",
     "evaluate_few_shot",
+    "evaluate_multi_label",
     "extract_features",
     "few_shot",
     "pretraining_exaflops",

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
+from keras_vit.layers.remat import rematerialize
 
 
 class Bottleneck(ConfiguredLayer):
@@ -19,9 +20,13 @@ class Bottleneck(ConfiguredLayer):
         strides: of the 3x3 convolution and of the shortcut.
         group_norm_epsilon: see `GroupNormalization`.
         kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
+
+    Attributes:
+        remat: whether training computes the unit's inner values again for the gradient; see `rematerialize`.
     """
 
     padding = "fixed"
+    remat = False
 
     def __init__(
         self,
@@ -55,6 +60,9 @@ class Bottleneck(ConfiguredLayer):
         return GroupNormalization(
             epsilon=self.group_norm_epsilon, gamma_initializer=gamma_initializer, dtype=self.dtype_policy, name=name
         )
+
+    def call(self, x, training=None):
+        return rematerialize(self, self.transform, x) if self.remat and training else self.transform(x)
 
     def changes_shape(self, input_shape):
         return self.strides > 1 or input_shape[-1] != 4 * self.filters
@@ -94,7 +102,7 @@ class PreActivationBottleneck(Bottleneck):
             self.shortcut = self.conv(4 * f, 1, s, "shortcut")
             self.shortcut.build(input_shape)
 
-    def call(self, x):
+    def transform(self, x):
         y = ops.relu(self.norm1(x))
         shortcut = x if self.shortcut is None else self.shortcut(y)
         y = ops.relu(self.norm2(self.conv1(y)))
@@ -126,7 +134,7 @@ class PostActivationBottleneck(Bottleneck):
             self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
             build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
 
-    def call(self, x):
+    def transform(self, x):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
         y = ops.relu(self.norm1(self.conv1(x)))
         y = ops.relu(self.norm2(self.conv2(y)))

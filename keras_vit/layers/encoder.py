@@ -9,6 +9,7 @@ from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
+from keras_vit.layers.remat import rematerialize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -75,13 +76,20 @@ class EncoderBlock(ConfiguredLayer):
         gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
         layer_norm_epsilon: added to the variance in both layer norms.
         relative_patches: see `MultiHeadSelfAttention`.
+        stochastic_depth_rate: share of the examples for which training leaves out the MSA, and of those for which it
+            leaves out the MLP, in [0, 1); the others' are scaled up to keep the mean (arXiv 1603.09382).
 
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
 
+    Attributes:
+        remat: whether training computes the block's inner values again for the gradient; see `rematerialize`.
+
     >>> tuple(EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
+
+    remat = False
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class EncoderBlock(ConfiguredLayer):
         gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
         relative_patches: int | None = None,
+        stochastic_depth_rate: float = 0.0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -102,6 +111,7 @@ class EncoderBlock(ConfiguredLayer):
         self.gelu_approximate = gelu_approximate
         self.layer_norm_epsilon = layer_norm_epsilon
         self.relative_patches = relative_patches
+        self.stochastic_depth_rate = stochastic_depth_rate
 
     def build(self, input_shape):
         dtype = self.dtype_policy
@@ -110,6 +120,10 @@ class EncoderBlock(ConfiguredLayer):
         self.dropout = Dropout(self.dropout_rate, dtype=dtype, name="dropout")
         self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
         self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
+        # One number for all tokens and channels of an example.
+        self.stochastic_depth = Dropout(
+            self.stochastic_depth_rate, noise_shape=(None, 1, 1), dtype=dtype, name="stochastic_depth"
+        )
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
             layer.build(input_shape)
 
@@ -123,10 +137,15 @@ class EncoderBlock(ConfiguredLayer):
         )
 
     def call(self, z, training=None, return_weights=False):
+        if self.remat and training and not return_weights:
+            return rematerialize(self, lambda z: self.transform(z, training), z)
+        return self.transform(z, training, return_weights)
+
+    def transform(self, z, training=None, return_weights=False):
         y = self.attention(self.attention_norm(z), training=training, return_weights=return_weights)
         y, weights = y if return_weights else (y, None)
-        z = z + self.dropout(y, training=training)
-        z = z + self.mlp(self.mlp_norm(z), training=training)
+        z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
+        z = z + self.stochastic_depth(self.mlp(self.mlp_norm(z), training=training), training=training)
         return (z, weights) if return_weights else z
 
     def export_call(self, z, training=None, return_weights=False):

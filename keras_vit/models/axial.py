@@ -39,7 +39,7 @@ class AxialVisionTransformer(VisionTransformer):
     @staticmethod
     def make_block(i, config, dtype):
         axis = "column" if i % 2 else "row"
-        return AxialEncoderBlock(axis, config.grid, **config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")
+        return AxialEncoderBlock(axis, config.grid, **config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -8,7 +8,7 @@ import keras
 
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
-from keras_vit.errors import ConfigError, PreprocessingError
+from keras_vit.errors import ConfigError, PreprocessingError, require_tensorflow
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
@@ -62,6 +62,23 @@ class Classifier(DistributedModel):
     @preprocessing.setter
     def preprocessing(self, preprocessing):
         self._preprocessing = as_preprocessing(preprocessing, self.config)
+
+    @property
+    def remat(self) -> bool:
+        """Whether training computes the inner values of the blocks again for the gradient, and keeps only their inputs.
+
+        Less memory for about a third more time; the gradient is the same to rounding. Set it before `compile`. It is no
+        part of the model's configuration, and no file holds it.
+        """
+        return any(layer.remat for layer in self.layers if hasattr(layer, "remat"))
+
+    @remat.setter
+    def remat(self, remat):
+        if remat:
+            require_tensorflow("remat=True")
+        for layer in self.layers:
+            if hasattr(layer, "remat"):
+                layer.remat = bool(remat)
 
     def features(self, images: Any) -> Any:
         """What the head reads: images (n, h, w, channels) to (n, width)."""

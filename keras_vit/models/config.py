@@ -124,6 +124,7 @@ class ViTConfig:
     backbone: BackboneConfig | None = None
     position_embedding: PositionEmbeddingKind = "1d"
     position_embedding_at: PositionEmbeddingPlace = "stem"
+    stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -140,7 +141,7 @@ class ViTConfig:
             object.__setattr__(self, "representation_size", self.hidden_size)
         if self.representation_size is not None:
             set_counts(self, "representation_size")
-        require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon")
+        require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon", "stochastic_depth_rate")
         require(
             isinstance(self.gelu_approximate, bool),
             f"gelu_approximate must be True or False. Received: gelu_approximate={self.gelu_approximate!r}.",
@@ -155,10 +156,10 @@ class ViTConfig:
         require_whole_patches(self.image_size, self.pixels_per_token)
         require_positions(self)
 
-    @property
-    def block_arguments(self) -> dict[str, Any]:
-        """What each `EncoderBlock` is made with."""
-        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS}
+    def block_arguments(self, i: int) -> dict[str, Any]:
+        """What the `EncoderBlock` of number i, from 0, is made with; the rate of stochastic depth grows with i."""
+        rate = self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
+        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS} | {"stochastic_depth_rate": rate}
 
     @property
     def pixels_per_token(self) -> tuple[int, int]:
@@ -310,6 +311,7 @@ class ModelFields(TypedDict, total=False):
     group_norm_epsilon: float
     kernel_variance_epsilon: float
     kernel_std_epsilon: float
+    stochastic_depth_rate: float
 
 
 # What a ResNet does not have, and the value that asks for none of it.
@@ -319,6 +321,7 @@ VIT_ALONE = {
     "representation_size": None,
     "position_embedding": "none",
     "position_embedding_at": "stem",
+    "stochastic_depth_rate": 0.0,
 }
 
 

@@ -52,6 +52,8 @@ class VisionTransformer(Classifier):
             every block.
         position_embedding_at: where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to
             the input of every block, each its own; "every-layer-shared", the same ones.
+        stochastic_depth_rate: share of the examples for which training skips the last block, [0, 1); it grows linearly
+            from 0 in the first block (arXiv 1603.09382, section 3).
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -84,6 +86,7 @@ class VisionTransformer(Classifier):
         backbone: BackboneConfig | dict | None = None,
         position_embedding: PositionEmbeddingKind = "1d",
         position_embedding_at: PositionEmbeddingPlace = "stem",
+        stochastic_depth_rate: float = 0.0,
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -107,6 +110,7 @@ class VisionTransformer(Classifier):
             backbone=backbone,
             position_embedding=position_embedding,
             position_embedding_at=position_embedding_at,
+            stochastic_depth_rate=stochastic_depth_rate,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")
@@ -120,7 +124,7 @@ class VisionTransformer(Classifier):
 
     @staticmethod
     def make_block(i, config, dtype):
-        return EncoderBlock(**config.block_arguments, dtype=dtype, name=f"encoderblock_{i}")
+        return EncoderBlock(**config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
 
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""

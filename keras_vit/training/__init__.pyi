@@ -1,8 +1,10 @@
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
-from .freezing import freeze, layer_decay
+from .finetuning.freezing import freeze, freeze_first, layer_decay
+from .finetuning.imbalance import balanced_weights, weigh_classes
+from .finetuning.lora import count_trainable, enable_lora
 from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
 from .masked_patches.model import MaskedPatchModel
-from .metrics import Accuracy
+from .metrics import Accuracy, MeanAveragePrecision
 from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
@@ -22,6 +24,7 @@ __all__ = [
     "Checkpoints",
     "Interrupted",
     "MaskedPatchModel",
+    "MeanAveragePrecision",
     "NotFiniteError",
     "Preempted",
     "Recipe",
@@ -34,11 +37,16 @@ __all__ = [
     "WarmupCosine",
     "WarmupLinear",
     "WarmupStaircase",
+    "balanced_weights",
+    "count_trainable",
     "development_split",
+    "enable_lora",
     "freeze",
+    "freeze_first",
     "layer_decay",
     "load_weights",
     "recipe",
     "search_learning_rate",
     "strategy",
+    "weigh_classes",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
@@ -30,6 +31,7 @@ class ModelArguments(TypedDict, total=False):
     dropout_rate: float
     representation_size: int | bool
     classifier: Literal["token", "gap"]
+    stochastic_depth_rate: float
 
 
 class RecipeChanges(TypedDict, total=False):
@@ -56,6 +58,7 @@ class RecipeChanges(TypedDict, total=False):
     epochs_choices: tuple[float, ...]
     models: tuple[str, ...]
     classifier: Literal["token", "gap"] | None
+    stochastic_depth_rate: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,7 @@ class Recipe:
         epochs_choices: the numbers of epochs that the source gives.
         models: the variants that the source gives the row for, where it says.
         classifier: what the rate is for, where the source says (Appendix D.3); None for the model's own.
+        stochastic_depth_rate: of the last encoder block, from 0 in the first; see `VisionTransformer`.
 
     Raises:
         ConfigError: if a number is out of range.
@@ -117,6 +121,7 @@ class Recipe:
     epochs_choices: tuple[float, ...] = ()
     models: tuple[str, ...] = ()
     classifier: Literal["token", "gap"] | None = None
+    stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
         require_counts(batch_size=self.batch_size, steps=self.steps, examples=self.examples)
@@ -152,6 +157,8 @@ class Recipe:
             arguments["representation_size"] = self.representation_size
         if self.classifier is not None:
             arguments["classifier"] = self.classifier
+        if self.stochastic_depth_rate:
+            arguments["stochastic_depth_rate"] = self.stochastic_depth_rate
         return arguments
 
     def with_(self, **changes: Unpack[RecipeChanges]) -> Recipe:
@@ -182,6 +189,8 @@ class Recipe:
         microbatches: int = 1,
         layer_decay: float | None = None,
         steps_per_execution: int = 1,
+        remat: bool = False,
+        metrics: Sequence[keras.metrics.Metric] | None = None,
         **extra: Any,
     ) -> None:
         """Compiles `model` in place: call it in the strategy's scope.
@@ -192,6 +201,9 @@ class Recipe:
                 update, so that memory holds one of them at a time.
             layer_decay: rate per depth of the learning rate, see `keras_vit.training.layer_decay`; None for none.
             steps_per_execution: see `keras.Model.compile`.
+            remat: computes the inner values of the blocks again for the gradient, to save memory; see
+                `Classifier.remat`.
+            metrics: in place of the accuracy, where the loss is of classes.
             extra: arguments of the optimizer.
 
         Raises:
@@ -199,8 +211,11 @@ class Recipe:
         """
         import keras
 
-        from keras_vit.training import freezing, metrics
+        from keras_vit.training.finetuning import freezing
+        from keras_vit.training.metrics import Accuracy
 
+        if metrics is None:
+            metrics = [Accuracy()] if LOSSES[self.loss].of_classes else []
         self.check_model(model, microbatches)
         if layer_decay is not None:
             extra["rate_multipliers"] = freezing.layer_decay(model, layer_decay)
@@ -209,22 +224,25 @@ class Recipe:
             bias.assign(keras.ops.full(bias.shape, self.head_bias, bias.dtype))
         if microbatches > 1:
             model.microbatches = microbatches
+        if remat:
+            model.remat = True
         model.compile(
             self.make_optimizer(**extra),
             self.make_loss(),
-            weighted_metrics=[metrics.Accuracy()] if LOSSES[self.loss].of_classes else [],
+            weighted_metrics=list(metrics),
             steps_per_execution=steps_per_execution,
         )
 
     def check_model(self, model, microbatches):
         """Refuses a model that cannot follow the recipe; warns of a hidden layer that is missing."""
         config = getattr(model, "config", None)
-        rate = getattr(config, "dropout_rate", None)
-        if rate is not None and rate != self.dropout_rate:
-            raise ConfigError(
-                f"{self.name} trains with dropout_rate={self.dropout_rate}; the model has {rate}. Load it with "
-                "**recipe.model_arguments, or change the recipe: recipe(name, dropout_rate=...)."
-            )
+        for name in ("dropout_rate", "stochastic_depth_rate"):
+            own, rate = getattr(self, name), getattr(config, name, None)
+            if rate is not None and rate != own:
+                raise ConfigError(
+                    f"{self.name} trains with {name}={own}; the model has {rate}. Load it with "
+                    f"**recipe.model_arguments, or change the recipe: recipe(name, {name}=...)."
+                )
         if self.classifier not in (None, getattr(config, "classifier", None)):
             raise ConfigError(
                 f"{self.name} has the learning rate of classifier={self.classifier!r} (Appendix D.3); the model has "

@@ -1,8 +1,8 @@
 """Run in processes of their own by tests/training/test_runs.py: trains a tiny model in a run folder, to be killed.
 
-python training_run.py FOLDER [one_device|mirrored|multi_worker]     or     python training_run.py serve [KIND]
+python training_run.py FOLDER [one_device|mirrored|multi_worker [KIT]]   or   python training_run.py serve [KIND [KIT]]
 
-"mirrored" is on two logical CPUs.
+"mirrored" is on two logical CPUs. KIT is a row of KITS.
 """
 
 import os
@@ -34,6 +34,38 @@ def small(dtype=None):
     keras.utils.set_random_seed(0)
     sizes = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=4)
     return models.VisionTransformer(dropout_rate=0.2, dtype=dtype, **sizes)
+
+
+def deep(dtype=None):
+    """As `small`, with two blocks, of which stochastic depth skips the second."""
+    keras.utils.set_random_seed(0)
+    sizes = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=32, num_classes=4)
+    return models.VisionTransformer(dropout_rate=0.2, stochastic_depth_rate=0.5, dtype=dtype, **sizes)
+
+
+def frozen(dtype=None):
+    model = deep(dtype)
+    training.freeze_first(model, 1)
+    return model
+
+
+def with_lora(dtype=None):
+    model = deep(dtype)
+    training.enable_lora(model, 2)
+    model.remat = True
+    return model
+
+
+def weighted(step):
+    return training.weigh_classes(batches(step), [0.5, 1.0, 2.0, 3.0])
+
+
+# {name: (model, batches, arguments of the optimizer)}
+KITS = {
+    "": (small, batches, {}),
+    "lora": (with_lora, batches, {"gradient_accumulation_steps": None}),
+    "frozen": (frozen, weighted, {"rate_multipliers": {"^encoderblock_1/": 0.75}}),
+}
 
 
 def linear(dtype=None):
@@ -73,16 +105,17 @@ class Slow(keras.callbacks.Callback):
         time.sleep(0.02)
 
 
-def main(folder, kind="one_device"):
+def main(folder, kind="one_device", kit=""):
+    make, train, arguments = KITS[kit]
     if kind == "mirrored":
         cpus = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
     with training.strategy(kind).scope():
-        run, model = training.Run(folder, every=3), compiled()
-    run.fit(model, batches, TOTAL, EPOCH, validation=batches(10_000).take(2), resume=True, callbacks=[Slow()])
+        run, model = training.Run(folder, every=3), compiled(make=make, **arguments)
+    run.fit(model, train, TOTAL, EPOCH, validation=batches(10_000).take(2), resume=True, callbacks=[Slow()])
 
 
-def serve(kind="one_device"):
+def serve(kind="one_device", kit=""):
     """Forks a process for each folder read from stdin, so that TensorFlow is imported once; says its id, its status.
 
     After a tab may come the most bytes that a file of it may have: what is written beyond fails as on a full disk.
@@ -95,7 +128,7 @@ def serve(kind="one_device"):
             try:
                 if most:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), resource.RLIM_INFINITY))
-                main(folder, kind)
+                main(folder, kind, kit)
                 status = 0
             except training.RunError as error:
                 print(error, file=sys.stderr)

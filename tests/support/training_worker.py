@@ -31,6 +31,8 @@ def small(family, dtype=None, dropout_rate=0.0):
         features = small("vit").get_layer("head").input
         outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
         return DistributedModel(keras.utils.get_source_inputs(features), outputs)
+    if family in ("lora", "frozen"):
+        return fine_tuned(family)
     if family == "axial resnet":
         model = models.AxialResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
     elif family == "axial vit":
@@ -51,6 +53,19 @@ def small(family, dtype=None, dropout_rate=0.0):
             dtype=dtype,
         )
     return model if isinstance(model, DistributedModel) else DistributedModel(model.inputs, model.outputs)
+
+
+def fine_tuned(family):
+    """A model of which a part learns; all of it has random weights, and LoRA's factors too."""
+    sizes = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=2, num_heads=2, mlp_dim=32)
+    model = models.VisionTransformer(num_classes=CLASSES, **sizes)
+    randomize(model)
+    if family == "lora":
+        training.enable_lora(model, 2, seed=3)
+        model.remat = True
+    else:
+        training.freeze_first(model, 1)
+    return model
 
 
 def data(one_hot=False, floats=True, weights=False, two=False, masked=False):
@@ -128,6 +143,21 @@ CASES = {
         loss=sigmoid,
         data=dict(one_hot=True),
         microbatches=3,
+    ),
+    "lora": dict(
+        family="lora",
+        optimizer=lambda: training.AdamW(1e-2, weight_decay=0.3, global_clipnorm=0.1),
+        loss=training.SoftmaxLoss,
+        data=dict(weights=True),
+        microbatches=3,
+    ),
+    "frozen": dict(
+        family="frozen",
+        optimizer=lambda: training.SGD(
+            0.1, momentum=0.9, global_clipnorm=0.1, rate_multipliers={"^encoderblock_1/": 0.75}
+        ),
+        loss=training.SoftmaxLoss,
+        data=dict(weights=True),
     ),
     "adam-sum": dict(
         optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),

@@ -32,10 +32,10 @@ KILLS = 20
 class Server:
     """A process that has imported TensorFlow and forks runs."""
 
-    def __init__(self, kind="one_device"):
+    def __init__(self, kind="one_device", kit=""):
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), "serve", kind],
+            [sys.executable, str(SCRIPT), "serve", kind, kit],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -201,6 +201,18 @@ def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(
     assert server.run(tmp_path / "unbroken") == 0
     killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, KILLS // 4)
     server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kit", ["lora", "frozen"])
+def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(kit, tmp_path):
+    """LoRA, stochastic depth and rematerialization; frozen layers, layer decay and class weights."""
+    server = Server("mirrored", kit)
+    assert server.run(tmp_path / "unbroken") == 0
+    killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, 3)
+    server.close()
+    with np.load(tmp_path / "unbroken" / "final.weights.npz") as weights:
+        assert not [name for name in weights if "lora" in name]
 
 
 @pytest.mark.slow

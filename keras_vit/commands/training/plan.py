@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import choices
+from keras_vit.commands.training import choices, kit
 from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.schemes import would_read
@@ -75,19 +75,28 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
     if settings.learning_rate is not None:
         given["learning_rate"] = settings.learning_rate
+    if settings.stochastic_depth is not None:
+        given["stochastic_depth_rate"] = settings.stochastic_depth
+    if examples.multi_label:
+        given["loss"] = "sigmoid"
     return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
 
 
 def load_model(settings, recipe, examples):
-    """The model with a head for the dataset's classes, or around it masked patch prediction, as the recipe asks."""
+    """The model with a head for the dataset's classes, or around it masked patch prediction.
+
+    It is as the recipe asks, and what of it learns as the settings do.
+    """
     if settings.objective == "masked-patches":
         return load_masked_patch_model(settings, recipe)
     arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
     arguments |= {name: value for name, value in positions.items() if value is not None}
     if settings.pretrain:
-        return zoo.load(settings.model, weights=None, **arguments)
-    return zoo.load(choices.choose_checkpoint(settings.model), **arguments)
+        model = zoo.load(settings.model, weights=None, **arguments)
+    else:
+        model = zoo.load(choices.choose_checkpoint(settings.model), **arguments)
+    return kit.prepare_model(settings, model)
 
 
 def count_microbatches(settings, recipe, model):
@@ -118,6 +127,8 @@ def choose_learning_rate(settings, recipe, console):
     As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.
     """
     examples, held_out = (data.load(settings.dataset, split) for split in ("train", "validation"))
+    if examples.multi_label:
+        raise ConfigError("--grid-search chooses by accuracy, which images of several classes do not have.")
     paper = training.RECIPES[recipe.name]
     rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
     model = load_model(settings, recipe, examples)
@@ -126,15 +137,20 @@ def choose_learning_rate(settings, recipe, console):
     best, scores = training.search_learning_rate(
         recipe,
         lambda: load_model(settings, recipe, examples),
-        examples.train(
-            recipe.batch_size,
-            model.preprocessing,
-            augmentation=augmentation_for(settings, recipe, examples),
-            seed=settings.seed,
+        kit.weigh(
+            settings,
+            examples,
+            examples.train(
+                recipe.batch_size,
+                model.preprocessing,
+                augmentation=augmentation_for(settings, recipe, examples),
+                seed=settings.seed,
+            ),
         ),
         held_out.evaluation(recipe.batch_size // microbatches, model.preprocessing),
         rates,
         microbatches=microbatches,
+        **kit.compile_arguments(settings, examples),
     )
     console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
     return recipe.with_(learning_rate=best)

@@ -18,6 +18,7 @@ Objective = Literal["labels", "masked-patches"]
 Split = Literal["train", "train+validation"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # options of `pretrain` alone
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+BACKBONE = "backbone"  # of --freeze: all but the head
 Option = typer.Option
 
 
@@ -92,6 +93,49 @@ class Settings:
             "as many as make parts of 32 images of 224 x 224 pixels.",
         ),
     ] = None
+    freeze: Annotated[
+        str | None,
+        Option(
+            help="What does not learn: a number freezes the embeddings and the first so many encoder blocks (of a "
+            "ResNet the stem and the first stages); backbone freezes all but the head, a linear probe. Faster, in less "
+            "memory, and safer where pictures are few."
+        ),
+    ] = None
+    lora: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="LoRA of this rank, such as 8: two thin factors beside each kernel of attention and MLP, and the "
+            "head, learn in place of all weights (1 or 2 % of them). They are added to the kernels in whatever is "
+            "saved. It wants a higher learning rate.",
+        ),
+    ] = None
+    layer_decay: Annotated[
+        float | None,
+        Option(
+            help="Each layer learns at this times the rate of the one above it, such as 0.75: the lower ones, which "
+            "fit other pictures too, change least."
+        ),
+    ] = None
+    stochastic_depth: Annotated[
+        float | None,
+        Option(
+            help="Share of the images, such as 0.1, for which the last encoder block is skipped in training; less in "
+            "those before it. For long trainings, against learning by heart."
+        ),
+    ] = None
+    remat: Annotated[
+        bool,
+        Option(
+            "--remat",
+            help="Compute the blocks' inner values again for the gradient in place of keeping them: larger batches fit "
+            "into memory, for about a third more time.",
+        ),
+    ] = False
+    class_weights: Annotated[
+        Literal["balanced"] | None,
+        Option(help="balanced: images of rare classes count more, so that every class counts alike."),
+    ] = None
     grid_search: Annotated[
         bool,
         Option("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
@@ -126,7 +170,7 @@ class Settings:
     ] = None
 
     def __post_init__(self):
-        counts = ("steps", "batch_size", "image_size", "microbatches")
+        counts = ("steps", "batch_size", "image_size", "microbatches", "lora")
         require_counts(**{name: getattr(self, name) for name in counts})
         require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
         if self.epochs is not None and self.steps is not None:
@@ -134,6 +178,7 @@ class Settings:
         self.require_objective()
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
+        self.check_kit()
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
         if self.split not in get_args(Split):
@@ -152,6 +197,24 @@ class Settings:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
         if masked and not self.pretrain:
             raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
+
+    def check_kit(self):
+        """Refuses settings of the fine-tuning kit that are out of range, or contradict each other."""
+        if self.freeze is not None and self.freeze != BACKBONE and not self.freeze.isdecimal():
+            raise ConfigError(
+                f"freeze must be {BACKBONE}, or how many of the first blocks stay. Received: {self.freeze!r}."
+            )
+        if self.freeze == BACKBONE and (self.lora or self.layer_decay or self.stochastic_depth or self.remat):
+            raise ConfigError(
+                f"freeze={BACKBONE} trains the head alone, without lora, layer_decay, stochastic_depth or remat. Leave "
+                "these out, or freeze a number of blocks."
+            )
+        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
+            raise ConfigError(f"layer_decay must be in (0, 1], such as 0.75. Received: {self.layer_decay}.")
+        if self.stochastic_depth is not None and not 0 <= self.stochastic_depth < 1:
+            raise ConfigError(f"stochastic_depth must be in [0, 1), such as 0.1. Received: {self.stochastic_depth}.")
+        if self.class_weights not in (None, "balanced"):
+            raise ConfigError(f"class_weights must be balanced, or left out. Received: {self.class_weights!r}.")
 
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: an address of a model without what may be secret in it."""

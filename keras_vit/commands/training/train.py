@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 
 from keras_vit import data, training, zoo
+from keras_vit.commands.training import kit
 from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.commands.training.masked_patches import describe_objective, finish_masked_patches
 from keras_vit.commands.training.plan import (
@@ -67,6 +68,8 @@ def print_summary(console, settings, model, recipe, splits):
         console.print(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     console.print(f"Images: {describe_splits(splits)}.")
     console.print(describe_plan(recipe, model.microbatches, splits.train))
+    for sentence in kit.describe_kit(settings, model, splits.train):
+        console.print(sentence)
     full = recipe_for(dataclasses.replace(settings, steps=None, epochs=None), splits.train)
     if recipe.images_seen < full.images_seen / 10:
         console.print(
@@ -87,14 +90,18 @@ def fit(run, model, recipe, splits, settings, start, resume):
     with contextlib.closing(progress):
         run.fit(
             model,
-            lambda step: splits.train.train(
-                recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+            lambda step: kit.weigh(
+                settings,
+                splits.train,
+                splits.train.train(
+                    recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+                ),
             ),
             recipe.total_steps,
             steps_per_epoch=splits.train.steps_per_epoch(recipe.batch_size),
             validation=splits.held_out and evaluation_batches(splits.held_out, model, recipe),
             resume=resume,
-            monitor="val_loss" if splits.train.objective else "val_accuracy",
+            monitor=kit.monitor_of(splits.train),
             callbacks=[progress],
             config={
                 "settings": settings.as_recorded(),
@@ -106,6 +113,8 @@ def fit(run, model, recipe, splits, settings, start, resume):
 
 def finish(run, model, recipe, splits, console):
     """Writes the model in the official layout and draws its mistakes; returns the accuracy, if any."""
+    if splits.train.multi_label:
+        return kit.finish_multi_label(run, model, recipe, splits, console)
     judged = splits.test or splits.held_out
     predictions = judged and collect_predictions(model, evaluation_batches(judged, model, recipe))
     if is_chief(model):
@@ -170,7 +179,8 @@ def train(
             if settings.grid_search and not begun:
                 recipe = choose_learning_rate(settings, recipe, console)
             model = load_model(settings, recipe, splits.train)
-            recipe.compile(model, microbatches=count_microbatches(settings, recipe, model))
+            microbatches = count_microbatches(settings, recipe, model)
+            recipe.compile(model, microbatches=microbatches, **kit.compile_arguments(settings, splits.train))
         print_summary(console, settings, model, recipe, splits)
         fit(run, model, recipe, splits, settings, start, resume)
         if splits.train.objective:

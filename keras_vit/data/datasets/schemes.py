@@ -62,6 +62,12 @@ SCHEMES = {
             would_read=f"{PACKAGE}.folder:would_read",
         ),
         Scheme(
+            name="csv",
+            argument="FILE",
+            holds="a CSV file with the columns path and label, several labels of an image joined by |",
+            opens=f"{PACKAGE}.csv_file:open_split",
+        ),
+        Scheme(
             name="tfds",
             argument="NAME",
             holds="any dataset of TensorFlow Datasets whose examples are an image and its class",

@@ -15,7 +15,12 @@ class Indexed:
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (what `read_part`
     takes), "label", "epoch", "index" and "weight", each (chunk, ...).
+
+    Attributes:
+        multi_label: whether an example may have several classes or none, and all count: labels are float (classes,).
     """
+
+    multi_label = False
 
     def __init__(self, labels):
         self.labels = tf.constant(labels)
@@ -96,8 +101,9 @@ class Encoded(Indexed):
 class Files(Indexed):
     """Image files, read when they are needed and turned upright."""
 
-    def __init__(self, paths, labels):
+    def __init__(self, paths, labels, multi_label=False):
         super().__init__(labels)
+        self.multi_label = multi_label
         self.paths = tf.constant([os.fsencode(path) for path in paths])
 
     def lookup(self, index):

@@ -79,6 +79,8 @@ class Stream:
         window: records that are shuffled at a time.
     """
 
+    multi_label = False
+
     def __init__(self, instructions, parse, gain=1, window=WINDOW):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
         self.num_examples = count_records(cut_into_pieces(instructions, 1))

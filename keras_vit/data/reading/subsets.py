@@ -35,6 +35,7 @@ class Subset(Indexed):
     def __init__(self, source, numbers):
         super().__init__(np.asarray(source.labels)[numbers])
         self.source, self.numbers = source, tf.constant(numbers, tf.int64)
+        self.multi_label = source.multi_label
 
     def lookup(self, index):
         return self.source.lookup(tf.gather(self.numbers, index))

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_vit.distribution.optimizer import unwrap
+from keras_vit.lora import weights_without_lora
 from keras_vit.training.runs.files import warn_if_not_written
 from keras_vit.training.runs.state import restore_state
 
@@ -66,11 +67,9 @@ class RestoreMetrics(keras.callbacks.Callback):
 
 def collect_final_weights(model):
     """{path: array} of the weights that the run would have if it ended now: the averaged ones, where there are any."""
-    arrays = {v.path: v.numpy() for v in model.weights}
     optimizer = unwrap(model.optimizer)
-    if optimizer.use_ema:
-        arrays |= {v.path: a.numpy() for v, a in optimizer.averages()}
-    return arrays
+    averages = {v.path: a for v, a in optimizer.averages()} if optimizer.use_ema else {}
+    return {v.path: array for v, array in weights_without_lora(model, lambda v: averages.get(v.path, v).numpy())}
 
 
 class BestWeights(keras.callbacks.Callback):

@@ -15,6 +15,7 @@ from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
+from keras_vit.lora import weights_without_lora, without_lora
 from keras_vit.training.errors import RunError
 from keras_vit.training.masked_patches.model import MaskedPatchModel
 from keras_vit.training.numbers import require_counts
@@ -203,12 +204,12 @@ class Run:
     def write_final(self, model):
         if not is_chief(model):
             return
-        arrays = {v.path: v.numpy() for v in model.weights}
+        arrays = {v.path: array for v, array in weights_without_lora(model)}
         with self.writing("final.weights.npz") as path:
             np.savez(path, **arrays)
         with self.writing("model.keras") as path:
             # What is used later.
-            (model.encoder if isinstance(model, MaskedPatchModel) else model).save(path)
+            (model.encoder if isinstance(model, MaskedPatchModel) else without_lora(model)).save(path)
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:

@@ -53,6 +53,33 @@ def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}
 
 
+def freeze_first(model: keras.Model, count: int) -> list[str]:
+    """Freezes the stem and the first `count` blocks, and returns the names of the layers. Compile the model afterwards.
+
+    Args:
+        model: a ViT or hybrid, whose blocks are the encoder's and whose stem is all before them (patch and position
+            embeddings, the hybrid's ResNet); or a ResNet, whose stages count as blocks.
+        count: from 0, the stem alone, to all blocks.
+
+    Raises:
+        ConfigError: when the model has fewer blocks.
+
+    >>> freeze_first(keras_vit.zoo.load("ViT-Test/4", weights=None), 1)
+    ['embedding', 'cls', 'posembed_input', 'encoderblock_0']
+    """
+    names = [layer.name for layer in model.layers if layer.weights]
+    encoder = any(name.startswith("encoderblock_") for name in names)
+    pattern = r"encoderblock_(\d+)" if encoder else r"block(\d+)_unit\d+"
+    found = {name: match[1] for name in names if (match := re.fullmatch(pattern, name))}
+    blocks = list(dict.fromkeys(found.values()))
+    if not 0 <= count <= len(blocks):
+        kind = "encoder blocks" if encoder else "stages"
+        raise ConfigError(f"{model.name} has {len(blocks)} {kind} to freeze the first of. Received: {count}.")
+    learning = [name for name in found if found[name] in blocks[count:]]
+    end = names.index(learning[0]) if learning else names.index([*found][-1]) + 1
+    return freeze(model, *map(re.escape, names[:end]))
+
+
 def freeze(model: keras.Model, *patterns: str, except_for: Sequence[str] = ()) -> list[str]:
     """Makes layers untrainable and returns their names. Compile the model afterwards.
 

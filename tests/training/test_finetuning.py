@@ -1,0 +1,258 @@
+"""The fine-tuning kit: what learns, how fast, and what is left of it in files; against numpy and scikit-learn."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.metrics import average_precision_score
+from sklearn.utils.class_weight import compute_class_weight
+
+from keras_vit import data, layers, models, training, zoo
+from keras_vit.errors import ConfigError
+from keras_vit.export.preparation import prepare_model
+from keras_vit.lora import without_lora
+
+SIZES = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=32, num_classes=4)
+RNG = np.random.default_rng(0)
+IMAGES = RNG.uniform(-1, 1, (6, 16, 16, 3)).astype("float32")
+LABELS = np.arange(6) % 4
+
+
+def randomize(model, seed=1):
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign(variable + rng.normal(0, 0.1, variable.shape))
+    return model
+
+
+def vit(**fields):
+    keras.utils.set_random_seed(0)
+    return randomize(models.VisionTransformer(**SIZES, **fields))
+
+
+def resnet():
+    return randomize(models.ResNet(image_size=16, depths=(1, 1), width_factor=0.5, num_classes=4))
+
+
+def hybrid():
+    backbone = models.BackboneConfig(depths=(1,), width_factor=0.5)
+    return randomize(models.VisionTransformer(**{**SIZES, "patch_size": 2, "num_layers": 1}, backbone=backbone))
+
+
+def tuned(dtype=None):
+    """A model whose LoRA factors are none of them zero."""
+    model = vit(dtype=dtype)
+    training.enable_lora(model, 2)
+    return randomize(model, seed=2)
+
+
+def gradients(model, remat, graph):
+    """(loss, gradients, states of the seeds afterwards) of a training step from the same states."""
+    model.remat = remat
+
+    def step():
+        with tf.GradientTape() as tape:
+            logits = model(IMAGES, training=True)
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(LABELS, logits, from_logits=True))
+        return loss, tape.gradient(loss, model.trainable_variables)
+
+    seeds = model.non_trainable_variables
+    before = [seed.numpy() for seed in seeds]
+    loss, found = (tf.function(step) if graph else step)()
+    after = [seed.numpy() for seed in seeds]
+    for seed, state in zip(seeds, before, strict=True):
+        seed.assign(state)
+    assert all((a != b).any() for a, b in zip(after, before, strict=True))
+    return loss.numpy(), [keras.ops.convert_to_numpy(g) for g in found], after
+
+
+@pytest.mark.parametrize("make", [vit, hybrid, resnet])
+@pytest.mark.parametrize("graph", [False, True])
+def test_rematerialization_gives_the_same_gradients_and_draws_the_same(make, graph):
+    rates = dict(dropout_rate=0.2, attention_dropout_rate=0.1, stochastic_depth_rate=0.5)
+    model = make(**rates) if make is vit else make()
+    loss, expected, states = gradients(model, remat=False, graph=graph)
+    again, found, same = gradients(model, remat=True, graph=graph)
+    np.testing.assert_allclose(again, loss, rtol=1e-6)
+    for variable, a, b in zip(model.trainable_variables, expected, found, strict=True):
+        np.testing.assert_allclose(b, a, atol=2e-6 * max(1, np.abs(a).max()), err_msg=variable.path)
+    for a, b in zip(states, same, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert "remat" not in model.get_config() and not type(model).from_config(model.get_config()).remat
+
+
+def test_stochastic_depth_skips_examples_whole_and_keeps_the_mean():
+    block = layers.EncoderBlock(num_heads=2, mlp_dim=8, stochastic_depth_rate=0.25)
+    x = np.repeat(RNG.normal(size=(1, 3, 8)).astype("float32"), 4000, axis=0)
+    block.build(x.shape)
+    block.mlp.out.kernel.assign(keras.ops.zeros_like(block.mlp.out.kernel))  # of the two residues MSA's alone is left
+    block.mlp.out.bias.assign(keras.ops.zeros_like(block.mlp.out.bias))
+    whole = np.asarray(block(x[:1], training=False)) - x[:1]
+    state = block.stochastic_depth.seed_generator.state
+    before = state.numpy()
+    added = np.asarray(block(x, training=True)) - x
+    kept = np.abs(added).max(axis=(1, 2)) > 0
+    np.testing.assert_allclose(added[kept], np.repeat(whole / 0.75, kept.sum(), 0), atol=1e-5)
+    assert abs(kept.mean() - 0.75) < 4 * np.sqrt(0.25 * 0.75 / 4000)  # 4 standard deviations of the binomial
+    state.assign(before)
+    np.testing.assert_array_equal(np.asarray(block(x, training=True)) - x, added)
+
+
+def test_stochastic_depth_grows_linearly_over_the_blocks_and_is_gone_in_inference():
+    model = vit(stochastic_depth_rate=0.4)
+    blocks = [model.get_layer(f"encoderblock_{i}") for i in range(3)]
+    np.testing.assert_allclose([block.stochastic_depth_rate for block in blocks], np.linspace(0, 0.4, 3))
+    plain = vit()
+    plain.set_weights(model.get_weights())
+    np.testing.assert_array_equal(model(IMAGES), plain(IMAGES))
+    with pytest.raises(ConfigError, match="stochastic_depth_rate"):
+        training.recipe("finetune-pets").compile(model)
+    recipe = training.recipe("finetune-pets", stochastic_depth_rate=0.4)
+    assert recipe.model_arguments["stochastic_depth_rate"] == 0.4
+    recipe.compile(model)
+
+
+def test_frozen_weights_stay_to_the_bit_and_have_no_slots():
+    model = vit()
+    training.freeze_first(model, 2)
+    frozen = {v.path: v.numpy() for v in model.non_trainable_variables}
+    assert {path.split("/")[0] for path in frozen} == {
+        *("embedding", "cls", "posembed_input", "encoderblock_0", "encoderblock_1")
+    }
+    recipe = training.recipe("finetune-pets", batch_size=6, steps=3, learning_rate=0.1, weight_decay=0.1)
+    recipe.compile(model, layer_decay=0.75)
+    model.fit(IMAGES, LABELS, batch_size=6, epochs=3, verbose=0)
+    assert all((v.numpy() == frozen[v.path]).all() for v in model.non_trainable_variables)
+    assert len(model.optimizer.momentums) == len(model.trainable_variables) == 16 + 2 + 2
+
+
+@pytest.mark.parametrize(("make", "blocks"), [(vit, 3), (hybrid, 1), (resnet, 2)])
+def test_freezing_counts_the_encoders_blocks_or_a_resnets_stages(make, blocks):
+    learning = [layer.name for layer in make().layers if layer.weights]
+    first = "block1_unit01" if make is resnet else "encoderblock_0"
+    stem = training.freeze_first(make(), 0)
+    assert stem == learning[: learning.index(first)]
+    assert learning[len(training.freeze_first(make(), blocks)) :] == learning[-2:]  # a norm and the head
+    with pytest.raises(ConfigError, match=rf"has {blocks} (stages|encoder blocks) .* Received: {blocks + 1}"):
+        training.freeze_first(make(), blocks + 1)
+
+
+def test_layer_decay_is_the_rate_of_each_layer():
+    model = vit()
+    before = {v.path: v.numpy() for v in model.trainable_variables}
+    with tf.GradientTape() as tape:
+        loss = training.SoftmaxLoss()(LABELS, model(IMAGES))
+    slopes = dict(zip(before, tape.gradient(loss, model.trainable_variables), strict=True))
+    model.compile(training.SGD(0.5, rate_multipliers=training.layer_decay(model, 0.75)), training.SoftmaxLoss())
+    model.train_on_batch(IMAGES, LABELS)
+    depths = {"embedding": 0, "cls": 0, "posembed_input": 0, "encoder_norm": 4, "head": 4}
+    depths |= {f"encoderblock_{i}": i + 1 for i in range(3)}
+    for variable in model.trainable_variables:
+        path = variable.path
+        step = np.float64(0.5) * 0.75 ** (4 - depths[path.split("/")[0]]) * np.asarray(slopes[path], "float64")
+        np.testing.assert_allclose(variable.numpy(), before[path] - step, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_loras_factors_are_merged_into_every_file(dtype, tmp_path):
+    model = tuned(dtype)
+    plain = without_lora(model)
+    dense, merged = (m.get_layer("encoderblock_1").mlp.hidden for m in (model, plain))
+    a, b = (factor.numpy().astype("float64") for factor in (dense.lora_kernel_a, dense.lora_kernel_b))
+    base = next(v for v in dense.weights if v.name == "kernel").numpy()
+    np.testing.assert_allclose(merged.kernel.numpy(), base + a @ b, rtol=0, atol=1e-7)  # not rounded to bfloat16
+    expected, atol = np.asarray(model(IMAGES)), 1e-5 if dtype == "float32" else 0.05
+    assert np.abs(expected - vit(dtype=dtype)(IMAGES)).max() > 10 * atol
+    for name in ("model.npz", "model.safetensors", "model.keras", "model.weights.h5"):
+        zoo.save(model, tmp_path / name)
+        loaded = zoo.load(tmp_path / name, dtype=dtype)
+        np.testing.assert_allclose(loaded(IMAGES), expected, atol=atol, err_msg=name)
+        np.testing.assert_array_equal(loaded.get_layer("encoderblock_1").mlp.hidden.kernel, merged.kernel)
+        assert len(loaded.weights) == len(vit().weights)
+    assert keras.saving.load_model(tmp_path / "model.keras").count_params() == plain.count_params()
+    prepared = prepare_model(model)  # what every export begins with
+    assert not [v.path for v in prepared.weights if "lora" in v.path]
+    np.testing.assert_array_equal(prepared.get_layer("encoderblock_1").mlp.hidden.kernel, merged.kernel)
+
+
+def test_lora_merges_in_models_of_keras_own(tmp_path):
+    x = keras.Input((6,))
+    dense = keras.layers.Dense(5)
+    model = keras.Model(x, dense(x))
+    dense.enable_lora(2)
+    randomize(model)
+    plain = prepare_model(model)
+    values = RNG.normal(size=(3, 6)).astype("float32")
+    np.testing.assert_allclose(plain(values), model(values), atol=1e-6)
+    assert len(plain.weights) == 2
+
+
+def test_lora_trains_its_factors_and_the_head_alone():
+    model = vit()
+    training.enable_lora(model, 2, seed=5)
+    np.testing.assert_array_equal(model(IMAGES), vit()(IMAGES))
+    d, m, classes = 16, 32, 4
+    factors = 3 * (4 * 2 * (d + d) + 2 * 2 * (d + m))
+    assert training.count_trainable(model) == (factors + (d + 1) * classes, vit().count_params())
+    before = {v.path: v.numpy() for v in model.weights}
+    assert len(before) == len(model.weights)  # each has a path of its own, by which layer decay finds it
+    training.recipe("finetune-pets", batch_size=6, steps=2, learning_rate=0.5).compile(model)
+    model.fit(IMAGES, LABELS, batch_size=6, epochs=2, verbose=0)
+    changed = {v.path for v in model.weights if (v.numpy() != before[v.path]).any()}
+    assert changed == {v.path for v in model.trainable_variables}
+    assert len(model.optimizer.momentums) == len(changed)
+
+
+def test_lora_is_the_same_for_a_seed_and_refused_where_it_cannot_be():
+    one, two, other = vit(), vit(), vit()
+    for model, seed in ((one, 1), (two, 1), (other, 2)):
+        training.enable_lora(model, 2, seed)
+    first = [[v.numpy() for v in model.trainable_variables if v.name == "lora_kernel_a"] for model in (one, two, other)]
+    assert all((a == b).all() for a, b in zip(*first[:2], strict=True))
+    assert not any((a == b).all() for a, b in zip(first[0], first[2], strict=True))
+    with pytest.raises(ConfigError, match="has LoRA already"):
+        training.enable_lora(one, 2)
+    with pytest.raises(ConfigError, match="LoRA needs encoder blocks that train"):
+        training.enable_lora(resnet(), 2)
+    with pytest.raises(ConfigError, match="rank must be positive"):
+        training.enable_lora(vit(), 0)
+
+
+def test_balanced_weights_are_scikit_learns_and_weigh_the_loss_over_the_batch():
+    labels = np.array([0] * 9 + [1] * 3 + [2] * 6)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    weights = training.balanced_weights(np.bincount(labels))
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    logits = RNG.normal(size=(18, 3)).astype("float32")
+    ((_, y, w),) = training.weigh_classes(tf.data.Dataset.from_tensors((logits, labels)), weights)
+    shares = np.exp(logits.astype("float64"))
+    losses = -np.log((shares / shares.sum(1, keepdims=True))[np.arange(18), labels])
+    loss = training.SoftmaxLoss()(y, logits, sample_weight=w)
+    np.testing.assert_allclose(loss, (losses * expected[labels]).sum() / expected[labels].sum(), rtol=1e-5)
+    mixed = (np.eye(3)[labels] * 0.7 + np.eye(3)[0] * 0.3).astype("float32")
+    ((*_, w),) = training.weigh_classes(tf.data.Dataset.from_tensors((logits, mixed)), weights)
+    np.testing.assert_allclose(w, mixed @ expected, rtol=1e-5)
+    with pytest.raises(ConfigError, match=r"none of the classes \[1\]"):
+        training.balanced_weights([3, 0, 2])
+
+
+def test_class_counts_are_those_of_the_labels():
+    digits = data.load("digits", examples=200)
+    labels = np.concatenate([y for _, y, w in digits.evaluation(50, models.Preprocessing((8, 8)))])
+    np.testing.assert_array_equal(digits.class_counts(), np.bincount(labels[:200], minlength=10))
+
+
+def test_mean_average_precision_is_scikit_learns():
+    labels = (RNG.uniform(size=(300, 5)) < 0.3).astype("float32")
+    labels[:, 4] = 0  # a class without an example is left out
+    logits = (RNG.normal(size=(300, 5)) * 3 + 2 * labels).astype("float32")
+    weights = (RNG.uniform(size=300) < 0.8).astype("float32")
+    metric = training.MeanAveragePrecision(5)
+    for part in np.split(np.arange(300), 3):
+        metric.update_state(labels[part], logits[part], weights[part])
+    scores = [average_precision_score(labels[:, i], logits[:, i], sample_weight=weights) for i in range(4)]
+    np.testing.assert_allclose(metric.result(), np.mean(scores), atol=2e-3)
+    metric.reset_state()
+    metric.update_state(labels, np.zeros_like(logits))  # all tie
+    np.testing.assert_allclose(metric.result(), labels[:, :4].mean(0).mean(), rtol=1e-5)
+    assert training.MeanAveragePrecision.from_config(metric.get_config()).num_classes == 5
