@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import demo, evaluate, export, fewshot, finetune, info, inspect, list, predict, pretrain, verify
+from keras_vit.commands import (
+    demo,
+    evaluate,
+    export,
+    fewshot,
+    finetune,
+    info,
+    inspect,
+    list,
+    predict,
+    pretrain,
+    preview,
+    verify,
+)
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
@@ -30,6 +43,7 @@ app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
+app.command("preview")(preview.preview_images)
 app.command("inspect")(inspect.inspect_model)
 app.command("demo")(demo.demonstrate)
 
@@ -62,6 +76,9 @@ def main() -> None:
         if error.name != "tensorflow":
             raise
         print("keras-vit: TensorFlow is not installed. Install one: pip install 'keras-vit-zoo[cpu]'.", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -3,6 +3,7 @@ from .datasets.catalogue import CATALOGUE, VTAB
 from .errors import DataError, data_errors
 from .examples import Examples
 from .loading import load
+from .previewing import draw_preview
 
 __all__ = [
     "AUGMENTATIONS",
@@ -12,6 +13,7 @@ __all__ = [
     "DataError",
     "Examples",
     "data_errors",
+    "draw_preview",
     "hyper_rule_sizes",
     "load",
 ]

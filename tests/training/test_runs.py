@@ -318,7 +318,7 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["5", "10", "12"]
     assert json.loads((tmp_path / "config.json").read_text())["data"] == "none"
-    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz", "tensorboard"):
+    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz"):
         assert (tmp_path / name).exists(), name
     again = compiled()
     training.load_weights(again, tmp_path / "final.weights.npz")
