@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import Format, format_named, format_of_path
 from keras_vit.export.proof.allowed import require_known_operations
-from keras_vit.export.proof.model_json import FIELDS, read_model_json
+from keras_vit.export.proof.model_json import FIELDS, LONGEST, read_model_json
 from keras_vit.text import printable
 
 DESCRIPTION = "model.json"
@@ -26,7 +26,7 @@ class Artefact:
 
     Args:
         path: of the file, or of the SavedModel's folder.
-        about: its "inputs", "outputs", "preprocessing" and "labels", as in model.json; None where it has no description.
+        about: its "inputs", "outputs", "preprocessing" and "labels", as in model.json; None where they are not stated.
         run: float32 images (n, h, w, c) to logits (n, classes).
     """
 
@@ -93,7 +93,8 @@ def read_tflite_archive(path):
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read("metadata.json"))
+        with archive.open("metadata.json") as file:
+            return json.loads(file.read(LONGEST))
 
 
 def open_artefact(path: Path) -> Artefact | None:

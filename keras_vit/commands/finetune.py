@@ -37,9 +37,9 @@ def start_training(
 def finetune(**arguments) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
-    The folder receives checkpoints, the best weights, metrics.csv, curves.png, and at the end model.keras, model.npz
-    and mistakes.png (a confusion matrix, and the mistakes the model was surest of); with `pip install
-    'keras-vit-zoo[tensorboard]'` also TensorBoard's files. A file of such a name that is already there is never overwritten: the run is refused. Ctrl-C saves the run, and --resume
+    The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files (if it is installed),
+    and at the end model.keras, model.npz and mistakes.png (a confusion matrix, and the surest mistakes). A file of
+    such a name that is already there is never overwritten: the run is refused. Ctrl-C saves the run, and --resume
     continues it.
 
     A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of

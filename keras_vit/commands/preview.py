@@ -28,9 +28,7 @@ def preview_images(
     out: Annotated[Path, typer.Option(help="The PNG file, which is replaced.")] = Path("preview.png"),
     augmentation: Annotated[
         str | None,
-        typer.Option(
-            help="none, inception, bit, light1, medium2, strong1 and the like; by default what finetune takes."
-        ),
+        typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like; by default finetune's."),
     ] = None,
     model: Annotated[
         str,

@@ -132,7 +132,5 @@ def draw_worst(figure, predictions, class_names):
         axis.set_axis_off()
     for axis, (image, label, predicted, confidence) in zip(axes.flat, predictions.worst, strict=False):
         axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
-        title = (
-            f"{shorten(class_names[predicted], most - 6)} {confidence:.0%}\nis {shorten(class_names[label], most - 3)}"
-        )
-        axis.set_title(title, fontsize=size, parse_math=False)
+        guess, truth = shorten(class_names[predicted], most - 6), shorten(class_names[label], most - 3)
+        axis.set_title(f"{guess} {confidence:.0%}\nis {truth}", fontsize=size, parse_math=False)

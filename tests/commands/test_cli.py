@@ -57,6 +57,7 @@ def test_the_commands(keras_vit):
         "evaluate",
         "fewshot",
         "inspect",
+        "preview",
         "demo",
     }
     assert "Exit codes" in keras_vit("--help").out
