@@ -29,9 +29,11 @@ def require_pixels(array: np.ndarray) -> None:
     if array.dtype.kind not in "iuf":
         raise ImageError(f"An array of {array.dtype} is no image. {EXPECTED}")
     least, most = array.min(), array.max()
-    received = f"{EXPECTED} Received: {array.dtype} from {least:.4g} to {most:.4g}."
-    if not (least >= 0 and most <= 255):
+    received = f"{EXPECTED} Received: {array.dtype} from {least:.5g} to {most:.5g}."
+    if least < 0:
         raise ImageError(f"{received} If the image is normalized already, give it to the model itself: model(images).")
+    if not most <= 255:
+        raise ImageError(f"{received} Of 16 bits keep the upper 8: (image // 256).astype('uint8').")
     if array.dtype.kind == "f" and 0 < most <= 1:
         raise ImageError(f"{received} Multiply it by 255: (255 * image).round().astype('uint8').")
 
@@ -103,7 +105,8 @@ def image_of_array(array):
 
     if not hasattr(array, "__array__") and not hasattr(array, "shape"):
         raise ImageError(
-            f"A {type(array).__name__} is no image. Expected a path, bytes, an image of Pillow, or an array of pixels."
+            "An image is a path, bytes, an image of Pillow, or an array of pixels. Received: an object of the type "
+            f"{type(array).__name__}."
         )
     array = np.asarray(array)
     if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):

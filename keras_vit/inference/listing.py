@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
 from keras_vit.errors import ImageError
+from keras_vit.images.pillow import ADDRESS
 
 
 def list_images(places: Iterable[str]) -> list[str]:
@@ -28,7 +29,7 @@ def list_images(places: Iterable[str]) -> list[str]:
     for place in map(str, places):
         if os.path.isdir(place):
             found += require_some(sorted(entry.path for entry in walk_files(place) if is_image(entry.path)), place)
-        elif glob.has_magic(place) and not os.path.lexists(place):
+        elif glob.has_magic(place) and not os.path.lexists(place) and not ADDRESS.match(place):
             matches = sorted(path for path in glob.iglob(place, recursive=True) if is_image(path))
             found += require_some(matches, place)
         else:

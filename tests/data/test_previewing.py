@@ -1,4 +1,4 @@
-"""The figure of what a model will see: its views are those of training, against the images resized and mixed by hand."""
+"""The figure of what a model will see: its views are those of training, checked against resizing and mixing by hand."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_the_figure(photos, tmp_path):
     )
     data.draw_preview(data.load("digits"), tmp_path / "b", Preprocessing((8, 8), mean=(0.5,), std=(0.5,)), count=1)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.png", "b"]
-    with pytest.raises(data.DataError, match="Did you mean strong1"):
+    with pytest.raises(data.DataError, match="Did you mean strong2 or strong1"):
         data.draw_preview(photos, tmp_path / "c.png", augmentation="strong3")
     with pytest.raises(data.DataError, match="at least one image"):
         data.draw_preview(photos, tmp_path / "c.png", versions=0)
