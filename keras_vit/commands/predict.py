@@ -52,8 +52,8 @@ def predict_images(
 
     paths = list_images(images)
     asked = inference.open_classifier(model, like)
-    quiet = out is not None or not console.is_terminal
-    with show_count("images", len(paths), quiet) as tell:
+    nothing_printed = out is not None or not console.is_terminal
+    with show_count("images", len(paths), nothing_printed) as tell:
         predictions = tell_each(inference.predict_each(asked, paths, top, batch_size, skip), unreadable, tell)
         if out is not None:
             with (
