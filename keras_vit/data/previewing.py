@@ -94,7 +94,8 @@ def draw_preview(
     Raises:
         DataError: for more images than there are, an unknown augmentation, or an image that cannot be read.
 
-    >>> draw_preview(keras_vit.data.load("digits"), "preview.png", augmentation="strong1", count=2, versions=3)
+    >>> small = keras_vit.models.Preprocessing((32, 32))
+    >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")
     """
     if count < 1 or versions < 1:
         raise DataError(f"A preview has at least one image and one version. Received: {count} and {versions}.")

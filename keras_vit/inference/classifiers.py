@@ -72,6 +72,11 @@ def open_classifier(
     """
     if isinstance(model, str | os.PathLike):
         model = open_by_name(model, like)
+    if not hasattr(getattr(model, "config", None), "num_classes"):
+        raise ConfigError(
+            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, its "
+            "name or path, or an exported file."
+        )
     if not model.config.num_classes:
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model
