@@ -85,16 +85,34 @@ def require_few_pixels(size):
         raise ValueError(f"{size[0]} x {size[1]} pixels are more than {MOST_PIXELS:,}")
 
 
+def to_8_bits(image):
+    """The image; of one of 16 bits of grey, which Pillow would clip, the upper 8."""
+    if not image.mode.startswith("I"):
+        return image
+    deep = np.asarray(image)
+    grey = Image.fromarray((deep >> 8).astype("uint8"))
+    if "transparency" not in image.info:
+        return grey
+    opaque = np.where(deep == image.info["transparency"], 0, 255).astype("uint8")
+    return Image.merge("LA", (grey, Image.fromarray(opaque)))
+
+
+def lay_on_white(pixels):
+    """How pixels (h, w, 4), the last of them opacity, look on white: uint8 (h, w, 3)."""
+    colours, opacity = pixels[..., :3].astype("uint16"), pixels[..., 3:].astype("uint16")
+    return ((colours * opacity + 255 * (255 - opacity) + 127) // 255).astype("uint8")
+
+
 def open_image(path, channels):
-    """An image file as uint8 (h, w, channels), upright."""
+    """An image file as uint8 (h, w, channels), upright; what is transparent lies on white, but in 4 channels."""
     if not Path(path).is_file():
         raise ValueError("there is no such file")
     Image.init()
     with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         require_few_pixels(image.size)
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to 8
-            image = Image.fromarray((np.asarray(image) >> 8).astype("uint8"))
+        image = to_8_bits(ImageOps.exif_transpose(image))
+        if channels < 4 and image.has_transparency_data:
+            image = Image.fromarray(lay_on_white(np.asarray(image.convert("RGBA"))))
         x = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
     return x.reshape(*x.shape[:2], -1)
 

@@ -1,5 +1,6 @@
-from . import data, errors, evaluation, export, inspection, layers, models, training, zoo
+from . import data, errors, evaluation, export, inference, inspection, layers, models, training, zoo
 from ._version import __version__
+from .inference import predict
 
 __all__ = [
     "__version__",
@@ -7,9 +8,11 @@ __all__ = [
     "errors",
     "evaluation",
     "export",
+    "inference",
     "inspection",
     "layers",
     "models",
+    "predict",
     "training",
     "zoo",
 ]

@@ -19,6 +19,7 @@ from keras_vit.commands import (
     list,
     predict,
     pretrain,
+    preview,
     recipes,
     verify,
 )
@@ -43,6 +44,7 @@ app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
+app.command("preview")(preview.preview_images)
 app.command("inspect")(inspect.inspect_model)
 app.command("demo")(demo.demonstrate)
 
@@ -75,6 +77,9 @@ def main() -> None:
         if error.name != "tensorflow":
             raise
         print("keras-vit: TensorFlow is not installed. Install one: pip install 'keras-vit-zoo[cpu]'.", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -30,3 +30,13 @@ def without_secrets(text: object) -> str:
     return ADDRESS.sub(
         lambda found: found["slashes"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
     )
+
+
+def shorten(text: object, length: int) -> str:
+    """`printable(text)`, if it is longer than `length` its beginning and an ellipsis.
+
+    >>> shorten("Smileys & Emotion", 10)
+    'Smileys &…'
+    """
+    text = printable(text)
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"

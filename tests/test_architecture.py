@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "training": BELOW | {"data"},
     "zoo": BELOW,
     "export": {"images"},
-    "commands": BELOW | {"inspection", "data", "evaluation", "training", "zoo", "export"},
+    "inference": BELOW | {"data", "training", "zoo", "export"},
+    "commands": BELOW | {"inspection", "data", "evaluation", "inference", "training", "zoo", "export"},
 }
 
 

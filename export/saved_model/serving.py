@@ -31,7 +31,9 @@ def preprocess(images, preprocessing):
 
 
 def decode(encoded, channels):
-    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels); JPEGs upright as their EXIF data say.
+    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels).
+
+    JPEGs are turned upright as their EXIF data say; what is transparent of PNGs lies on white.
 
     Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more pixels, or more in all scans, than
     `images` allows.
@@ -45,8 +47,19 @@ def decode(encoded, channels):
         return tf.cond(
             is_jpeg,
             lambda: decode_jpeg_upright(encoded, channels, tf.reduce_prod(size)),
-            lambda: tf.io.decode_png(encoded, channels=channels),
+            lambda: decode_png_on_white(encoded, channels),
         )
+
+
+def decode_png_on_white(encoded, channels):
+    """As `images.pillow` reads it, to the bit: its rounding, and its grey."""
+    pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
+    colours, opacity = pixels[..., :3], pixels[..., 3:]
+    image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
+    if channels == 1:
+        parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it
+        image = (tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536
+    return tf.cast(image, tf.uint8)
 
 
 def decode_jpeg_upright(encoded, channels, pixels):

@@ -3,6 +3,33 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+
+from keras_vit.data.datasets.schemes import describe_schemes
+
+# Options that several commands have.
+Model = Annotated[
+    str,
+    typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run."),
+]
+AnyModel = Annotated[
+    str,
+    typer.Argument(
+        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file."
+    ),
+]
+Data = Annotated[str, typer.Option("--data", help=describe_schemes())]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        help="For an exported file that does not say how images become its input (a SavedModel outside of its bundle): "
+        "the model, run or bundle that does."
+    ),
+]
 
 
 @contextlib.contextmanager
@@ -31,3 +58,20 @@ def import_keras(find_devices: bool = True) -> None:
             import tensorflow as tf
 
             tf.config.list_logical_devices()
+
+
+@contextlib.contextmanager
+def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], object]]:
+    """Yields a function of how many are done, which a bar shows on standard error where that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from keras_vit.console import Console
+
+    console = Console(stderr=True)
+    if not (wanted and console.is_terminal):
+        yield lambda done: None
+        return
+    columns = (MofNCompleteColumn(), noun, BarColumn(bar_width=20), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,33 +1,38 @@
 """`keras-vit evaluate`: how good a model is on a dataset, class by class."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from keras_vit import data, evaluation, zoo
-from keras_vit.commands import import_keras
+from keras_vit import data, evaluation
+from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, show_count
 from keras_vit.console import Console
-from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.data.datasets.folder import require_folder, split_folders
+from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.files import write_whole
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.files import read_small_json
 
-WORST = 10  # classes that are printed
+MOST = 20  # classes that are printed; of more, the least recognized half as many
 NAMES = ("evaluation.json", "mistakes.png")
 
 
 def tabulate_classes(classes):
-    """The classes that are recognized least, with how many of them and of their predictions are right."""
-    table = Table(box=None, header_style="bold", title="Least recognized classes", title_justify="left")
+    """Each class, or the least recognized ones: how many images it has, recall, precision and F1."""
+    known = sorted((score for score in classes if score.count), key=lambda score: score.recall)
+    shown = known if len(known) <= MOST else known[: MOST // 2]
+    title = "Classes, the least recognized first" if shown == known else "Least recognized classes"
+    table = Table(box=None, header_style="bold", title=title, title_justify="left")
     table.add_column("class", overflow="fold")
-    for heading in ("images", "recall", "precision"):
+    for heading in ("images", "recall", "precision", "F1"):
         table.add_column(heading, justify="right")
-    known = [score for score in classes if score.recall is not None]
-    for score in sorted(known, key=lambda score: score.recall)[:WORST]:
-        precision = "" if score.precision is None else f"{score.precision:.1%}"
-        table.add_row(score.name, f"{score.count:,}", f"{score.recall:.1%}", precision)
+    for score in shown:
+        shares = ("" if share is None else f"{share:.1%}" for share in (score.recall, score.precision, score.f1))
+        table.add_row(score.name, f"{score.count:,}", *shares)
     return table
 
 
@@ -52,36 +57,94 @@ def print_precisions(found, console):
     for heading in ("images", "average precision"):
         table.add_column(heading, justify="right")
     known = [score for score in found.classes if score.average_precision is not None]
-    for score in sorted(known, key=lambda score: score.average_precision)[:WORST]:
+    for score in sorted(known, key=lambda score: score.average_precision)[: MOST // 2]:
         table.add_row(score.name, f"{score.count:,}", f"{score.average_precision:.1%}")
     console.print(table)
 
 
+def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
+    """The split to evaluate on where none was named, and what to say of it.
+
+    A folder of photos without a subfolder test is a test set itself, unless it is what the run was trained on.
+    """
+    scheme, path = find_scheme(dataset)
+    if scheme.name != "folder":
+        return "test", None
+    places = split_folders(require_folder(path))
+    if places["test"]:
+        return "test", None
+    if places["validation"]:
+        return "validation", f"{dataset} has no folder test: its folder {places['validation'].name} is evaluated."
+    if trained_on(model, path):
+        return "validation", f"The run was trained on {dataset}: the images that it held out are evaluated."
+    return "train+validation", (
+        f"{dataset} has no splits: all of its images are evaluated. If the model was trained on them, choose "
+        "--split validation."
+    )
+
+
+def trained_on(model, path):
+    """Whether the model is a run, or a file of one, that was trained on that folder."""
+    place = Path(model)
+    try:
+        config = read_small_json((place if place.is_dir() else place.parent) / "config.json")
+        name, _, argument = config["settings"]["dataset"].partition(":")
+        return name == "folder" and os.path.samefile(os.path.expanduser(argument), os.path.expanduser(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
+def write_evaluation(found, model, examples, batch_size, out):
+    """Writes evaluation.json, and mistakes.png where every image has one class."""
+    from keras_vit.evaluation.evaluating import matched_batches
+
+    out.mkdir(parents=True, exist_ok=True)
+    with write_whole(out / NAMES[0]) as path:
+        path.write_text(json.dumps(found.as_dict(), indent=1) + "\n", "utf-8")
+    if found.classes and not examples.multi_label:
+        names, batches = matched_batches(model, examples, batch_size)
+        predictions = evaluation.collect_predictions(model, batches)
+        with write_whole(out / NAMES[1]) as path:
+            evaluation.draw_mistakes(predictions, names, path)
+
+
 def evaluate_model(
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
-    dataset: Annotated[str, typer.Option("--data", help=describe_schemes())],
-    split: Annotated[str, typer.Option(help="The images to evaluate on: train, validation or test.")] = "test",
+    model: AnyModel,
+    dataset: Data,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="The images to evaluate on: train, validation or test. By default test; of a folder without a "
+            "subfolder test all images, or those that the run held out if it was trained on that folder."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A folder for evaluation.json and mistakes.png, which are replaced there.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")] = 64,
+    batch_size: BatchSize = 64,
+    like: Like = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
+    The model may be an exported file too: what an int8 file gets right of your own images. Classes are matched by name.
     Where images have several classes, as in ImageNet ReaL, each of them is right; of a CSV file with several labels per
     image, the mean average precision is printed.
 
-    Example: keras-vit evaluate runs/1 --data folder:photos --split test --out report
+    Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
     import_keras()
-    loaded, examples = zoo.load(model_of(model)), data.load(dataset, split)
-    if examples.multi_label:
-        found = evaluation.evaluate_multi_label(loaded, examples, batch_size)
-    else:
-        found = evaluation.evaluate(loaded, examples, batch_size)
+    from keras_vit import inference
+
+    said = None
+    if split is None:
+        split, said = choose_split(dataset, model)
+    loaded, examples = inference.open_classifier(model, like), data.load(dataset, split)
+    if said:
+        print(said, file=sys.stderr)
+    evaluate = evaluation.evaluate_multi_label if examples.multi_label else evaluation.evaluate
+    with data.data_errors(), show_count("images", examples.num_examples) as tell:
+        found = evaluate(loaded, examples, batch_size, tell)
     if as_json:
         print(json.dumps(found.as_dict()))
     elif examples.multi_label:
@@ -89,10 +152,5 @@ def evaluate_model(
     else:
         print_evaluation(found, Console())
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        with write_whole(out / NAMES[0]) as path:
-            path.write_text(json.dumps(found.as_dict(), indent=1) + "\n", "utf-8")
-        if found.classes and not examples.multi_label:
-            predictions = evaluation.collect_predictions(loaded, examples.evaluation(batch_size, loaded.preprocessing))
-            with write_whole(out / NAMES[1]) as path:
-                evaluation.draw_mistakes(predictions, examples.class_names, path)
+        with data.data_errors():
+            write_evaluation(found, loaded, examples, batch_size, out)

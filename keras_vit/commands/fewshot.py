@@ -8,9 +8,8 @@ import typer
 from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
-from keras_vit.commands import import_keras
+from keras_vit.commands import BatchSize, Data, Model, import_keras
 from keras_vit.console import Console
-from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.training.runs.folder import model_of
 
 
@@ -25,15 +24,13 @@ def tabulate_accuracies(accuracies):
 
 
 def evaluate_few_shot(
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
-    dataset: Annotated[str, typer.Option("--data", help=describe_schemes())],
+    model: Model,
+    dataset: Data,
     shots: Annotated[
         list[int], typer.Option(min=1, help="Training images of each class; give it several times for several rows.")
     ] = [1, 5, 10, 25],  # noqa: B006, typer reads it
     seeds: Annotated[int, typer.Option(min=1, help="How many choices of these images are averaged.")] = 3,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")] = 64,
+    batch_size: BatchSize = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
 ) -> None:
     """Few-shot accuracy: least squares from frozen features to classes, on a few training images of each (section 4.1).

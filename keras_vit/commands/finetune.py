@@ -37,8 +37,8 @@ def start_training(
 def finetune(**arguments) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
-    The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files, and at the end
-    model.keras, model.npz and mistakes.png (a confusion matrix, and the mistakes the model was surest of). A file of
+    The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files (if it is installed),
+    and at the end model.keras, model.npz and mistakes.png (a confusion matrix, and the surest mistakes). A file of
     such a name that is already there is never overwritten: the run is refused. Ctrl-C saves the run, and --resume
     continues it.
 

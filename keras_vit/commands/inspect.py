@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from keras_vit import inspection, zoo
-from keras_vit.commands import import_keras
+from keras_vit.commands import Model, import_keras
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
@@ -16,9 +16,7 @@ PAGE = "index.html"
 
 
 def inspect_model(
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
+    model: Model,
     more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="Images, as after --images.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Images to look at; the paper averages over 128.")] = None,
     out: Annotated[Path, typer.Option(help="The folder of the page, index.html, which is replaced.")] = Path("report"),

@@ -1,83 +1,114 @@
 """`keras-vit predict`: images in, the likeliest classes out."""
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.table import Table
 
-from keras_vit import zoo
-from keras_vit.commands import import_keras
+from keras_vit.commands import BatchSize, Like, import_keras, show_count
 from keras_vit.console import Console
-from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.pillow import read_image
-from keras_vit.training.runs.folder import model_of
-
-if TYPE_CHECKING:
-    import keras
+from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.files import make_folder, write_whole
+from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
 
 
-def classify(model: "keras.Model", image: np.ndarray, top: int = 5) -> list[tuple[str | int, float]]:
-    """The `top` likeliest classes of a uint8 image (h, w, c), as (name, or index where it has none, probability).
-
-    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, image_size=16, labels=["cat", "dog"])
-    >>> classify(model, np.zeros((40, 50, 3), "uint8"))  # random weights, with a zero head
-    [('cat', 0.5), ('dog', 0.5)]
-    """
-    if not model.config.num_classes:
-        raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
-    logits = model.predict(model.preprocessing(image[None]), verbose=0)[0].astype("float32")
-    shares = np.exp(logits - logits.max())
-    probabilities = shares / shares.sum()
-    best = np.argsort(-probabilities, kind="stable")[:top]
-    return [(model.labels[i] if model.labels else int(i), float(probabilities[i])) for i in best]
+def print_classes(predictions, console):
+    """The path of each image, and a line for each class."""
+    for prediction in predictions:
+        console.print(prediction.image, style="bold", soft_wrap=True)
+        table = Table(box=None, show_header=False)
+        for name, share in prediction:
+            table.add_row(f"{share:.1%}", str(name))
+        console.print(table)
 
 
-def print_classes(path, classes, as_json, console):
-    if as_json:
-        rows = [{"class": name, "probability": round(p, 6)} for name, p in classes]
-        print(json.dumps({"image": str(path), "classes": rows}))
-        return
-    console.print(str(path), style="bold", soft_wrap=True)
-    table = Table(box=None, show_header=False)
-    for name, p in classes:
-        table.add_row(f"{p:.1%}", str(name))
-    console.print(table)
+def choose_writer(out, as_json, as_csv):
+    """The function that writes predictions to a file, and the file's path, None for standard output."""
+    if as_json and as_csv:
+        raise ConfigError("Give --json or --csv, not both.")
+    if out is None:
+        return write_lines if as_json else write_csv if as_csv else None
+    if as_json or as_csv:
+        raise ConfigError(f"The ending of {out} says how it is written. Leave --json and --csv out.")
+    if out.suffix.lower() not in WRITERS:
+        raise ConfigError(describe_unknown("ending of predictions", out.suffix, WRITERS))
+    return WRITERS[out.suffix.lower()]
 
 
-def predict_images(paths, name, top, as_json, console):
-    """Prints the classes of every image; returns the number of those that could not be read."""
-    model = zoo.load(model_of(name))
-    failed = 0
-    for path in paths:
-        try:
-            classes = classify(model, read_image(path, model.config.num_channels), top)
-        except ImageError as error:
-            print(f"keras-vit: {error}", file=sys.stderr)
-            failed += 1
-            continue
-        print_classes(path, classes, as_json, console)
-    return failed
+def predict_images(
+    model: str, images: list[str], writer, out: Path | None, top: int, batch_size: int, like: str | None
+) -> int:
+    """Writes or prints the classes of every image; returns the number of those that could not be read."""
+    from keras_vit import inference
+    from keras_vit.inference.listing import list_images
+
+    unreadable, console = [], Console()
+
+    def skip(image, error):
+        unreadable.append(image)
+        print(f"keras-vit: {error}", file=sys.stderr)
+
+    paths = list_images(images)
+    asked = inference.open_classifier(model, like)
+    nothing_printed = out is not None or not console.is_terminal
+    with show_count("images", len(paths), nothing_printed) as tell:
+        predictions = tell_each(inference.predict_each(asked, paths, top, batch_size, skip), unreadable, tell)
+        if out is not None:
+            with (
+                make_folder(out.absolute().parent),
+                write_whole(out) as path,
+                open(path, "w", encoding="utf-8") as file,
+            ):
+                writer(predictions, file)
+        elif writer is not None:
+            writer(predictions, sys.stdout)
+        else:
+            print_classes(predictions, console)
+    if out is not None:
+        missing = f" {len(unreadable):,} could not be read." if unreadable else ""
+        console.print(f"{out}: {len(paths) - len(unreadable):,} of {len(paths):,} images.{missing}", soft_wrap=True)
+    return len(unreadable)
+
+
+def tell_each(predictions, unreadable, tell):
+    for number, prediction in enumerate(predictions, 1):
+        yield prediction
+        tell(number + len(unreadable))
 
 
 def predict(
     images: Annotated[
-        list[str], typer.Argument(help="Images to classify: JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or JPEG 2000 files.")
+        list[str],
+        typer.Argument(
+            help="Images to classify (JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or JPEG 2000 files), folders of them, or "
+            "patterns in quotes such as `'photos/**/*.jpg'`."
+        ),
     ],
     model: Annotated[
-        str, typer.Option(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
+        str,
+        typer.Option(
+            help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file."
+        ),
     ] = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A file for the predictions, which is replaced; it ends in .csv, .json or .jsonl."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line for each image.")] = False,
+    batch_size: BatchSize = 32,
+    like: Like = None,
 ) -> None:
     """Classifies images: the likeliest classes of each, with probabilities.
 
     An image that cannot be read is named on standard error, the others are classified, and the exit code is 1.
 
-    Example: keras-vit predict cat.jpg dog.png --model ViT-B/16
+    Example: keras-vit predict photos --model runs/1 --out predictions.csv
     """
+    writer = choose_writer(out, as_json, as_csv)
     import_keras()
-    failed = predict_images(images, model, top, as_json, Console())
+    failed = predict_images(model, images, writer, out, top, batch_size, like)
     raise typer.Exit(1 if failed else 0)

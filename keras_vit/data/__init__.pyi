@@ -4,6 +4,7 @@ from .datasets.catalogue import CATALOGUE, VTAB
 from .errors import DataError, data_errors
 from .examples import Examples
 from .loading import load
+from .previewing import draw_preview
 
 __all__ = [
     "AUGMENTATIONS",
@@ -14,6 +15,7 @@ __all__ = [
     "Examples",
     "MaskedPatches",
     "data_errors",
+    "draw_preview",
     "hyper_rule_sizes",
     "load",
 ]

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import scipy.special
 
+from keras_vit.console import log
+from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.scores import Evaluation, Share, count_confusion, measure_calibration, score_classes
 
@@ -21,7 +23,9 @@ def evaluate(
     """Accuracy with its interval, calibration, and the classes one by one, over every example once.
 
     Args:
-        model: of as many classes as the examples have.
+        model: a classifier: a model of this package, or an exported one (`inference.open_classifier`). Its classes are
+            found by name where all of the examples' are among its labels, in any order; else they are as many, in
+            the same order.
         examples: from `keras_vit.data.load`. Where an example has several classes (ImageNet ReaL), each of them is
             right, and an example without any is left out.
         batch_size: changes the time alone.
@@ -34,24 +38,48 @@ def evaluate(
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
     360
     """
-    if model.config.num_classes != examples.num_classes:
-        raise ConfigError(
-            f"The model has {model.config.num_classes} classes, {examples.name} has {examples.num_classes}. "
-            "Fine-tune the model on these classes, or evaluate it on its own."
-        )
-    batches = examples.evaluation(batch_size, model.preprocessing)
+    names, batches = matched_batches(model, examples, batch_size)
     ranks, confidence, predicted, labels, seconds = collect(model, batches, tell)
     right = ranks == 0
     single = labels is not None
-    confusion = count_confusion(labels, predicted, examples.num_classes) if single else None
+    confusion = count_confusion(labels, predicted, len(names)) if single else None
     return Evaluation(
         top1=Share(int(right.sum()), len(right)),
-        top5=Share(int((ranks < 5).sum()), len(ranks)) if examples.num_classes > 5 else None,
+        top5=Share(int((ranks < 5).sum()), len(ranks)) if len(names) > 5 else None,
         calibration_error=measure_calibration(confidence, right),
-        classes=score_classes(confusion, examples.class_names) if single else (),
+        classes=score_classes(confusion, names) if single else (),
         confusion=confusion,
         images_per_second=(len(ranks) - min(batch_size, len(ranks))) / seconds if seconds else None,
     )
+
+
+def matched_batches(model, examples, batch_size):
+    """(names of the classes, batches of images, labels and weights), both as the model numbers its classes."""
+    names, labels = tuple(examples.class_names), getattr(model, "labels", None) or ()
+    batches = examples.evaluation(batch_size, model.preprocessing)
+    if labels and labels != names and len(set(labels)) == len(labels) and set(names) <= set(labels):
+        numbers = np.array([labels.index(name) for name in names])
+        return labels, ((images, renumber(y, numbers, len(labels)), weights) for images, y, weights in batches)
+    unknown = [name for name in names if name not in labels] if labels else []
+    if model.config.num_classes != len(names):
+        others = f" Its labels have no {quote_some(unknown)}." if unknown else ""
+        raise ConfigError(
+            f"The model has {model.config.num_classes} classes, {examples.name} has {len(names)}.{others} "
+            "Fine-tune the model on these classes, or evaluate it on its own."
+        )
+    if unknown:
+        log.warning("The model has no labels %s: classes are taken by their order, not by name.", quote_some(unknown))
+    return names, batches
+
+
+def renumber(labels, numbers, count):
+    """Labels, numbers (n,) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
+    labels = np.asarray(labels)
+    if labels.ndim == 1:
+        return numbers[labels]
+    renumbered = np.zeros((len(labels), count), labels.dtype)
+    renumbered[:, numbers] = labels
+    return renumbered
 
 
 def collect(model, batches, tell):

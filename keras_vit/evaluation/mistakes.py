@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import keras
 import numpy as np
 
-from keras_vit.text import printable
+from keras_vit.text import shorten
 
 MOST_CLASSES = 30
+SIDE = 6.5  # inches of each half of the figure
+TITLE = 0.4  # inches above a picture
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,13 @@ def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: st
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 6), layout="constrained")
+    figure = Figure(figsize=(2 * SIDE, SIDE), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subfigures(1, 2)
     draw_confusion(left.subplots(), predictions, class_names)
     draw_worst(right, predictions, class_names)
     figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, format="png")
 
 
 def draw_confusion(axis, predictions, class_names):
@@ -89,24 +91,46 @@ def draw_confusion(axis, predictions, class_names):
     errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
     classes = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
     matrix = matrix[np.ix_(classes, classes)]
-    names = [printable(class_names[i])[:20] for i in classes]
-    axis.imshow(matrix / np.maximum(matrix.sum(1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
+    names = [shorten(class_names[i], 20) for i in classes]
+    shades = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    axis.imshow(shades, cmap="Blues", vmin=0, vmax=1)
     for i, j in np.argwhere(matrix):
-        axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=7, color="white" if i == j else "black")
+        size = cell_font_size(len(classes), len(str(matrix[i, j])))
+        colour = "white" if shades[i, j] > 0.5 else "black"
+        axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=size, color=colour)
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7, parse_math=False)
     axis.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
-    axis.set(xlabel="predicted", ylabel="true", title="Confusion matrix")
+    part = f" (the {len(classes)} classes most confused)" if len(classes) < len(class_names) else ""
+    axis.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix{part}")
+
+
+def cell_font_size(classes, digits):
+    """In points, so that a number fits into its cell of the matrix."""
+    cell = 72 * 0.7 * SIDE / classes  # of points; names and titles take the rest of the side
+    return float(np.clip(cell / (0.7 * digits), 3, 10))
+
+
+def choose_columns(count):
+    """How many columns make `count` square pictures, each with a title of two lines, largest on a square."""
+
+    def side(columns):
+        rows = -(-count // columns)
+        return min(SIDE / columns, SIDE / rows - TITLE)
+
+    return max(range(1, count + 1), key=side)
 
 
 def draw_worst(figure, predictions, class_names):
     figure.suptitle("Surest mistakes" if predictions.worst else "No mistakes")
     if not predictions.worst:
         return
-    axes = figure.subplots(3, 4)
+    columns = choose_columns(len(predictions.worst))
+    axes = figure.subplots(-(-len(predictions.worst) // columns), columns, squeeze=False)
+    size = 9 if columns < 5 else 7
+    most = int(72 * SIDE / columns / (0.6 * size))  # characters in a line
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, (image, label, predicted, confidence) in zip(axes.flat, predictions.worst, strict=False):
-        axis.imshow(image.squeeze(), cmap="gray")
-        guess, truth = (printable(class_names[i])[:16] for i in (predicted, label))
-        title = f"{guess} ({confidence:.0%})\nis {truth}"
-        axis.set_title(title, fontsize=8, parse_math=False)
+        axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
+        guess, truth = shorten(class_names[predicted], most - 6), shorten(class_names[label], most - 3)
+        axis.set_title(f"{guess} {confidence:.0%}\nis {truth}", fontsize=size, parse_math=False)

@@ -1,5 +1,6 @@
 """How good a model is where images have several classes, or none: `evaluate_multi_label`."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,16 @@ class MultiLabelEvaluation:
         return asdict(self)
 
 
-def evaluate_multi_label(model: keras.Model, examples: "Examples", batch_size: int = 64) -> MultiLabelEvaluation:
+def evaluate_multi_label(
+    model: keras.Model, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
+) -> MultiLabelEvaluation:
     """Average precision of every class (scikit-learn's), over every image once.
 
     Args:
         model: of as many classes as the examples have.
         examples: whose images have several classes, as of a "csv:FILE".
         batch_size: changes the time alone.
+        tell: called after every batch with the number of examples so far.
 
     Raises:
         ConfigError: for examples of one class each, and for a model of other classes.
@@ -60,10 +64,13 @@ def evaluate_multi_label(model: keras.Model, examples: "Examples", batch_size: i
             f"evaluate_multi_label takes images of several classes, and a model of the same ones. {examples.name} has "
             f"{kind} per image, of {examples.num_classes}; the model has {model.config.num_classes}."
         )
-    columns = []
+    columns, seen = [], 0
     for images, labels, weights in examples.evaluation(batch_size, model.preprocessing):
         kept = np.asarray(weights) > 0
         columns.append((np.asarray(labels)[kept], keras.ops.convert_to_numpy(model(images, training=False))[kept]))
+        seen += int(kept.sum())
+        if tell:
+            tell(seen)
     labels, logits = (np.concatenate(column) for column in zip(*columns, strict=True))
     return score_labels(labels, logits, examples.class_names)
 

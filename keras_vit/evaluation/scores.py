@@ -41,13 +41,15 @@ class Share:
 class ClassScore:
     """A class: how many examples have it, and the shares of its predictions and of its examples that are right.
 
-    `precision` is None for a class that was never predicted, `recall` for one without examples.
+    `precision` is None for a class that was never predicted, `recall` for one without examples, and `f1`, the harmonic
+    mean of the two, for a class that has neither.
     """
 
     name: str
     count: int
     precision: float | None
     recall: float | None
+    f1: float | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ def count_confusion(labels: np.ndarray, predicted: np.ndarray, num_classes: int)
 def score_classes(confusion: np.ndarray, names: tuple) -> tuple[ClassScore, ...]:
     predicted, count, right = confusion.sum(0), confusion.sum(1), confusion.diagonal()
     return tuple(
-        ClassScore(str(name), int(n), float(hits / guesses) if guesses else None, float(hits / n) if n else None)
+        ClassScore(str(name), int(n), share(hits, guesses), share(hits, n), share(2 * hits, n + guesses))
         for name, n, guesses, hits in zip(names, count, predicted, right, strict=True)
     )
+
+
+def share(part, whole):
+    """The quotient; None of nothing."""
+    return float(part / whole) if whole else None

@@ -19,7 +19,8 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
-ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://([^?#]*@)?(?P<place>[^?#]*)", re.IGNORECASE)
+# Of two slashes paths keep one.
+ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+([^?#]*@)?(?P<place>[^?#]*)", re.IGNORECASE)
 KINDS = {
     "a folder": stat.S_ISDIR,
     "a pipe": stat.S_ISFIFO,
@@ -123,32 +124,48 @@ def read_orientation(image):
 
 
 def to_8_bits(image):
-    """The image; of one of 16 bits of grey the upper 8, where Pillow would clip."""
+    """The image; of one of 16 bits of grey the upper 8, where Pillow would clip, and what is transparent of them."""
     from PIL import Image
 
     if image.mode == "F":
         raise ImageError("its pixels are fractions, whose range it does not state.")
     if not image.mode.startswith("I"):
         return image
-    return Image.fromarray((np.asarray(image) >> 8).astype("uint8"))
+    deep = np.asarray(image)
+    grey = Image.fromarray((deep >> 8).astype("uint8"))
+    if "transparency" not in image.info:
+        return grey
+    opaque = np.where(deep == image.info["transparency"], 0, 255).astype("uint8")
+    return Image.merge("LA", (grey, Image.fromarray(opaque)))
+
+
+def lay_on_white(pixels: np.ndarray) -> np.ndarray:
+    """How pixels (..., 4), uint8, the last of them opacity, look on white: uint8 (..., 3), to the nearest.
+
+    >>> lay_on_white(np.array([[255, 0, 0, 0], [255, 0, 0, 128], [255, 0, 0, 255]], "uint8")).tolist()
+    [[255, 255, 255], [255, 127, 127], [255, 0, 0]]
+    """
+    colours, opacity = pixels[..., :3].astype("uint16"), pixels[..., 3:].astype("uint16")
+    return ((colours * opacity + 255 * (255 - opacity) + 127) // 255).astype("uint8")
 
 
 def to_array(image, num_channels):
-    """Pillow's image as uint8 (h, w, num_channels), upright."""
-    from PIL import ImageOps
+    """Pillow's image as uint8 (h, w, num_channels), upright; what is transparent lies on white, but in 4 channels."""
+    from PIL import Image, ImageOps
 
     if read_orientation(image) > 1:
         image = ImageOps.exif_transpose(image)
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # straight to RGB is the same, with a warning
-    array = np.asarray(to_8_bits(image).convert(MODES[num_channels]))
+    image = to_8_bits(image)
+    if num_channels < 4 and image.has_transparency_data:
+        image = Image.fromarray(lay_on_white(np.asarray(image.convert("RGBA"))))
+    array = np.asarray(image.convert(MODES[num_channels]))
     return array[..., None] if num_channels == 1 else array
 
 
 def read_image(path: str | os.PathLike, num_channels: int = 3) -> np.ndarray:
     """Reads an image file of one of FORMATS as uint8 (h, w, num_channels), upright.
 
-    Of several frames it is the first; transparency is left out unless `num_channels` is 4.
+    Of several frames it is the first. What is transparent is laid on white, unless `num_channels` is 4.
 
     Raises:
         ImageError: when the file does not exist, is not an image, or is too large.

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_vit.errors import ImageError
 from keras_vit.images.limits import MOST_PIXELS
+from keras_vit.images.pixels import require_images
 from keras_vit.images.resizing import crop_offset, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
@@ -47,7 +48,8 @@ class Preprocessing:
         crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes
             both sides (timm's names).
 
-    Called on uint8 images (n, h, w, c) of any one size, it returns float32 (n, *image_size, c).
+    Called on uint8 images (n, h, w, c) of any one size, it returns float32 (n, *image_size, c). Numbers that are not
+    pixels from 0 to 255, such as floats up to 1, and other shapes are an ImageError.
 
     >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)
@@ -87,6 +89,7 @@ class Preprocessing:
     def __call__(self, images: Any) -> Any:
         from keras import ops
 
+        require_images(images, len(self.mean))
         x = ops.cast(images, "float32")
         return self.normalize(self.resize_and_crop(x, ops))
 

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import warnings
 import zlib
 
 import numpy as np
@@ -158,9 +157,11 @@ def pillows(content, channels):
     image = ImageOps.exif_transpose(Image.open(io.BytesIO(content)))
     if image.mode == "I;16":
         return np.repeat(np.asarray(image)[..., None] >> 8, channels, -1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pixels = np.asarray(image.convert({1: "L", 3: "RGB"}[channels]))
+    if image.has_transparency_data:  # on white
+        seen = np.asarray(image.convert("RGBA"), "float64")
+        opacity = seen[..., 3:] / 255
+        image = Image.fromarray(np.rint(seen[..., :3] * opacity + 255 * (1 - opacity)).astype("uint8"))
+    pixels = np.asarray(image.convert({1: "L", 3: "RGB"}[channels]))
     return pixels.reshape(SIDE, SIDE, channels)
 
 

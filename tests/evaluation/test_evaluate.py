@@ -56,14 +56,46 @@ def test_against_scikit_learn(drawn):
     assert found.top1.value == pytest.approx(sklearn.metrics.accuracy_score(labels, predicted))
     assert found.top5.value == pytest.approx(sklearn.metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(7)))
     np.testing.assert_array_equal(found.confusion, sklearn.metrics.confusion_matrix(labels, predicted, labels=range(7)))
-    precision, recall, _, count = sklearn.metrics.precision_recall_fscore_support(
+    precision, recall, f1, count = sklearn.metrics.precision_recall_fscore_support(
         labels, predicted, labels=range(7), zero_division=0
     )
     assert [score.count for score in found.classes] == list(count)
     np.testing.assert_allclose([score.precision for score in found.classes], precision)
     assert found.classes[6].recall is None
     np.testing.assert_allclose([score.recall for score in found.classes[:6]], recall[:6])
+    np.testing.assert_allclose([score.f1 or 0 for score in found.classes], f1)
+    assert found.classes[6].f1 == 0  # it was predicted, and never right
     assert found.images_per_second > 0
+
+
+def test_classes_are_matched_by_name(drawn):
+    """A folder may have its classes in another order than the model, and not all of them."""
+    logits, labels = drawn
+    expected = evaluation.evaluate(*stub(logits, labels, 32))
+    model, examples = stub(logits, np.array([3, 5, 0, 1, 4, 2])[labels], 32)
+    model.labels, examples.class_names = tuple(f"c{i}" for i in range(7)), ("c2", "c3", "c5", "c0", "c4", "c1")
+    examples.num_classes = 6
+    found = evaluation.evaluate(model, examples)
+    assert found.classes == expected.classes and found.top5 == expected.top5
+    np.testing.assert_array_equal(found.confusion, expected.confusion)
+    examples.class_names = ("c2", "c3", "c5", "c0", "c4", "zebra")
+    with pytest.raises(ConfigError, match="7 classes, stub has 6. Its labels have no 'zebra'"):
+        evaluation.evaluate(model, examples)
+
+
+def test_several_right_classes_are_matched_by_name():
+    labels = np.array([[0, 1, 1], [1, 0, 0]], "float32")
+    model, examples = stub(np.array([[3, 2, 1], [3, 2, 1]], "float32"), labels, 2)
+    model.labels, examples.class_names = ("a", "b", "c"), ("c", "a", "b")
+    assert (evaluation.evaluate(model, examples).top1.right, evaluation.evaluate(model, examples).top1.count) == (1, 2)
+
+
+def test_names_that_differ_are_taken_by_their_order_and_said(drawn, caplog):
+    logits, labels = drawn
+    model, examples = stub(logits, labels, 32)
+    model.labels = tuple(f"synset {i}" for i in range(7))
+    assert evaluation.evaluate(model, examples).top1 == evaluation.evaluate(*stub(logits, labels, 32)).top1
+    assert "no labels 'c0', 'c1', 'c2', 'c3', 'c4' and 2 more: classes are taken by their order" in caplog.text
 
 
 def test_padding_is_left_out(drawn):

@@ -2,9 +2,13 @@
 
 import keras
 import numpy as np
+import pytest
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 from PIL import Image
 
 from keras_vit import evaluation
+from keras_vit.evaluation import mistakes
 from keras_vit.models import Preprocessing
 
 CLASSES = 4
@@ -55,4 +59,37 @@ def test_predictions_count_every_example_once_and_keep_the_surest_mistakes():
 def test_the_picture_takes_any_class_names(tmp_path):
     found = evaluation.collect_predictions(Reader(), batches())
     evaluation.draw_mistakes(found, ["$x_{$", "a long name " * 9, "", "naïve\nname"], tmp_path / "mistakes.png")
-    assert Image.open(tmp_path / "mistakes.png").size == (1430, 660)
+    assert Image.open(tmp_path / "mistakes.png").size == (1430, 715)
+
+
+def luminance(colour):
+    """WCAG 2.2, relative luminance of a colour in [0, 1]."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    return np.dot(linear, (0.2126, 0.7152, 0.0722))
+
+
+def test_every_count_stands_out_from_its_cell():
+    """WCAG's contrast for text, 3 to 1 of large letters, on whatever shade; also off the diagonal."""
+    counts = np.array([[2, 9, 4], [10, 10, 1], [1, 30, 1]])
+    labels, predicted = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
+    found = evaluation.Predictions(labels, predicted, np.ones(len(labels)), ())
+    axis = Figure().subplots()
+    mistakes.draw_confusion(axis, found, ["a", "b", "a name of more than twenty letters"])
+    shown = {text.get_position(): text for text in axis.texts}
+    assert [[int(shown[j, i].get_text()) for j in range(3)] for i in range(3)] == counts.tolist()
+    for (j, i), text in shown.items():
+        cell = luminance(colormaps["Blues"](counts[i, j] / counts[i].sum()))
+        written = 1.0 if text.get_color() == "white" else 0.0
+        assert (max(cell, written) + 0.05) / (min(cell, written) + 0.05) >= 3, (i, j)
+    assert [label.get_text() for label in axis.get_yticklabels()][-1] == "a name of more than…"
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (12, 4), (30, 6)])
+def test_mistakes_fill_their_space(count, columns, tmp_path):
+    assert mistakes.choose_columns(count) == columns
+    worst = tuple((np.zeros((8, 8, 3)), 0, 1, 0.9) for _ in range(count))
+    found = evaluation.Predictions(np.zeros(count, int), np.ones(count, int), np.ones(count), worst)
+    evaluation.draw_mistakes(found, ["cat", "dog"], tmp_path / "mistakes.png")
+    drawn = np.asarray(Image.open(tmp_path / "mistakes.png").convert("L"))
+    black = (drawn[:, drawn.shape[1] // 2 :] == 0).mean()
+    assert black > (0.25 if count < 30 else 0.2), black

@@ -6,13 +6,14 @@ import socket
 import struct
 import subprocess
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit import data
+from keras_vit import data, inference
 from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
 from keras_vit.data.reading import decode, photos, sources
@@ -20,6 +21,8 @@ from keras_vit.errors import ImageError
 from keras_vit.export import predict_script
 from keras_vit.images import limits, pillow, tf_jpeg
 from keras_vit.images.pillow import read_image
+from keras_vit.inference import predicting
+from keras_vit.inference.predictions import write_lines
 
 GHOSTSCRIPT = "#!/bin/sh\necho started >> {log}\n"
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
@@ -151,11 +154,16 @@ def test_a_bad_image_does_not_stop_a_prediction(tmp_path, monkeypatch, capsys):
     (tmp_path / "eps.jpg").write_bytes(EPS)
     (tmp_path / "flat.png").write_bytes(HARMFUL["a PNG of a row"][0])
     (tmp_path / "ok.png").write_bytes(saved("PNG"))
-    model = type("Model", (), {"config": type("Config", (), {"num_channels": 3})})
-    monkeypatch.setattr(predict.zoo, "load", lambda name: model)
-    monkeypatch.setattr(predict, "classify", lambda model, image, top: [(image.shape, 1.0)])
-    paths = [tmp_path / name for name in ("eps.jpg", "flat.png", "ok.png")]
-    assert predict.predict_images(paths, "any", 1, True, None) == 2
+    model = SimpleNamespace(
+        config=SimpleNamespace(num_channels=3, num_classes=2),
+        preprocessing=np.asarray,
+        labels=None,
+        predict_on_batch=lambda images: np.zeros((len(images), 2)),
+    )
+    monkeypatch.setattr(inference, "open_classifier", lambda name, like: model)
+    monkeypatch.setattr(predicting, "open_classifier", lambda model: model)
+    paths = [str(tmp_path / name) for name in ("eps.jpg", "flat.png", "ok.png")]
+    assert predict.predict_images("any", paths, write_lines, None, 1, 8, None) == 2
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 1 and "ok.png" in output.out
     assert [line.split(" cannot be read")[0] for line in output.err.splitlines()] == [

@@ -55,7 +55,7 @@ def refused(folder, name, resume=False):
 
 def test_a_run_writes_what_is_listed_here(finished):
     top = {path.name for path in finished.iterdir()}
-    assert top == {*WRITTEN, "checkpoints", "tensorboard"}
+    assert top - {"tensorboard"} == {*WRITTEN, "checkpoints"}
     with pytest.raises(ValueError):
         with training.Run(finished).writing("notes.txt"):
             pass

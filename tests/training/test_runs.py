@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import errno
+import importlib.util
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import cluster
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 
 from keras_vit import data, training, zoo
@@ -323,6 +325,21 @@ def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
     assert run.store.steps()[0] == 10 and (tmp_path / "final.weights.npz").exists()
 
 
+def test_events_are_written_where_tensorboard_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    training.Run(tmp_path / "without", every=5).fit(compiled(make=linear), batches, 6, 3)
+    assert not (tmp_path / "without/tensorboard").exists()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    training.Run(tmp_path / "with", every=5).fit(compiled(make=linear), batches, 6, 3)
+    (path,) = (tmp_path / "with/tensorboard").iterdir()
+    events = [tf.compat.v1.Event.FromString(x.numpy()) for x in tf.data.TFRecordDataset(str(path))]
+    found = [
+        (event.step, value.simple_value) for event in events for value in event.summary.value if value.tag == "loss"
+    ]
+    rows = read_rows(tmp_path / "with/metrics.csv")
+    assert found == [(row["step"], pytest.approx(row["loss"])) for row in rows] and len(found) == 2
+
+
 def test_what_a_run_folder_holds_and_refuses(tmp_path):
     run, model = training.Run(tmp_path, every=5), compiled()
     run.fit(model, batches, 12, 5, validation=batches(900).take(2), config={"data": "none"})
@@ -330,7 +347,7 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["5", "10", "12"]
     assert json.loads((tmp_path / "config.json").read_text())["data"] == "none"
-    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz", "tensorboard"):
+    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz"):
         assert (tmp_path / name).exists(), name
     again = compiled()
     training.load_weights(again, tmp_path / "final.weights.npz")

@@ -1,6 +1,7 @@
 """metrics.csv, curves.png and TensorBoard's events of a run: a row per epoch."""
 
 import csv
+import importlib.util
 import io
 import warnings
 
@@ -68,7 +69,7 @@ def draw_curves(rows, path):
 
 
 class MetricsLog(keras.callbacks.Callback):
-    """Writes a row per epoch to metrics.csv and to TensorBoard's events, and at the end curves.png.
+    """Writes a row per epoch to metrics.csv and, where TensorBoard is installed, to its events; at the end curves.png.
 
     Args:
         folder: `RunFolder`.
@@ -92,7 +93,8 @@ class MetricsLog(keras.callbacks.Callback):
         if is_chief(self.model):
             with warn_if_not_written(self.folder.path / "metrics.csv"), self.folder.writing("metrics.csv") as path:
                 write_rows(self.rows, path)
-            self.write_events(row)
+            if importlib.util.find_spec("tensorboard"):
+                self.write_events(row)
 
     def write_events(self, row):
         values = [
@@ -103,7 +105,7 @@ class MetricsLog(keras.callbacks.Callback):
         try:
             self.events = self.events or tf.summary.create_file_writer(str(self.folder.path / EVENTS))
             with self.events.as_default():
-                # tf.summary.scalar would need the tensorboard package; only reading the events later does.
+                # tf.summary.scalar would import all of TensorBoard.
                 tf.summary.experimental.write_raw_pb(
                     tf.compat.v1.Summary(value=values).SerializeToString(), row["step"]
                 )

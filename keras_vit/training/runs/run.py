@@ -61,8 +61,8 @@ def segments(start, total, length):
 
 
 class Run:
-    """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/, curves.png, best.weights.npz
-    and at the end final.weights.npz and model.keras.
+    """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/ (where TensorBoard is installed:
+    the extra [tensorboard]), curves.png, best.weights.npz and at the end final.weights.npz and model.keras.
 
     checkpoints/run.json lists what the run has written; nothing else in the folder is overwritten or removed.
 

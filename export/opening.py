@@ -1,0 +1,148 @@
+"""Artefacts opened to be used: what they say of their input and classes, and the function that runs them."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit.errors import ExportError
+from keras_vit.export.formats import Format, format_named, format_of_path
+from keras_vit.export.proof.allowed import require_known_operations
+from keras_vit.export.proof.model_json import FIELDS, LONGEST, read_model_json
+from keras_vit.text import printable
+
+DESCRIPTION = "model.json"
+GRAPH = "saved_model.pb"
+DESCRIBED = ("inputs", "outputs", "preprocessing", "labels")
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """An exported classifier.
+
+    Args:
+        path: of the file, or of the SavedModel's folder.
+        about: its "inputs", "outputs", "preprocessing" and "labels", as in model.json; None where they are not stated.
+        run: float32 images (n, h, w, c) to logits (n, classes).
+    """
+
+    path: Path
+    about: dict[str, Any] | None
+    run: Callable[[np.ndarray], np.ndarray]
+
+
+def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
+    """(format, path, description) of what an export wrote at a path; of a bundle the first artefact. None for others.
+
+    Raises:
+        ExportError: for a bundle that is damaged.
+    """
+    if path.is_file() and path.suffix.lower() in (".onnx", ".tflite"):
+        row = format_of_path(path)
+        return row, path, read_stored_description(row, path)
+    if (path / DESCRIPTION).is_file():
+        about = read_model_json(path)
+        first = about["artefacts"][0]
+        return format_named(first["format"]), path / first["file"], about
+    for folder in (path, path / "1"):
+        if (folder / GRAPH).is_file():
+            return format_named("saved_model"), folder, describe_by_bundle(folder)
+    return None
+
+
+def describe_by_bundle(folder):
+    """The model.json of the bundle that a SavedModel lies in, or None: it has no description of its own."""
+    for parent in folder.absolute().parents[:2]:
+        if (parent / DESCRIPTION).is_file():
+            about = read_model_json(parent)
+            if any((parent / entry["file"]) == folder.absolute() for entry in about["artefacts"]):
+                return about
+    return None
+
+
+def read_stored_description(row, path):
+    """What `write` of the format stored in a file, or None where an export did not write it."""
+    read = {"onnx": read_onnx_properties, "tflite": read_tflite_archive}[row.name]
+    try:
+        about = read(path)
+        if about is None:
+            return None
+        about = {name: about.get(name) for name in DESCRIBED}
+        wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
+    except Exception as error:  # whatever the readers of damaged files raise
+        raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
+    if wrong:
+        raise ExportError(f"{printable(path)} does not describe itself as an export does: see its {wrong[0]!r}.")
+    return about
+
+
+def read_onnx_properties(path):
+    import onnx
+
+    properties = {x.key: x.value for x in onnx.load(path, load_external_data=False).metadata_props}
+    if "inputs" not in properties:
+        return None
+    return {name: json.loads(properties[name]) for name in DESCRIBED if name in properties}
+
+
+def read_tflite_archive(path):
+    if not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as archive:
+        with archive.open("metadata.json") as file:
+            return json.loads(file.read(LONGEST))
+
+
+def open_artefact(path: Path) -> Artefact | None:
+    """What an export wrote at a path, ready to run; None where it is something else.
+
+    It is looked into before it is opened, as by `verify`: one that does more than compute is refused.
+
+    Args:
+        path: an .onnx or .tflite file, the folder of a SavedModel, or a bundle, of which the first artefact is taken.
+
+    Raises:
+        ExportError: when it is damaged, is not one image in and one row of logits out, or its runtime is missing.
+
+    >>> export_path = keras_vit.export.convert(keras_vit.zoo.load("ViT-Test/4", weights=None), "vit.onnx").path
+    >>> open_artefact(Path(export_path)).run(np.zeros((2, 32, 32, 3), "float32")).shape
+    (2, 1000)
+    """
+    found = find_artefact(path)
+    if found is None:
+        return None
+    row, place, about = found
+    if about is not None:
+        require_classifier(place, about)
+    require_known_operations(row.name, place)
+    try:
+        run = row.load_module().load(place, None if about is None else [about["inputs"][0]["name"]])
+    except ImportError as error:
+        raise ExportError(f"{printable(place)} needs {error.name}, which is not installed.") from error
+    except Exception as error:  # whatever a runtime raises
+        raise ExportError(f"{printable(place)} cannot be opened: {printable(error)[:400]}.") from error
+    batch = about["inputs"][0]["shape"][0] if about else None
+    return Artefact(place, about, run_in_parts(lambda images: run([images])[0], batch))
+
+
+def require_classifier(path, about):
+    inputs, outputs = ([len(tensor["shape"]) for tensor in about[name]] for name in ("inputs", "outputs"))
+    if (inputs, outputs) != ([4], [2]):
+        raise ExportError(f"{printable(path)} does not take images (n, h, w, c) and give one row of logits for each.")
+
+
+def run_in_parts(run, batch):
+    """`run` for any number of images, of an artefact that takes `batch` at a time (None: any number)."""
+    if batch is None:
+        return run
+
+    def run_filled_up(images):
+        filled = np.concatenate([images, np.repeat(images[-1:], -len(images) % batch, axis=0)])
+        parts = [run(filled[at : at + batch]) for at in range(0, len(filled), batch)]
+        return np.concatenate(parts)[: len(images)]
+
+    return run_filled_up

@@ -1,0 +1,73 @@
+"""`keras-vit preview`: a figure of what the model will see in training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.commands import Data, import_keras
+from keras_vit.errors import ConfigError
+
+
+def find_preprocessing(model):
+    """The preprocessing of a model by name, run or path; a name's weights are not fetched for it."""
+    from keras_vit import models, zoo
+    from keras_vit.models.config import VARIANTS
+    from keras_vit.training.runs.folder import model_of
+    from keras_vit.zoo.names.registry import resolve
+
+    if model in VARIANTS:
+        return models.Preprocessing(VARIANTS[model].config.image_size or (224, 224))
+    if model.partition(":")[0] in VARIANTS:
+        return resolve(model).preprocessing
+    return zoo.load(model_of(model)).preprocessing
+
+
+def preview_images(
+    dataset: Data,
+    out: Annotated[Path, typer.Option(help="The PNG file, which is replaced.")] = Path("preview.png"),
+    augmentation: Annotated[
+        str | None,
+        typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like; by default finetune's."),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(help="The model that will be trained, for its recipe and the size of its images."),
+    ] = "ViT-B/16",
+    recipe: Annotated[str | None, typer.Option(help="The recipe whose augmentation and size are shown.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Height and width of the model's input in pixels; by default finetune's.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Images, chosen at random.")] = 6,
+    versions: Annotated[int, typer.Option(min=1, help="Versions of each image.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="The number that choice and augmentation are drawn from.")] = 0,
+) -> None:
+    """Draws what a model will see in training: some images, each beside augmented versions of it, with their labels.
+
+    The versions are those of the training pipeline itself. Where images are mixed (mixup, cutmix), the title says with
+    how much of which class.
+
+    Example: keras-vit preview --data folder:photos --augmentation strong1 --out preview.png
+    """
+    if out.suffix.lower() != ".png":
+        raise ConfigError(f"A preview is a PNG file. Received: {out}. Choose a path that ends in .png.")
+    import_keras()
+    import dataclasses
+
+    from keras_vit import data
+    from keras_vit.commands.training.plan import augmentation_for, recipe_for
+    from keras_vit.commands.training.settings import Settings
+    from keras_vit.files import make_folder
+
+    examples = data.load(dataset, "train")
+    settings = Settings(dataset=dataset, model=model, recipe=recipe, augmentation=augmentation, image_size=image_size)
+    chosen = recipe_for(settings, examples)
+    preprocessing = find_preprocessing(model)
+    if chosen.image_size is not None:
+        size = (chosen.image_size, chosen.image_size)
+        preprocessing = dataclasses.replace(preprocessing, image_size=size)
+    with data.data_errors(), make_folder(out.absolute().parent):
+        data.draw_preview(
+            examples, out, preprocessing, augmentation_for(settings, chosen, examples), count, versions, seed
+        )
+    print(out)

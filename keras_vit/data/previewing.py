@@ -1,0 +1,156 @@
+"""What a model will see: images beside what the augmentation makes of them, as a figure."""
+
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from keras_vit.data.augment.rows import Augmentation, find_augmentation
+from keras_vit.data.errors import DataError
+from keras_vit.data.examples import Examples
+from keras_vit.data.reading.decode import whole_image
+from keras_vit.data.reading.subsets import take_examples
+from keras_vit.files import write_whole
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.text import shorten
+
+TILE = 1.6  # inches
+LEAST_SHARE = 0.005  # of a label that is said
+LINE = 0.14  # inches of a title's line
+CROPS = {
+    "inception": "a random part",
+    "resize": "resized",
+    "resize_crop": "resized, then cropped",
+    "resize_small_crop": "resized with its aspect ratio, then cropped",
+}
+
+
+def sample_numbered(examples, count, seed):
+    """(`Examples` of a few images of all classes whose label is the image's number, their own labels)."""
+    labels = getattr(examples.source, "labels", None)
+    source = take_examples(examples.source, count, seed, stratified=labels is not None and np.ndim(labels) == 1)
+    own = np.asarray(source.labels)
+    source.labels = tf.range(count)
+    names = tuple(map(str, range(count)))
+    return dataclasses.replace(examples, class_names=names, source=source), own
+
+
+def collect_views(
+    examples: Examples,
+    preprocessing: Preprocessing,
+    augmentation: str | Augmentation,
+    count: int,
+    versions: int,
+    seed: int = 0,
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Some images, and each of them as `versions` epochs of training show it.
+
+    Returns:
+        The originals, uint8 (h, w, c) of any size; the views, uint8 (count, versions, *image_size, c); what is in
+        each view, shares (count, versions, count) of the images, which add up to 1; the originals' labels.
+
+    >>> digits = keras_vit.data.load("digits")
+    >>> _, views, shares, _ = collect_views(digits, Preprocessing((32, 32)), "none", count=2, versions=3)
+    >>> views.shape, shares[0].tolist()
+    ((2, 3, 32, 32, 3), [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
+    """
+    numbered, labels = sample_numbered(examples, count, seed)
+    source, channels = numbered.source, len(preprocessing.mean)
+    stored = source.lookup(tf.range(count, dtype=tf.int64))
+    originals = [np.asarray(source.read_part(each, whole_image, channels)) for each in stored]
+    views = np.empty((count, versions, *preprocessing.image_size, channels), "uint8")
+    shares = np.empty((count, versions, count), "float32")
+    batches = numbered.train(count, preprocessing, augmentation=augmentation, seed=seed, steps=versions, dtype="uint8")
+    for version, (images, mixed) in enumerate(batches.as_numpy_iterator()):
+        mixed = mixed if mixed.ndim == 2 else np.eye(count, dtype="float32")[mixed]
+        rows = mixed.argmax(-1)
+        views[rows, version], shares[rows, version] = images, mixed
+    return originals, views, shares, labels
+
+
+def draw_preview(
+    examples: Examples,
+    path: str | os.PathLike,
+    preprocessing: Preprocessing | None = None,
+    augmentation: str | Augmentation | None = None,
+    count: int = 6,
+    versions: int = 5,
+    seed: int = 0,
+) -> None:
+    """Writes a PNG of what a model will see in training: a row for each image, the original first.
+
+    The views are those of the training pipeline itself, at the model's size. Images are mixed with others of the
+    preview; their titles say with how much of which class.
+
+    Args:
+        examples: from `keras_vit.data.load`.
+        preprocessing: the model's; None for 224 pixels.
+        augmentation: an `Augmentation` or the name of a row of AUGMENTATIONS; None for the dataset's own.
+        count: images, chosen at random, of as many classes as there are.
+        versions: of each image.
+        seed: chooses the images and varies them.
+
+    Raises:
+        DataError: for more images than there are, an unknown augmentation, or an image that cannot be read.
+
+    >>> small = keras_vit.models.Preprocessing((32, 32))
+    >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")
+    """
+    if count < 1 or versions < 1:
+        raise DataError(f"A preview has at least one image and one version. Received: {count} and {versions}.")
+    preprocessing = preprocessing or Preprocessing()
+    name = augmentation if isinstance(augmentation, str) else examples.augmentation
+    row = find_augmentation(augmentation or examples.augmentation)
+    count = min(count, examples.num_examples)
+    originals, views, shares, labels = collect_views(examples, preprocessing, row, count, versions, seed)
+    names = [name_of(label, examples.class_names) for label in labels]
+    titles = [[describe_shares(names, shares[i, j]) for j in range(versions)] for i in range(count)]
+    heading = describe_augmentation(row, "own" if isinstance(augmentation, Augmentation) else name, preprocessing)
+    figure = draw_grid(originals, views, names, titles, heading)
+    with write_whole(path) as unfinished:
+        figure.savefig(unfinished, dpi=110, format="png")
+
+
+def name_of(label, class_names):
+    """The class of a label, a number or shares (classes,)."""
+    return class_names[int(label) if np.ndim(label) == 0 else int(np.argmax(label))]
+
+
+def describe_shares(names, shares):
+    """ "cat", or of a mixed image "cat 70% + dog 30%"."""
+    present = [(share, name) for share, name in zip(shares, names, strict=True) if share > LEAST_SHARE]
+    if len(present) == 1:
+        return shorten(present[0][1], 18)
+    return "\n+ ".join(f"{shorten(name, 13)} {share:.0%}" for share, name in sorted(present, reverse=True))
+
+
+def describe_augmentation(row, name, preprocessing):
+    """The augmentation's parts, in words."""
+    height, width = preprocessing.image_size
+    parts = [CROPS[row.crop], f"{height} x {width} pixels"]
+    parts += ["mirrored by chance"] if row.flip else []
+    parts += [f"RandAugment{row.randaugment}"] if row.randaugment else []
+    parts += [f"{mixing} {value:g}" for mixing in ("mixup", "cutmix") if (value := getattr(row, mixing))]
+    return f"Augmentation {name}: {', '.join(parts)}"
+
+
+def draw_grid(originals, views, names, titles, heading):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows, columns = views.shape[:2]
+    lines = 2 if any("\n" in title for row in titles for title in row) else 1
+    height = max(image.shape[0] / image.shape[1] for image in (*originals, views[0, 0]))
+    size = TILE * (columns + 1), (TILE * min(height, 1.5) + LINE * lines + 0.1) * rows + 0.4
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns + 1, squeeze=False)
+    for i, (original, name) in enumerate(zip(originals, names, strict=True)):
+        pictures = [(original, f"{shorten(name, 16)}, as it is"), *zip(views[i], titles[i], strict=True)]
+        for axis, (picture, title) in zip(axes[i], pictures, strict=True):
+            axis.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+            axis.set_title(title, fontsize=7, parse_math=False)
+            axis.set_axis_off()
+    figure.suptitle(heading, fontsize=9, parse_math=False)
+    return figure

@@ -1,0 +1,120 @@
+"""What callers hand over as an image, as pixels: a file, its bytes, Pillow's image, an array."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_vit.errors import ConfigError, ImageError
+from keras_vit.images.pillow import MODES, describe_error, open_image, read_image, require_within_limits, to_array
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    Picture = str | os.PathLike[str] | bytes | np.ndarray[Any, Any] | Image
+
+EXPECTED = "Expected whole numbers from 0 to 255 (uint8)."
+
+
+def require_pixels(array: np.ndarray) -> None:
+    """Refuses an array whose numbers are not pixels from 0 to 255.
+
+    Floats are taken where they can be nothing else. Those up to 1 may be shares of 255, which would all be black.
+
+    Raises:
+        ImageError: a sentence that names the numbers and what to do.
+    """
+    if array.dtype == "uint8" or not array.size:
+        return
+    if array.dtype.kind not in "iuf":
+        raise ImageError(f"An array of {array.dtype} is no image. {EXPECTED}")
+    least, most = array.min(), array.max()
+    received = f"{EXPECTED} Received: {array.dtype} from {least:.5g} to {most:.5g}."
+    if least < 0:
+        raise ImageError(f"{received} If the image is normalized already, give it to the model itself: model(images).")
+    if not most <= 255:
+        raise ImageError(f"{received} Of 16 bits keep the upper 8: (image // 256).astype('uint8').")
+    if array.dtype.kind == "f" and 0 < most <= 1:
+        raise ImageError(f"{received} Multiply it by 255: (255 * image).round().astype('uint8').")
+
+
+def require_images(images: Any, num_channels: int) -> None:
+    """Refuses what are not images (n, h, w, num_channels) with pixels from 0 to 255.
+
+    Tensors are known by their shape alone, whose numbers may not exist yet.
+
+    Raises:
+        ImageError: a sentence that says what to do.
+    """
+    if isinstance(images, str | bytes | os.PathLike):
+        raise ImageError(
+            f"preprocessing takes pixels, not a file. Received: a {type(images).__name__}. "
+            "keras_vit.predict(model, path) reads files."
+        )
+    images = images if hasattr(images, "shape") else np.asarray(images)
+    shape = tuple(images.shape)
+    if len(shape) != 4 or shape[-1] not in (None, num_channels):
+        raise ImageError(
+            f"preprocessing takes images of the shape (n, height, width, {num_channels}). Received: {shape}. "
+            "keras_vit.predict(model, image) takes one image of any kind."
+        )
+    if isinstance(images, np.ndarray):
+        require_pixels(images)
+
+
+def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
+    """One image of any kind as uint8 (h, w, num_channels), upright; what is transparent is laid on white.
+
+    Args:
+        image: a path, the bytes of a file, Pillow's image, or an array (h, w), (h, w, 1), (h, w, 3), or (h, w, 4) with
+            opacity, of pixels from 0 to 255.
+
+    Raises:
+        ImageError: when it cannot be read as an image, or its numbers are not pixels.
+        ConfigError: for a number of channels that images do not have.
+
+    >>> read_any_image(np.full((30, 40), 255, "uint8")).shape
+    (30, 40, 3)
+    """
+    from PIL import Image
+
+    if num_channels not in MODES:
+        raise ConfigError(f"An image has 1, 3 or 4 channels. The model takes {num_channels}.")
+    if isinstance(image, str | os.PathLike):
+        return read_image(image, num_channels)
+    if isinstance(image, bytes | bytearray | memoryview):
+        try:
+            with open_image(bytes(image)) as opened:
+                return to_array(opened, num_channels)
+        except ImageError as error:
+            raise ImageError(f"The bytes cannot be read as an image: {error}") from error
+    if isinstance(image, Image.Image):
+        try:
+            require_within_limits(image, b"")
+            return to_array(image, num_channels)
+        except ImageError as error:
+            raise ImageError(f"The image cannot be read: {error}") from error
+        except Exception as error:  # Pillow reads a file's pixels only now
+            raise ImageError(f"The image cannot be read: {describe_error(error)}") from error
+    return to_array(image_of_array(image), num_channels)
+
+
+def image_of_array(array):
+    """Pillow's image of an array, or of anything that numpy makes an array of, such as a tensor."""
+    from PIL import Image
+
+    if not hasattr(array, "__array__") and not hasattr(array, "shape"):
+        raise ImageError(
+            "An image is a path, bytes, an image of Pillow, or an array of pixels. Received: an object of the type "
+            f"{type(array).__name__}."
+        )
+    array = np.asarray(array)
+    if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        several = " For several images pass a list of them." if array.ndim == 4 else ""
+        raise ImageError(
+            "An image is an array of the shape (height, width), or (height, width, channels) with 1, 3 or 4 channels. "
+            f"Received: {array.shape}.{several}"
+        )
+    require_pixels(array)
+    array = array.round().astype("uint8")
+    return Image.fromarray(array[..., 0] if array.shape[2:] == (1,) else array)

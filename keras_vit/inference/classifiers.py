@@ -1,0 +1,121 @@
+"""What can be asked: a model, a name, a run, a checkpoint, an exported file or a bundle, all asked alike."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_vit import zoo
+from keras_vit.errors import ConfigError, ExportError
+from keras_vit.export.opening import Artefact, open_artefact
+from keras_vit.models.config import VARIANTS
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.training.runs.folder import model_of
+
+if TYPE_CHECKING:
+    import keras
+
+
+@dataclass(frozen=True)
+class ExportedConfig:
+    """What an exported model is known to be."""
+
+    num_classes: int
+    num_channels: int
+    image_size: tuple[int, int]
+
+
+class ExportedModel:
+    """An artefact in its own runtime, asked as a model of this package is.
+
+    Args:
+        artefact: what was opened.
+        preprocessing: how uint8 images become its input.
+        labels: names of its classes, or None.
+        num_classes: of its logits.
+    """
+
+    def __init__(
+        self, artefact: Artefact, preprocessing: Preprocessing, labels: tuple[str, ...] | None, num_classes: int
+    ):
+        self.name, self.preprocessing, self.labels = artefact.path.name, preprocessing, labels
+        self.config = ExportedConfig(num_classes, len(preprocessing.mean), preprocessing.image_size)
+        self.run = artefact.run
+
+    def predict_on_batch(self, images: Any) -> np.ndarray:
+        """Float images (n, h, w, c) to logits (n, num_classes)."""
+        return self.run(np.asarray(images, "float32"))
+
+    def __call__(self, images: Any, training: bool = False) -> np.ndarray:
+        return self.predict_on_batch(images)
+
+
+def open_classifier(
+    model: "keras.Model | ExportedModel | str | os.PathLike", like: "str | os.PathLike | keras.Model | None" = None
+) -> "keras.Model | ExportedModel":
+    """What a command or `predict` was given for a model, ready to be asked.
+
+    Args:
+        model: a model of this package, which is returned; a name or path for `zoo.load`; the folder of a run; an
+            .onnx or .tflite file, the folder of a SavedModel, or a bundle, of which the first artefact is taken.
+        like: what has the preprocessing and labels of an exported file that states none, such as the run that it was
+            exported from: anything that `model` may be.
+
+    Raises:
+        ConfigError: for a model without a head, and for an exported file whose preprocessing is not known.
+        KerasVitError: as `zoo.load`, or for an exported file that cannot be opened.
+
+    >>> open_classifier("dist/model.tflite").labels  # doctest: +SKIP
+    ('cat', 'dog')
+    """
+    if isinstance(model, str | os.PathLike):
+        model = open_by_name(model, like)
+    if not hasattr(getattr(model, "config", None), "num_classes"):
+        raise ConfigError(
+            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, its "
+            "name or path, or an exported file."
+        )
+    if not model.config.num_classes:
+        raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
+    return model
+
+
+def open_by_name(name, like):
+    """The model that a name or path stands for."""
+    text = str(name)
+    if "://" not in text and text.partition(":")[0] not in VARIANTS:
+        artefact = open_artefact(Path(os.path.expanduser(name)))
+        if artefact is not None:
+            return describe_artefact(artefact, like)
+    return zoo.load(model_of(name))
+
+
+def describe_artefact(artefact, like):
+    """An `ExportedModel` by what the artefact says of itself, else by what it is like."""
+    about = artefact.about or {"preprocessing": None, "labels": None}
+    if about["preprocessing"]:
+        preprocessing = Preprocessing(**about["preprocessing"])
+        labels = None if about["labels"] is None else tuple(about["labels"])
+    elif like is None:
+        raise ConfigError(
+            f"{artefact.path} does not say how images become its input. Name what it was exported from, or its bundle: "
+            "--like runs/1, in Python like='runs/1'."
+        )
+    else:
+        source = open_classifier(like)
+        preprocessing, labels = source.preprocessing, source.labels
+    return ExportedModel(artefact, preprocessing, labels, count_classes(artefact, preprocessing, labels))
+
+
+def count_classes(artefact, preprocessing, labels):
+    """How many logits it gives for a blank image; as many as there are names."""
+    blank = np.zeros((1, *preprocessing.image_size, len(preprocessing.mean)), "float32")
+    try:
+        count = artefact.run(blank).shape[-1]
+    except Exception as error:  # whatever a runtime raises
+        raise ExportError(f"{artefact.path} does not run on images {blank.shape[1:]}: {error}") from error
+    if labels is not None and len(labels) != count:
+        raise ConfigError(f"{artefact.path} has {count} classes, and names for {len(labels)}. Export it again.")
+    return count

@@ -1,0 +1,136 @@
+"""`predict`: one image or several, from wherever they are; and `predict_each`, for more than memory holds."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+import scipy.special
+
+from keras_vit.errors import ConfigError, ImageError
+from keras_vit.images.pixels import read_any_image
+from keras_vit.inference.classifiers import ExportedModel, open_classifier
+from keras_vit.inference.predictions import Prediction, make_prediction
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_vit.images.pixels import Picture
+
+    Asked = keras.Model | ExportedModel | str | os.PathLike[str]
+
+BATCH_SIZE = 32
+
+
+@overload
+def predict(
+    model: "Asked", images: "list[Picture] | tuple[Picture, ...]", top: int = ..., batch_size: int = ...
+) -> list[Prediction]: ...
+
+
+@overload
+def predict(model: "Asked", images: "Picture", top: int = ..., batch_size: int = ...) -> Prediction: ...
+
+
+def predict(model, images, top=5, batch_size=BATCH_SIZE):
+    """The likeliest classes of an image, or of each of a list of images, with names and probabilities.
+
+    Args:
+        model: a model of this package; a name or path that `zoo.load` takes; the folder of a run; an exported file, or
+            a bundle. Load it once where you ask often: `inference.open_classifier(name)`.
+        images: a path, the bytes of a file, an image of Pillow, or an array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4)
+            of pixels from 0 to 255; or a list of these, of any sizes.
+        top: how many classes of each.
+        batch_size: images at a time; it changes the time alone.
+
+    Returns:
+        A `Prediction`; for a list, a list of them.
+
+    Raises:
+        ImageError: when an image cannot be read, or an array's numbers are not pixels.
+        KerasVitError: when the model cannot be loaded, or gives no classes.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, labels=["cat", "dog"])
+    >>> predict(model, np.zeros((40, 50, 3), "uint8"))  # random weights, with a zero head
+    Prediction(cat 50.0%, dog 50.0%)
+    >>> predict("runs/1", ["cat.jpg", "dog.png"], top=1)  # doctest: +SKIP
+    [Prediction(cat.jpg: cat 93.1%), Prediction(dog.png: dog 88.0%)]
+    """
+    if isinstance(images, list | tuple):
+        return list(predict_each(model, images, top, batch_size))
+    return next(predict_each(model, [images], top, batch_size))
+
+
+def predict_each(
+    model: "Asked",
+    images: "Iterable[Picture]",
+    top: int = 5,
+    batch_size: int = BATCH_SIZE,
+    skip: Callable[["Picture", ImageError], object] | None = None,
+) -> Iterator[Prediction]:
+    """`predict` for endless images, in their order: memory holds a few batches of them.
+
+    Args:
+        model, top, batch_size: as `predict`.
+        images: any iterable, read as the predictions are asked for.
+        skip: called with an image that cannot be read and the error, and then that image is left out; None raises.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, labels=["cat", "dog"])
+    >>> images = (np.full((8, 8, 3), grey, "uint8") for grey in range(5))
+    >>> [prediction.name for prediction in predict_each(model, images, batch_size=2)]
+    ['cat', 'cat', 'cat', 'cat', 'cat']
+    """
+    for name, value in (("top", top), ("batch_size", batch_size)):
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1. Received: {name}={value}.")
+    return ask(open_classifier(model), images, top, batch_size, skip)
+
+
+def ask(model, images, top, batch_size, skip):
+    batch = []
+    for image, model_input in prepare_ahead(model, images, 2 * batch_size):
+        if isinstance(model_input, ImageError):
+            if skip is None:
+                raise model_input
+            skip(image, model_input)
+            continue
+        batch.append((image, model_input))
+        if len(batch) == batch_size:
+            yield from ask_batch(model, batch, top)
+            batch = []
+    if batch:
+        yield from ask_batch(model, batch, top)
+
+
+def prepare_ahead(model, images, count):
+    """Pairs of each image and its input, or the error it raised; at most `count` are read ahead, by several threads."""
+
+    def prepare(image):
+        try:
+            pixels = read_any_image(image, model.config.num_channels)
+            return image, np.asarray(model.preprocessing(pixels[None]))[0]
+        except ImageError as error:
+            return image, error
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        waiting = deque()
+        try:
+            for image in images:
+                waiting.append(pool.submit(prepare, image))
+                if len(waiting) == count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def ask_batch(model, batch, top):
+    logits = np.asarray(model.predict_on_batch(np.stack([model_input for _, model_input in batch])))
+    probabilities = scipy.special.softmax(logits.astype("float64"), axis=-1)
+    for (image, _), shares in zip(batch, probabilities, strict=True):
+        path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+        yield make_prediction(shares, model.labels, top, path)

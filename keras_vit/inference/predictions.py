@@ -1,0 +1,95 @@
+"""What a model says of an image: `Prediction`, and several of them as CSV or JSON."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from keras_vit.text import printable
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """The likeliest classes of an image, likeliest first; iterating gives pairs (name, probability).
+
+    Args:
+        names: of the classes; their numbers where the model has no names.
+        probabilities: of the same, each in [0, 1].
+        image: the path that was given; None where it was no path.
+
+    >>> prediction = Prediction(("cat", "dog"), (0.9, 0.1), "a.jpg")
+    >>> prediction
+    Prediction(a.jpg: cat 90.0%, dog 10.0%)
+    >>> prediction.name, dict(prediction)
+    ('cat', {'cat': 0.9, 'dog': 0.1})
+    """
+
+    names: tuple[str | int, ...]
+    probabilities: tuple[float, ...]
+    image: str | None = None
+
+    @property
+    def name(self) -> str | int:
+        """The likeliest class."""
+        return self.names[0]
+
+    @property
+    def probability(self) -> float:
+        """Of the likeliest class."""
+        return self.probabilities[0]
+
+    def __iter__(self) -> Iterator[tuple[str | int, float]]:
+        return iter(zip(self.names, self.probabilities, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __str__(self) -> str:
+        classes = ", ".join(f"{printable(name)} {share:.1%}" for name, share in self)
+        return classes if self.image is None else f"{printable(self.image)}: {classes}"
+
+    def __repr__(self) -> str:
+        return f"Prediction({self})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it, probabilities to six digits."""
+        classes = [{"class": name, "probability": round(share, 6)} for name, share in self]
+        return {"image": self.image, "classes": classes}
+
+
+def make_prediction(probabilities: np.ndarray, labels: tuple | None, top: int, image: str | None) -> Prediction:
+    """The `top` likeliest of all classes, (num_classes,); of equally likely ones the first comes first."""
+    best = np.argsort(-probabilities, kind="stable")[:top]
+    names = tuple(labels[i] if labels else int(i) for i in best)
+    return Prediction(names, tuple(float(probabilities[i]) for i in best), image)
+
+
+def write_csv(predictions: Iterable[Prediction], file: IO[str]) -> None:
+    """A line for each: image, class_1, probability_1, class_2, ... under a line of these names."""
+    writer = csv.writer(file, lineterminator="\n")
+    for number, prediction in enumerate(predictions):
+        if not number:
+            places = range(1, len(prediction) + 1)
+            writer.writerow(["image", *(f"{what}_{i}" for i in places for what in ("class", "probability"))])
+        writer.writerow([prediction.image, *(cell for name, p in prediction for cell in (name, f"{p:.6f}"))])
+
+
+def write_lines(predictions: Iterable[Prediction], file: IO[str]) -> None:
+    """A line of JSON for each, as `Prediction.as_dict`."""
+    for prediction in predictions:
+        file.write(json.dumps(prediction.as_dict()) + "\n")
+
+
+def write_list(predictions: Iterable[Prediction], file: IO[str]) -> None:
+    """One JSON list of them, a line for each."""
+    before = "[\n"
+    for prediction in predictions:
+        file.write(before + json.dumps(prediction.as_dict()))
+        before = ",\n"
+    file.write("\n]\n" if before == ",\n" else "[]\n")
+
+
+WRITERS = {".csv": write_csv, ".json": write_list, ".jsonl": write_lines}

@@ -1,0 +1,119 @@
+"""`keras-vit predict`, `evaluate` and `preview` of folders, patterns and exported files."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from keras_vit import cli, data, export, zoo
+from keras_vit.commands import evaluate
+
+LABELS = ("hen", "cat", "dog")  # folders come sorted
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder with a model, an exported file of it, and photos of its classes."""
+    root = tmp_path_factory.mktemp("asked")
+    rng = np.random.default_rng(0)
+    for name in LABELS:
+        (root / "photos" / name).mkdir(parents=True)
+        for number in range(7):
+            Image.fromarray(rng.integers(0, 256, (20, 30, 4), "uint8")).save(root / "photos" / name / f"{number}.png")
+    model = zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, labels=LABELS)
+    model.get_layer("head").kernel.assign(rng.normal(size=(64, 3)))
+    export.bundle(model, root / "dist", formats=["onnx"])
+    zoo.save(model, root / "model.keras")
+    return root
+
+
+def test_evaluate(keras_vit, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    done = keras_vit("evaluate", "dist", "--data", "folder:photos", "--json", "--out", tmp_path / "report")
+    assert done.status == 0 and "folder:photos has no splits: all of its images are evaluated" in done.err
+    found = json.loads(done.out)
+    assert found["top1"]["count"] == 21 and set(found["classes"][0]) == {"name", "count", "precision", "recall", "f1"}
+    assert [score["name"] for score in found["classes"]] == list(LABELS)
+    assert json.loads((tmp_path / "report/evaluation.json").read_text())["confusion"] == found["confusion"]
+    assert Image.open(tmp_path / "report/mistakes.png").width > 1000
+    done = keras_vit("evaluate", "dist/model.onnx", "--data", "folder:photos", "--split", "train")
+    assert done.status == 0 and "images  recall  precision" in done.out and "F1" in done.out and "hen" in done.out
+
+
+def test_which_split_is_evaluated(keras_vit, root, tmp_path, monkeypatch):
+    """A folder of its own is a test set; the one that a run was trained on has its held-out images; test/ is test."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/model.keras").symlink_to(root / "model.keras")
+    (tmp_path / "run/config.json").write_text(json.dumps({"settings": {"dataset": f"folder:{root / 'photos'}/"}}))
+    monkeypatch.chdir(root)
+    assert evaluate.choose_split("folder:photos", str(tmp_path / "run"))[0] == "validation"
+    done = keras_vit("evaluate", tmp_path / "run", "--data", "folder:photos", "--json")
+    assert done.status == 0 and "The run was trained on folder:photos: the images that it held out" in done.err
+    assert json.loads(done.out)["top1"]["count"] < 21
+    for other in ("model.keras", "dist", "ViT-B/16"):
+        assert evaluate.choose_split("folder:photos", other)[0] == "train+validation"
+    split = tmp_path / "split"
+    (split).mkdir()
+    (split / "train").symlink_to(root / "photos")
+    assert evaluate.choose_split(f"folder:{split}", "dist")[0] == "train+validation"
+    (split / "val").symlink_to(root / "photos")
+    assert evaluate.choose_split(f"folder:{split}", "dist")[0] == "validation"
+    (split / "test").symlink_to(root / "photos")
+    assert evaluate.choose_split(f"folder:{split}", "dist") == ("test", None) == evaluate.choose_split("digits", "x")
+
+
+def test_predict(keras_vit, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    done = keras_vit("predict", "photos", "--model", "dist", "--out", tmp_path / "made/p.csv", "--top", 2)
+    assert done.status == 0 and "21 of 21 images" in done.out
+    lines = (tmp_path / "made/p.csv").read_text().splitlines()
+    assert len(lines) == 22 and lines[0] == "image,class_1,probability_1,class_2,probability_2"
+    (root / "photos/torn.png").write_bytes(b"torn")
+    done = keras_vit("predict", "photos/*.png", "photos/cat", "--model", "model.keras", "--csv", "--batch-size", "2")
+    again = keras_vit("predict", "photos", "--model", "model.keras", "--out", tmp_path / "p.json")
+    (root / "photos/torn.png").unlink()
+    assert done.status == 1 and "photos/torn.png cannot be read" in done.err and len(done.out.splitlines()) == 8
+    assert again.status == 1 and "21 of 22 images. 1 could not be read" in again.out
+    assert len(json.loads((tmp_path / "p.json").read_text())) == 21
+
+
+def test_preview(keras_vit, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    done = keras_vit("preview", "--data", "folder:photos", "--model", "model.keras", "--out", tmp_path / "new/p.png")
+    assert done.status == 0 and Image.open(tmp_path / "new/p.png").width > 500
+
+
+def test_what_a_preview_shows_is_what_finetune_takes(monkeypatch, tmp_path):
+    """By default the recipe's augmentation at the size of its model; none where the dataset takes none."""
+    seen = []
+    monkeypatch.setattr(data, "draw_preview", lambda *given: seen.append((given[2].image_size, given[3])))
+    for line in ("", "--model ViT-Test/4", "--image-size 40", "--augmentation strong1 --recipe finetune-pets"):
+        assert (
+            CliRunner().invoke(cli.app, f"preview --data digits --out {tmp_path}/p.png {line}".split()).exit_code == 0
+        )
+    assert seen == [((224, 224), None), ((32, 32), None), ((40, 40), None), ((384, 384), "strong1")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("predict x.png --json --csv", "Give --json or --csv, not both"),
+        ("predict x.png --out a.csv --json", "The ending of a.csv says"),
+        ("predict x.png --out a.xlsx", "There is no ending of predictions '.xlsx'"),
+        ("predict empty --model {root}/model.keras", "There are no images at empty"),
+        ("predict empty/*.png --model {root}/model.keras", "There are no images at empty"),
+        ("predict https://a:b@x.org/c.jpg?d --model {root}/model.keras", "https://x.org/c.jpg is an address. Download"),
+        ("predict x.png --model absent.tflite", "There is no model or file 'absent.tflite'"),
+        ("predict x.png --model empty", "There is no model or file 'empty'"),
+        ("evaluate {root}/dist --data folder:empty", "empty has no folders"),
+        ("preview --data digits --out a.jpg", "A preview is a PNG file. Received: a.jpg"),
+    ],
+)
+def test_bad_input_is_a_sentence(keras_vit, root, tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    done = keras_vit(*arguments.format(root=root).split())
+    assert done.status == 1 and sentence in done.err and "Traceback" not in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
