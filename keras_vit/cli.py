@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import demo, evaluate, export, fewshot, finetune, info, inspect, list, predict, pretrain, verify
+from keras_vit.commands import (
+    benchmark,
+    demo,
+    evaluate,
+    export,
+    fewshot,
+    finetune,
+    info,
+    inspect,
+    list,
+    predict,
+    pretrain,
+    verify,
+)
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
@@ -31,6 +44,7 @@ app.command("verify")(verify.verify_bundle)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
 app.command("inspect")(inspect.inspect_model)
+app.command("benchmark")(benchmark.benchmark)
 app.command("demo")(demo.demonstrate)
 
 
