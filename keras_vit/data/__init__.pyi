@@ -1,5 +1,7 @@
 from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE, VTAB
+from .duplicates.finding import find_duplicates, read_images
+from .duplicates.listing import Duplicates, read_duplicates
 from .errors import DataError, data_errors
 from .examples import Examples
 from .loading import load
@@ -10,8 +12,12 @@ __all__ = [
     "VTAB",
     "Augmentation",
     "DataError",
+    "Duplicates",
     "Examples",
     "data_errors",
+    "find_duplicates",
     "hyper_rule_sizes",
     "load",
+    "read_duplicates",
+    "read_images",
 ]

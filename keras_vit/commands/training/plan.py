@@ -24,7 +24,13 @@ def load_splits(settings):
         DataError: when the dataset does not have them.
     """
     return Splits(
-        train=data.load(settings.dataset, settings.split, examples=settings.examples, seed=settings.seed),
+        train=data.load(
+            settings.dataset,
+            settings.split,
+            examples=settings.examples,
+            seed=settings.seed,
+            without=settings.without,
+        ),
         held_out=data.load(settings.dataset, "validation") if settings.split == "train" else None,
         test=data.load(settings.dataset, "test") if settings.test else None,
     )

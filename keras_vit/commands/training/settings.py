@@ -9,6 +9,7 @@ import typer
 
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError
+from keras_vit.files import sha256
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 
@@ -97,6 +98,10 @@ class Settings:
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
     seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
+    without: Annotated[
+        str | None,
+        Option(help="A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out."),
+    ] = None
 
     def __post_init__(self):
         counts = ("steps", "batch_size", "image_size", "microbatches")
@@ -112,8 +117,20 @@ class Settings:
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: an address of a model without what may be secret in it."""
-        return {**dataclasses.asdict(self), "model": without_secrets(self.model)}
+        """The settings as a run's files keep them: without secrets in an address; a list of duplicates by its digest."""
+        return {
+            **dataclasses.asdict(self),
+            "model": without_secrets(self.model),
+            "without": self.without and describe_file(self.without),
+        }
+
+
+def describe_file(path):
+    """A file's path, and the digest of what it holds if it is there: a run does not go on with another list."""
+    try:
+        return f"{path} (SHA-256 {sha256(path)})"
+    except OSError:
+        return path
 
 
 def parameters_of_settings(defaults: dict[str, Any]):
