@@ -57,6 +57,8 @@ def test_the_commands(keras_vit):
         "evaluate",
         "fewshot",
         "inspect",
+        "benchmark",
+        "deduplicate",
         "demo",
     }
     assert "Exit codes" in keras_vit("--help").out

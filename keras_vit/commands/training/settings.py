@@ -117,7 +117,7 @@ class Settings:
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: without secrets in an address; a list of duplicates by its digest."""
+        """The settings as a run's files keep them: an address without secrets, a list of duplicates with its digest."""
         return {
             **dataclasses.asdict(self),
             "model": without_secrets(self.model),

@@ -70,7 +70,7 @@ def hash_examples(
 def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
     """The pairs of hashes, uint64 (n, words) and (m, words), that differ in at most `most` bits: (pairs, 3) int.
 
-    Each is (i, j, bits). All pairs are compared: 60,000 x 10,000 of four words in 3 seconds of a core, in little memory.
+    Each is (i, j, bits). All pairs are compared: 60,000 x 10,000 of four words in 3 seconds of a core.
 
     >>> near_pairs(np.array([[0, 0], [7, 0]], "uint64"), np.array([[3, 0]], "uint64"), most=1).tolist()
     [[1, 0, 1]]

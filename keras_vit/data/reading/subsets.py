@@ -25,7 +25,7 @@ def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
     # Each example's place in its class, as a share of the class: in that order, every prefix is stratified.
     drawn_labels = np.asarray(labels)[drawn]
     sizes = np.bincount(drawn_labels)
-    places = np.empty(num_examples)
+    places = np.empty(len(drawn))
     for label in np.unique(drawn_labels):
         places[drawn_labels == label] = (np.arange(sizes[label]) + 0.5) / sizes[label]
     return np.sort(drawn[np.argsort(places, kind="stable")[:count]])
