@@ -34,6 +34,11 @@ def evaluate(
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
     360
     """
+    if not model.config.num_classes:
+        raise ConfigError(
+            f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
+            "features by evaluate_few_shot (keras-vit fewshot)."
+        )
     if model.config.num_classes != examples.num_classes:
         raise ConfigError(
             f"The model has {model.config.num_classes} classes, {examples.name} has {examples.num_classes}. "

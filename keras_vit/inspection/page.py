@@ -48,7 +48,7 @@ def attend(model, inputs):
         weights = attention_weights(model, inputs[start : start + BATCH])
         distances += [attention_distance(weights, config.grid, config.pixels_per_token)] * weights.shape[1]
         if start < SHOWN:
-            maps.append(rollout(weights, config.grid))
+            maps.append(rollout(weights, config.grid, config.classifier == "token"))
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 
@@ -90,11 +90,18 @@ def report(
         top: likeliest classes that are listed for each image.
 
     Raises:
-        ConfigError: without images.
+        ConfigError: without images, for images of other channels, and for a model of others.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
+    if not hasattr(model, "preprocessing"):
+        raise ConfigError(f"report takes a VisionTransformer or a ResNet. Received: a {type(model).__name__}.")
     if not len(images):
         raise ConfigError("A report needs at least one image. Received: none.")
+    if wrong := [np.shape(image) for image in images if np.shape(image)[2:] != (model.config.num_channels,)]:
+        expected = f"(h, w, {model.config.num_channels})"
+        raise ConfigError(
+            f"The images of a report must be {expected}, as the model has channels. Received: {wrong[0]}."
+        )
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
     shown = inputs * np.array(model.preprocessing.std) + np.array(model.preprocessing.mean)

@@ -80,10 +80,10 @@ def name_example(examples, number):
     return examples.source.name_of(int(number), None if paths is None else paths[number].numpy())
 
 
-def read_images(examples: "Examples", numbers: Sequence[int]) -> list[np.ndarray]:
-    """The images of those numbers as they are stored, uint8 (h, w, 3) each."""
+def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
+    """The images of those numbers at their own sizes, uint8 (h, w, channels) each; `channels` are 3, or 1 for grey."""
     source, places = examples.source, numbers
     if not hasattr(source, "lookup"):  # a stream: what is wanted of it is read into memory, in order
         order = np.unique(np.asarray(numbers, int))
         source, places = source.read_into_memory(order), np.searchsorted(order, numbers)
-    return [source.read_part(data, whole_image, 3).numpy() for data in map(source.lookup, map(int, places))]
+    return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]
