@@ -25,7 +25,7 @@ def as_inputs(model: Model, images: Any) -> Any:
 
 
 def require_grid(weights: np.ndarray, grid: tuple[int, int]) -> int:
-    """The number of patches; ConfigError where attention weights are not of that grid, with or without a class token."""
+    """The number of patches; ConfigError where weights are not of that grid, with or without a class token."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
     if len(shape) != 5 or shape[-2:] not in ((patches, patches), (patches + 1, patches + 1)):
         raise ConfigError(
