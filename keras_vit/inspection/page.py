@@ -99,9 +99,7 @@ def report(
         raise ConfigError("A report needs at least one image. Received: none.")
     if wrong := [np.shape(image) for image in images if np.shape(image)[2:] != (model.config.num_channels,)]:
         expected = f"(h, w, {model.config.num_channels})"
-        raise ConfigError(
-            f"The images of a report must be {expected}, as the model has channels. Received: {wrong[0]}."
-        )
+        raise ConfigError(f"The images of a report must be {expected}, of the model's channels. Received: {wrong[0]}.")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
     shown = inputs * np.array(model.preprocessing.std) + np.array(model.preprocessing.mean)

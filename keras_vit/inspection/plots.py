@@ -8,7 +8,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST_NAME = 22  # characters of an image's name
+LONGEST_NAME = 20  # characters of an image's name
 MOST_TILES = 8  # rows and columns of the position embeddings that are drawn, evenly spread
 
 
@@ -47,11 +47,8 @@ def show(axis, image):
 
 def shorten(name):
     """A name that is no wider than its image: the beginning and the end of a long one."""
-    return (
-        name
-        if len(name) <= LONGEST_NAME
-        else f"{name[: LONGEST_NAME // 2]}\N{HORIZONTAL ELLIPSIS}{name[-LONGEST_NAME // 2 + 1 :]}"
-    )
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
 
 
 def enlarge(values, size):
