@@ -93,7 +93,7 @@ def report(
         ConfigError: without images, for images of other channels, and for a model of others.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
-    if not hasattr(model, "preprocessing"):
+    if not hasattr(model, "config"):
         raise ConfigError(f"report takes a VisionTransformer or a ResNet. Received: a {type(model).__name__}.")
     if not len(images):
         raise ConfigError("A report needs at least one image. Received: none.")
