@@ -99,9 +99,9 @@ def measure_speed(
         ConfigError: for numbers below 1, and for a `record` of another device or step.
         DeviceError: when a model cannot be run for another reason than memory.
 
-    >>> fast = measure_speed(["ViT-Ti/16"], batch_sizes=[1, 64])  # doctest: +SKIP
-    >>> [(speed.batch_size, speed.images_per_second) for speed in fast]  # doctest: +SKIP
-    [(1, 31.8), (64, 96.2)]
+    >>> one, many = measure_speed(["ViT-Ti/16"], batch_sizes=[1, 64])  # doctest: +SKIP
+    >>> many.images_per_second > one.images_per_second  # doctest: +SKIP
+    True
     """
     require_some(image_sizes=image_sizes, batch_sizes=batch_sizes, rounds=[rounds])
     batches, found = sorted(set(batch_sizes)), {}
