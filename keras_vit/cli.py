@@ -9,6 +9,8 @@ import typer
 
 from keras_vit._version import __version__
 from keras_vit.commands import (
+    benchmark,
+    deduplicate,
     demo,
     evaluate,
     export,
@@ -46,6 +48,8 @@ app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
 app.command("preview")(preview.preview_images)
 app.command("inspect")(inspect.inspect_model)
+app.command("benchmark")(benchmark.benchmark)
+app.command("deduplicate")(deduplicate.deduplicate)
 app.command("demo")(demo.demonstrate)
 
 

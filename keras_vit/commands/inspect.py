@@ -6,19 +6,40 @@ from typing import Annotated
 
 import typer
 
-from keras_vit import inspection, zoo
+from keras_vit import data, inspection, zoo
 from keras_vit.commands import Model, import_keras
+from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
 
 PAGE = "index.html"
+MOST = 128  # over which the paper averages attention distances (Figure 11)
+
+
+def read_some(dataset, split, channels):
+    """{name: image} of 128 examples of a split, or of all where there are fewer; the same ones every time."""
+    import tensorflow as tf
+
+    count, found = min(MOST, data.load(dataset, split).num_examples), {}
+    some = data.load(dataset, split, examples=count)
+    for number in range(count):
+        try:
+            (found[f"{split} {number}"],) = data.read_images(some, [number], channels)
+        except (ImageError, tf.errors.OpError):
+            print(f"keras-vit: an image of {dataset} ({split}) cannot be read, and is left out.", file=sys.stderr)
+    return found
 
 
 def inspect_model(
     model: Model,
     more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="Images, as after --images.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Images to look at; the paper averages over 128.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of --data that they are of.")] = "train",
     out: Annotated[Path, typer.Option(help="The folder of the page, index.html, which is replaced.")] = Path("report"),
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.
@@ -26,22 +47,28 @@ def inspect_model(
     The page needs no other file and no network. An image that cannot be read is named on standard error and left out;
     the exit code is then 1.
 
-    Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --out report
+    Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --data folder:photos --out report
     """
     paths = [*(images or []), *(more or [])]
-    if not paths:
-        raise ConfigError("There is no image to look at. Name some: keras-vit inspect MODEL --images cat.jpg dog.jpg")
+    if not paths and not dataset:
+        raise ConfigError(
+            "There is no image to look at. Name some: keras-vit inspect MODEL --images cat.jpg dog.jpg, or a dataset: "
+            "--data folder:photos."
+        )
     import_keras()
-    loaded, readable = zoo.load(model_of(model)), {}
+    loaded = zoo.load(model_of(model))
+    readable = read_some(dataset, split, loaded.config.num_channels) if dataset else {}
+    unreadable = 0
     for path in paths:
         try:
             readable[path] = read_image(path, loaded.config.num_channels)
         except ImageError as error:
+            unreadable += 1
             print(f"keras-vit: {error}", file=sys.stderr)
     if not readable:
         raise ConfigError(f"None of {len(paths)} images could be read.")
     names = [Path(path).name for path in readable]
     inspection.report(loaded, list(readable.values()), out / PAGE, names)
     print(out / PAGE)
-    if len(readable) < len(paths):
+    if unreadable:
         raise typer.Exit(1)

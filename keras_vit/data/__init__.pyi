@@ -1,6 +1,8 @@
 from .augment.masked_patches import MaskedPatches
 from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE, VTAB
+from .duplicates.finding import find_duplicates, read_images
+from .duplicates.listing import Duplicates, read_duplicates
 from .errors import DataError, data_errors
 from .examples import Examples
 from .loading import load
@@ -12,10 +14,14 @@ __all__ = [
     "VTAB",
     "Augmentation",
     "DataError",
+    "Duplicates",
     "Examples",
     "MaskedPatches",
     "data_errors",
     "draw_preview",
+    "find_duplicates",
     "hyper_rule_sizes",
     "load",
+    "read_duplicates",
+    "read_images",
 ]

@@ -3,8 +3,9 @@
 import os
 
 from keras_vit.data.datasets.schemes import find_scheme
+from keras_vit.data.duplicates.listing import numbers_to_leave_out
 from keras_vit.data.examples import Examples
-from keras_vit.data.reading.subsets import take_examples
+from keras_vit.data.reading.subsets import leave_out, take_examples
 
 
 def load(
@@ -14,6 +15,7 @@ def load(
     examples: int | None = None,
     seed: int = 0,
     stratified: bool = False,
+    without: str | os.PathLike | None = None,
     data_dir: str | os.PathLike | None = None,
     download: bool = True,
     max_unreadable: int = 10,
@@ -31,6 +33,8 @@ def load(
             are read into memory.
         seed: of the choice. The same seed chooses 600 examples among its 6,000 (section 4.3).
         stratified: keeps the share of each class among the chosen, to within one example.
+        without: a list of near-duplicates of this split, which are left out: `find_duplicates(...).save(path)` or
+            `keras-vit deduplicate` writes one. Of a random choice the other examples stay the same.
         data_dir: folder of TensorFlow Datasets; None for its default.
         download: lets TensorFlow Datasets download and prepare what is not there, unless KERAS_VIT_OFFLINE=1.
         max_unreadable: how many images that cannot be read are skipped, each named in the log, before an error.
@@ -47,8 +51,11 @@ def load(
     scheme, argument = find_scheme(name)
     given = {"data_dir": data_dir, "download": download}
     source, class_names = scheme.open(argument, split, **{option: given[option] for option in scheme.options})
+    left_out = [] if without is None else numbers_to_leave_out(without, name, split, source)
     if examples is not None:
-        source = take_examples(source, examples, seed, stratified)
+        source = take_examples(source, examples, seed, stratified, left_out)
+    elif left_out:
+        source = leave_out(source, left_out)
     return Examples(
         name=name,
         split=split,

@@ -1,4 +1,8 @@
 from .compute import Cost, core_days, cost, pretraining_exaflops
+from .device.largest_batch import LargestBatch, find_largest_batch, write_largest_batches
+from .device.plots import plot_largest_batch, plot_speed
+from .device.process import DeviceError
+from .device.speed import Speed, best_speeds, measure_speed, write_speeds
 from .evaluating import evaluate
 from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
 from .least_squares import few_shot
@@ -10,11 +14,15 @@ from .scores import Evaluation, Share
 
 __all__ = [
     "Cost",
+    "DeviceError",
     "Evaluation",
     "FewShot",
+    "LargestBatch",
     "MultiLabelEvaluation",
     "Predictions",
     "Share",
+    "Speed",
+    "best_speeds",
     "collect_predictions",
     "core_days",
     "cost",
@@ -25,6 +33,12 @@ __all__ = [
     "evaluate_multi_label",
     "extract_features",
     "few_shot",
+    "find_largest_batch",
+    "measure_speed",
+    "plot_largest_batch",
+    "plot_speed",
     "pretraining_exaflops",
     "published",
+    "write_largest_batches",
+    "write_speeds",
 ]

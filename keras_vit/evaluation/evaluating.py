@@ -38,6 +38,11 @@ def evaluate(
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
     360
     """
+    if not model.config.num_classes:
+        raise ConfigError(
+            f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
+            "features by evaluate_few_shot (keras-vit fewshot)."
+        )
     names, batches = matched_batches(model, examples, batch_size)
     ranks, confidence, predicted, labels, seconds = collect(model, batches, tell)
     right = ranks == 0

@@ -21,7 +21,8 @@ def published(table: int | str) -> list[dict]:
     """The rows of one of the paper's tables, {column: value}.
 
     Args:
-        table: 1, 2, 5, 6, 7, 8 or 9; "B.1.2", masked patch prediction; "D.9", ObjectNet.
+        table: 1, 2, 5, 6, 7, 8 or 9; "Figure 2", the means of VTAB's groups; "B.1.2", masked patch prediction; "D.9",
+            ObjectNet.
 
     Raises:
         UnknownNameError: for another.

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.errors import ConfigError
+from keras_vit.inspection.checks import as_inputs, require_grid, require_transformer
 
 if TYPE_CHECKING:
     from keras_vit.models import VisionTransformer
@@ -21,15 +22,15 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
         images: (n, h, w, channels), as the model takes them.
 
     Raises:
-        ConfigError: for a ResNet; an axial one's attention lies in feature maps of several sizes.
+        ConfigError: for a ResNet; an axial one's attention lies in feature maps of several sizes. For images of another
+            shape.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> attention_weights(model, np.zeros((2, 32, 32, 3))).shape
     (4, 2, 4, 65, 65)
     """
-    if not hasattr(model, "attention"):
-        raise ConfigError(f"attention_weights takes a VisionTransformer. Received: a {type(model).__name__}.")
-    weights = ops.cast(model.attention(ops.convert_to_tensor(images)), "float32")
+    require_transformer(model, "attention_weights")
+    weights = ops.cast(model.attention(as_inputs(model, images)), "float32")
     return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 
 
@@ -41,17 +42,23 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
-        token: True for the attention of the class token, the first one; False for the mean over all tokens; None finds
-            out: there is a class token where there are more tokens than patches.
+        token: True for the attention of the class token, the first one; False for the mean over all tokens, which a
+            model with classifier="gap" reads; None finds out: a class token is one more than there are patches.
+
+    Raises:
+        ConfigError: when the weights are not of that grid, or have no class token and `token` is True.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> rollout(attention_weights(model, np.zeros((2, 32, 32, 3))), model.config.grid).shape
     (2, 8, 8)
     """
-    token = weights.shape[-1] > grid[0] * grid[1] if token is None else token
+    patches = require_grid(weights, grid)
+    if token and weights.shape[-1] == patches:
+        raise ConfigError(f"These weights of {patches} tokens have no class token: rollout needs token=False or None.")
+    token = weights.shape[-1] > patches if token is None else token
     a = 0.5 * weights.mean(axis=2) + 0.5 * np.eye(weights.shape[-1])  # (num_layers, n, l, l)
     joint = a[0]
     for block in a[1:]:
         joint = block @ joint
-    attention = joint[:, 0, 1:] if token else joint.mean(axis=1)
+    attention = (joint[:, 0] if token else joint.mean(axis=1))[:, -patches:]
     return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit.errors import ConfigError
+from keras_vit.inspection.checks import require_grid
 
 
 def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1) -> np.ndarray:
@@ -33,12 +33,7 @@ def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: i
 
 def patch_weights(weights, grid):
     """The weights between patches, of each query summing to 1: (num_layers, n, num_heads, patches, patches)."""
-    weights, patches = np.asarray(weights, "float64"), grid[0] * grid[1]
-    if weights.ndim != 5 or weights.shape[-2:] not in ((patches, patches), (patches + 1, patches + 1)):
-        raise ConfigError(
-            f"The weights of {grid[0]}x{grid[1]} patches must be (num_layers, n, num_heads, l, l) with l {patches}, "
-            f"or {patches + 1} with the class token. Received: shape {weights.shape}."
-        )
+    weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid)
     kept = weights[..., -patches:, -patches:]
     return kept / np.maximum(kept.sum(-1, keepdims=True), np.finfo("float64").tiny)
 

@@ -6,6 +6,7 @@ import numpy as np
 from keras import Model, ops, tree
 
 from keras_vit.errors import ConfigError
+from keras_vit.inspection.checks import as_inputs, require_transformer
 
 
 def features(
@@ -30,15 +31,14 @@ def features(
     >>> features(model, np.zeros((2, 32, 32, 3)), layers=(1, -1), as_grid=True).shape
     (2, 2, 8, 8, 64)
     """
-    if not hasattr(model, "attention"):
-        raise ConfigError(f"features takes a VisionTransformer. Received: a {type(model).__name__}.")
+    require_transformer(model, "features")
     depth = model.config.num_layers
     asked = range(depth) if layers is None else np.atleast_1d(layers).tolist()
     if not all(isinstance(i, int) and -depth <= i < depth for i in asked):
         raise ConfigError(f"layers must be numbers of blocks from {-depth} to {depth - 1}. Received: {layers}.")
     outputs = [model.get_layer(f"encoderblock_{i % depth}").output for i in asked]
     rows, columns = model.config.grid
-    found = tree.flatten(Model(model.inputs[0], outputs)(ops.convert_to_tensor(images), training=False))
+    found = tree.flatten(Model(model.inputs[0], outputs)(as_inputs(model, images), training=False))
     found = np.stack([ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])[:, :, -rows * columns :]
     if as_grid:
         found = found.reshape(*found.shape[:2], rows, columns, -1)
@@ -88,7 +88,7 @@ def class_activation(model: Model, images: np.ndarray, classes: int | Sequence[i
     if not pools or not model.config.num_classes:
         raise ConfigError("class_activation takes a ResNet with a head. For a VisionTransformer there is rollout.")
     outputs = [pools[0].input, model.outputs[0]]
-    cells, logits = Model(model.inputs[0], outputs)(ops.convert_to_tensor(images), training=False)
+    cells, logits = Model(model.inputs[0], outputs)(as_inputs(model, images), training=False)
     cells, logits = (ops.convert_to_numpy(ops.cast(x, "float32")) for x in (cells, logits))
     asked = logits.argmax(-1) if classes is None else np.broadcast_to(classes, len(logits))
     if not ((0 <= asked) & (asked < logits.shape[-1])).all():

@@ -1,6 +1,5 @@
 """One page that shows what a model has learned and where it looks: `report`."""
 
-import base64
 import html
 import io
 import os
@@ -16,24 +15,7 @@ from keras_vit.inspection.attention import attention_weights, rollout
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filters, position_similarity
 from keras_vit.inspection.intermediate import class_activation, feature_colours, features
-
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-body {{ color: #222; background: #fff }}
-img {{ max-width: 100%; height: auto }}
-figure {{ margin: 2rem 0 }}
-table {{ border-collapse: collapse }}
-td, th {{ padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top }}
-</style>
-<h1>{title}</h1>
-{body}
-</html>
-"""
-
+from keras_vit.pages import embed_image, fill_page, tabulate
 
 SHOWN = 8  # images that are drawn; attention distance is averaged over all
 BATCH = 8  # images whose attention weights are in memory at a time
@@ -43,16 +25,7 @@ def embed(figure, heading):
     """A figure as an <img> that holds its own bytes."""
     file = io.BytesIO()
     figure.savefig(file, format="png")
-    return f'<img alt="{heading}" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
-
-
-def html_table(rows):
-    """Rows of cells as an HTML table; the first row is the heading."""
-    heading, *rest = (
-        "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) + "</tr>"
-        for tag, row in (("th" if i == 0 else "td", row) for i, row in enumerate(rows))
-    )
-    return f"<table>{heading}{''.join(rest)}</table>"
+    return embed_image(file.getvalue(), "png", heading)
 
 
 def likeliest(model, inputs, names, top):
@@ -62,10 +35,10 @@ def likeliest(model, inputs, names, top):
     probabilities = ops.convert_to_numpy(ops.softmax(ops.cast(model.predict(inputs, verbose=0), "float32")))
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
     rows = [
-        (name, ", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top]))
+        (html.escape(str(name)), html.escape(", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top])))
         for name, p in zip(names, probabilities, strict=True)
     ]
-    return "<h2>Predictions</h2>" + html_table([("image", "likeliest classes"), *rows])
+    return "<h2>Predictions</h2>" + tabulate([("image", "likeliest classes"), *rows])
 
 
 def attend(model, inputs):
@@ -75,7 +48,7 @@ def attend(model, inputs):
         weights = attention_weights(model, inputs[start : start + BATCH])
         distances += [attention_distance(weights, config.grid, config.pixels_per_token)] * weights.shape[1]
         if start < SHOWN:
-            maps.append(rollout(weights, config.grid))
+            maps.append(rollout(weights, config.grid, config.classifier == "token"))
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 
@@ -118,11 +91,16 @@ def report(
         top: likeliest classes that are listed for each image.
 
     Raises:
-        ConfigError: without images.
+        ConfigError: without images, for images of other channels, and for a model of others.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
+    if not hasattr(model, "config"):
+        raise ConfigError(f"report takes a VisionTransformer or a ResNet. Received: a {type(model).__name__}.")
     if not len(images):
         raise ConfigError("A report needs at least one image. Received: none.")
+    if wrong := [np.shape(image) for image in images if np.shape(image)[2:] != (model.config.num_channels,)]:
+        expected = f"(h, w, {model.config.num_channels})"
+        raise ConfigError(f"The images of a report must be {expected}, of the model's channels. Received: {wrong[0]}.")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
     shown = inputs * np.array(model.preprocessing.std) + np.array(model.preprocessing.mean)
@@ -130,6 +108,6 @@ def report(
     sections = [likeliest(model, inputs, names, top)]
     for heading, sentence, figure in draw(model, inputs, shown, names):
         sections.append(f"<h2>{heading}</h2><p>{sentence}</p><figure>{embed(figure, heading)}</figure>")
-    page = PAGE.format(title=html.escape(f"Inspection of {model.name}"), body="\n".join(sections))
+    page = fill_page(f"Inspection of {model.name}", "\n".join(sections))
     with write_whole(path) as unfinished:
         unfinished.write_text(page, "utf-8")

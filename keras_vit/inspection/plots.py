@@ -1,6 +1,6 @@
 """Figures of what the other functions of this room compute; each returns a matplotlib Figure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LONGEST_NAME = 20  # characters of an image's name
 MOST_TILES = 8  # rows and columns of the position embeddings that are drawn, evenly spread
 
 
@@ -44,6 +45,12 @@ def show(axis, image):
     )
 
 
+def shorten(name):
+    """A name that is no wider than its image: the beginning and the end of a long one."""
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
+
+
 def enlarge(values, size):
     """A map (rows, columns) at the size (height, width) of its image, bilinearly."""
     from keras import ops
@@ -67,17 +74,37 @@ def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
     return figure
 
 
-def plot_position_similarity(similarity: np.ndarray) -> "Figure":
-    """Figure 7, centre: a map for each patch, its similarity to all others; (rows, columns, rows, columns)."""
-    rows, columns = (
-        np.unique(np.linspace(0, n - 1, min(n, MOST_TILES)).round().astype(int)) for n in similarity.shape[:2]
-    )
-    figure, axes = empty_figure(len(rows), len(columns), (0.9 * len(columns) + 1.2, 0.9 * len(rows) + 0.6))
-    figure.suptitle("Position embedding similarity")
+def plot_position_similarity(similarity: np.ndarray | Mapping[str, np.ndarray]) -> "Figure":
+    """Figure 7, centre: a map for each patch, its similarity to all others; (rows, columns, rows, columns).
+
+    Of several models, {name: similarity}, the maps stand in a row, as in Figure 10.
+
+    >>> similarity = keras_vit.inspection.position_similarity(keras_vit.zoo.load("ViT-Test/4", weights=None))
+    >>> len(plot_position_similarity({"7 epochs": similarity, "14 epochs": similarity}).subfigs)
+    2
+    """
+    models = similarity if isinstance(similarity, Mapping) else {"Position embedding similarity": similarity}
+    sizes = [size_of_maps(*maps.shape[:2]) for maps in models.values()]
+    figure = new_figure((sum(width for width, _ in sizes), max(height for _, height in sizes)))
+    panels = figure.subfigures(1, len(models), squeeze=False, width_ratios=[width for width, _ in sizes])[0]
+    for panel, (name, maps) in zip(panels, models.items(), strict=True):
+        draw_position_similarity(panel, name, maps)
+    return figure
+
+
+def size_of_maps(rows, columns):
+    """Width and height, in inches, of a panel of maps of so many patches, with its title and colours."""
+    return 0.9 * len(spread(columns)) + 1.2, 0.9 * rows / columns * len(spread(rows)) + 0.6
+
+
+def draw_position_similarity(figure, name, similarity):
+    rows, columns = spread(similarity.shape[0]), spread(similarity.shape[1])
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    figure.suptitle(name)
     for axis, (i, j) in zip(axes.flat, ((i, j) for i in rows for j in columns), strict=True):
+        axis.set_axis_off()
         tile = axis.imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
     figure.colorbar(tile, ax=axes, label="cosine similarity")
-    return figure
 
 
 def plot_attention_distance(distance: np.ndarray) -> "Figure":
@@ -101,7 +128,7 @@ def plot_maps(images: np.ndarray, maps: np.ndarray, title: str, names: Sequence[
         show(axes[0, i], image)
         show(axes[1, i], image * enlarge(light, image.shape[:2])[..., None])
         if i < len(names):
-            axes[0, i].set_title(names[i], fontsize=8, parse_math=False)
+            axes[0, i].set_title(shorten(names[i]), fontsize=8, parse_math=False)
     return figure
 
 

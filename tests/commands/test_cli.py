@@ -59,6 +59,8 @@ def test_the_commands(keras_vit):
         "fewshot",
         "inspect",
         "preview",
+        "benchmark",
+        "deduplicate",
         "demo",
     }
     assert "Exit codes" in keras_vit("--help").out

@@ -49,3 +49,9 @@ def test_inspect(keras_vit, model, tmp_path):
     assert status == 1 and "absent.png" in err and (tmp_path / "other" / "index.html").exists()
     status, _, err = keras_vit("inspect", model, "--out", tmp_path / "none")
     assert status == 1 and "There is no image to look at" in err and not (tmp_path / "none").exists()
+
+
+def test_inspect_of_a_dataset(keras_vit, model, tmp_path):
+    status, _, err = keras_vit("inspect", model, "--data", "digits", "--out", tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert not status and "averaged over 128 images" in page and "train 127" in page and not err.strip()

@@ -1,5 +1,8 @@
 """Few-shot least squares, against scikit-learn's ridge regression and sums done by hand."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
@@ -80,3 +83,27 @@ def test_bad_input_is_a_sentence(arguments, sentence):
     given = {"train_features": train, "train_labels": labels, "test_features": train[:8], "test_labels": labels[:8]}
     with pytest.raises(ConfigError, match=sentence):
         evaluation.few_shot(**{**given, **arguments})
+
+
+LARGE = """
+import resource
+import numpy as np
+from keras_vit import evaluation
+
+labels = np.tile(np.arange(1000), 75)
+features = np.empty((75_000, 1280), "float32")
+rng, centres = np.random.default_rng(0), np.random.default_rng(1).normal(size=(1000, 1280)).astype("float32")
+for i in range(0, 75_000, 1000):
+    features[i : i + 1000] = centres + 3 * rng.normal(size=(1000, 1280))
+train, test = slice(65_000), slice(65_000, None)
+accuracy = evaluation.few_shot(features[train], labels[train], features[test], labels[test], shots=25)
+print(accuracy, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.slow
+def test_65_000_features_of_1280_fit_in_2_gb():
+    """The authors' ImageNet evaluator at the width of ViT-H: 25 shots of 1,000 classes, 10,000 test examples."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    accuracy, gigabytes = map(float, done.stdout.split())
+    assert 0.9 < accuracy <= 1 and gigabytes < 2

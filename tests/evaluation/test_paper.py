@@ -23,6 +23,14 @@ def test_vtab_means_are_those_of_table_2():
         assert value(2, **same)["value"] == pytest.approx(np.mean(tasks), abs=0.03)
 
 
+def test_figure_2_has_the_means_of_table_9():
+    for row, tasks in zip(evaluation.published("Figure 2"), evaluation.published(9), strict=True):
+        every = list(tasks.values())[2:-1]
+        groups = [every, every[:7], every[7:11], every[11:]]
+        assert list(row.values())[2:] == [pytest.approx(np.mean(group), abs=0.051) for group in groups]
+        assert (row["model"], row["pre-training"]) == (tasks["model"], tasks["pre-training"])
+
+
 def test_averages_of_table_7():
     for model in ("ResNet50", "ResNet152x2"):
         for optimizer in ("Adam", "SGD"):
@@ -54,7 +62,7 @@ def test_table_1_is_the_table_of_variants():
 
 
 def test_every_row_is_as_wide_as_its_table():
-    for table in (1, 2, 5, 6, 7, 8, 9, "B.1.2", "D.9"):
+    for table in (1, 2, 5, 6, 7, 8, 9, "Figure 2", "B.1.2", "D.9"):
         assert evaluation.published(table)
     with pytest.raises(UnknownNameError, match="There is no table of numbers '3'. Known: 1, 2, 5"):
         evaluation.published(3)

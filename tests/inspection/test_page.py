@@ -4,6 +4,7 @@ import base64
 import io
 import re
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -67,6 +68,12 @@ def test_a_page_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 def test_bad_input_is_a_sentence(tmp_path):
     with pytest.raises(ConfigError, match="at least one image"):
         inspection.report(small(), [], tmp_path / "a.html")
+    with pytest.raises(ConfigError, match=r"must be \(h, w, 3\), of the model's channels. Received: \(8, 8\)"):
+        inspection.report(small(), [np.zeros((8, 8), "uint8")], tmp_path / "a.html")
+    with pytest.raises(ConfigError, match="report takes a VisionTransformer or a ResNet. Received: a Functional"):
+        inputs = keras.Input((8,))
+        other = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+        inspection.report(other, IMAGES, tmp_path / "a.html")
     with pytest.raises(PreprocessingError):
         unknown = small(preprocessing=UnknownPreprocessing("The files do not state it."))
         inspection.report(unknown, IMAGES, tmp_path / "a.html")

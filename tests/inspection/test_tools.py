@@ -131,6 +131,21 @@ def test_rollout_knows_the_class_token(vit):
     )
 
 
+def test_rollout_over_all_tokens_leaves_the_class_token_out():
+    """By hand: the mean of the rows of one block, of which the first column is not a patch's."""
+    weights = np.random.default_rng(0).dirichlet(np.ones(7), (1, 2, 3, 7))
+    mixed = (weights[0].mean(1) / 2 + np.eye(7) / 2).mean(1)[:, 1:]
+    expected = (mixed / mixed.sum(-1, keepdims=True)).reshape(2, 2, 3)
+    np.testing.assert_allclose(inspection.rollout(weights, (2, 3), token=False), expected)
+
+
+def test_figure_10_is_a_row_of_models(vit):
+    similarity = inspection.position_similarity(vit)
+    figure = inspection.plot_position_similarity({"a": similarity, "b": -similarity})
+    maps = [panel.axes[0].get_images()[0].get_array() for panel in figure.subfigs]
+    np.testing.assert_array_equal(maps, [similarity[0, 0], -similarity[0, 0]])
+
+
 def test_features_are_the_blocks_outputs(vit, hybrid):
     for model, images in ((vit, IMAGES), (hybrid, np.zeros((1, 64, 96, 3), "float32"))):
         rows, columns = model.config.grid
@@ -170,6 +185,14 @@ def test_what_cannot_be_looked_at_is_a_sentence(vit, resnet):
     for call, sentence in (
         (lambda: inspection.position_similarity(resnet), "takes a VisionTransformer. Received: a ResNet"),
         (lambda: inspection.features(resnet, images), "takes a VisionTransformer. Received: a ResNet"),
+        (lambda: inspection.attention_weights(resnet, images), "Received: a ResNet. For a ResNet there is class_activ"),
+        (
+            lambda: inspection.attention_weights(vit, images[:, :16]),
+            r"shape \(n, 16, 24, 3\). Received: \(1, 16, 96, 3",
+        ),
+        (lambda: inspection.features(vit, images[0]), r"shape \(n, 16, 24, 3\). Received: \(64, 96, 3\)"),
+        (lambda: inspection.rollout(np.zeros((1, 1, 1, 8, 8)), (2, 3)), "2x3 patches .* l 6, or 7 with"),
+        (lambda: inspection.rollout(np.ones((1, 1, 1, 6, 6)), (2, 3), True), "6 tokens have no class token"),
         (lambda: inspection.features(vit, IMAGES, 3), "numbers of blocks from -3 to 2. Received: 3"),
         (lambda: inspection.class_activation(vit, IMAGES), "takes a ResNet with a head"),
         (lambda: inspection.class_activation(resnet, images, 5), "numbers from 0 to 4. Received: 5"),

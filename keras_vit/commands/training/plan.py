@@ -30,7 +30,7 @@ def load_splits(settings):
         return data.load(settings.dataset, split, **subset).with_objective(objective)
 
     return Splits(
-        train=load(settings.split, examples=settings.examples, seed=settings.seed),
+        train=load(settings.split, examples=settings.examples, seed=settings.seed, without=settings.without),
         held_out=load("validation") if settings.split == "train" else None,
         test=load("test") if settings.test else None,
     )

@@ -10,6 +10,7 @@ import typer
 from keras_vit.data.augment.masked_patches import PatchTarget
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError
+from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
@@ -160,6 +161,10 @@ class Settings:
         Option(help="With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15."),
     ] = None
     seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
+    without: Annotated[
+        str | None,
+        Option(help="A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out."),
+    ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
         Option(help="Of a model to pretrain: 1d, the paper's, or what Appendix D.4 tries beside it."),
@@ -217,8 +222,20 @@ class Settings:
             raise ConfigError(f"class_weights must be balanced, or left out. Received: {self.class_weights!r}.")
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: an address of a model without what may be secret in it."""
-        return {**dataclasses.asdict(self), "model": without_secrets(self.model)}
+        """The settings as a run's files keep them: an address without secrets, a list of duplicates with its digest."""
+        return {
+            **dataclasses.asdict(self),
+            "model": without_secrets(self.model),
+            "without": self.without and describe_file(self.without),
+        }
+
+
+def describe_file(path):
+    """A file's path, and the digest of what it holds if it is there: a run does not go on with another list."""
+    try:
+        return f"{path} (SHA-256 {sha256(path)})"
+    except OSError:
+        return path
 
 
 def parameters_of_settings(defaults: dict[str, Any], without: tuple[str, ...] = ()):

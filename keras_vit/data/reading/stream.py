@@ -16,54 +16,71 @@ WINDOW = 4096  # records in memory that are shuffled: about half a gigabyte of I
 
 @dataclass(frozen=True)
 class Piece:
-    """Records `skip` to before `skip + take` of a file; `first` is the number of the first among all examples."""
+    """Records `skip` to before `skip + take` of a file; `first` is the number of the first among all examples.
+
+    `kept` of them are not left out.
+    """
 
     path: str
     skip: int
     take: int
     first: int
+    kept: int
 
 
-def cut_into_pieces(instructions, hosts):
-    """TFDS's file instructions (filename, skip, take, examples_in_shard) as at least one `Piece` per host."""
+def cut_into_pieces(instructions, hosts, left_out=()):
+    """TFDS's file instructions (filename, skip, take, examples_in_shard) as at least one `Piece` per host.
+
+    `left_out` are the sorted numbers of the examples that are not read.
+    """
     pieces_per_file = -(-hosts // len(instructions))
     pieces, first = [], 0
     for file in instructions:
         length = file.take if file.take >= 0 else file.examples_in_shard - file.skip
         cuts = np.linspace(0, length, pieces_per_file + 1).astype(int)
         for low, high in zip(cuts[:-1], cuts[1:], strict=True):
-            pieces.append(Piece(path=str(file.filename), skip=file.skip + low, take=high - low, first=first + low))
+            gone = np.diff(np.searchsorted(left_out, (first + low, first + high)))[0]
+            where = {"path": str(file.filename), "skip": file.skip + low, "first": first + low}
+            pieces.append(Piece(**where, take=high - low, kept=high - low - int(gone)))
         first += length
     return pieces
 
 
 def count_records(pieces):
-    return sum(piece.take for piece in pieces)
+    return sum(piece.kept for piece in pieces)
 
 
 def find_group(pieces, epoch, place, key):
     """(groups, records): how many whole groups of an epoch come before its record `place`, and records after these."""
-    takes = np.array([piece.take for piece in pieces])
+    takes = np.array([piece.kept for piece in pieces])
     files = order.shuffle(tf.range(len(pieces), dtype=tf.int64), epoch, len(pieces), key).numpy()
     ends = np.cumsum(np.add.reduceat(takes[files], np.arange(0, len(pieces), GROUP)))
     groups = int(np.searchsorted(ends, place, side="right"))
     return groups, int(place - (ends[groups - 1] if groups else 0))
 
 
-def read_records(pieces, files, parallel):
+def read_records(pieces, files, parallel, left_out=()):
     """Dataset of (index, record) of the pieces whose numbers are `files`, (n,), `parallel` of them in turns."""
+    gone = tf.constant(left_out, tf.int64)
     paths = tf.constant([piece.path for piece in pieces])
     bounds = tf.constant([[piece.skip, piece.take, piece.first] for piece in pieces], tf.int64)
 
     def read_piece(file):
         bound = tf.gather(bounds, file)  # indexed below: with tf.unstack, TensorFlow 2.21 crashes in take
         records = tf.data.TFRecordDataset(tf.gather(paths, file), buffer_size=2**20)
-        return records.skip(bound[0]).take(bound[1]).enumerate(bound[2])
+        records = records.skip(bound[0]).take(bound[1]).enumerate(bound[2])
+        return records.filter(lambda index, record: is_kept(index, gone)) if len(left_out) else records
 
     files = tf.data.Dataset.from_tensor_slices(tf.cast(files, tf.int64))
     return files.interleave(
         read_piece, cycle_length=parallel, block_length=1, num_parallel_calls=parallel, deterministic=True
     )
+
+
+def is_kept(index, left_out):
+    """Whether a number, int64 (), is not one of `left_out`, sorted int64 (n,)."""
+    place = tf.searchsorted(left_out, index[None])[0]
+    return tf.gather(tf.concat([left_out, [-1]], 0), place) != index
 
 
 class Stream:
@@ -77,16 +94,22 @@ class Stream:
         parse: function of a serialized record to (encoded image, label).
         gain: factor of the pixels.
         window: records that are shuffled at a time.
+        left_out: sorted numbers of the examples that are not read.
     """
 
     multi_label = False
 
-    def __init__(self, instructions, parse, gain=1, window=WINDOW):
+    def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
-        self.num_examples = count_records(cut_into_pieces(instructions, 1))
+        self.left_out = left_out
+        self.num_examples = count_records(cut_into_pieces(instructions, 1, left_out))
+
+    def leave_out(self, numbers):
+        """The same without the examples of these numbers."""
+        return Stream(self.instructions, self.parse, self.gain, self.window, np.unique(np.asarray(numbers, "int64")))
 
     def pieces_of(self, share, host):
-        return cut_into_pieces(self.instructions, share.hosts)[host :: share.hosts]
+        return cut_into_pieces(self.instructions, share.hosts, self.left_out)[host :: share.hosts]
 
     def training_chunks(self, share, start, stop, key):
         """As `Indexed`; each host's epochs are those of its own files."""
@@ -108,7 +131,7 @@ class Stream:
         """As `Indexed`; a host with fewer records than another is filled up with its first, of weight 0."""
         pieces = self.pieces_of(share, share.host)
         missing = self.evaluation_steps(share) * share.per_host - count_records(pieces)
-        records = read_records(pieces, range(len(pieces)), parallel=1)
+        records = read_records(pieces, range(len(pieces)), 1, self.left_out)
         records = records.map(lambda index, record: (tf.constant(0, tf.int64), index, record, 1.0))
         filling = records.take(1).repeat().map(lambda *visit: (*visit[:3], 0.0)).take(missing)
         return self.chunk(records.concatenate(filling), share)
@@ -125,7 +148,7 @@ class Stream:
 
         def read_group(group, files):
             first_salt = ShuffleSalt.WINDOWS + group * WINDOWS_PER_GROUP
-            windows = read_records(pieces, files, parallel=GROUP).batch(self.window).enumerate()
+            windows = read_records(pieces, files, GROUP, self.left_out).batch(self.window).enumerate()
             return windows.map(lambda window, batch: shuffle_window(first_salt + window, *batch)).unbatch()
 
         def shuffle_window(salt, index, record):

@@ -1,0 +1,106 @@
+"""`keras-vit benchmark`: how fast models are on this machine, and how large a batch fits (Figure 12)."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from keras_vit import evaluation
+from keras_vit.console import Console
+from keras_vit.files import write_whole
+from keras_vit.models import variant
+
+GIGABYTE = 10**9
+RECORD = "measurements.jsonl"
+
+
+def tabulate_speeds(speeds):
+    """Every model and image size: the best batch size, and images per second there."""
+    table = Table(box=None, header_style="bold", title="At the best batch size", title_justify="left")
+    table.add_column("model", overflow="fold")
+    for heading in ("pixels", "images/s", "slowest", "fastest", "batch"):
+        table.add_column(heading, justify="right")
+    for speed in evaluation.best_speeds(speeds):
+        figures = (speed.images_per_second, min(speed.rounds), max(speed.rounds))
+        table.add_row(
+            speed.model, str(speed.image_size), *(f"{figure:,.4g}" for figure in figures), f"{speed.batch_size:,}"
+        )
+    return table
+
+
+def tabulate_largest_batches(found):
+    table = Table(box=None, header_style="bold", title="Largest batch that fits", title_justify="left")
+    table.add_column("model", overflow="fold")
+    for heading in ("pixels", "fits", "does not fit"):
+        table.add_column(heading, justify="right")
+    for row in found:
+        table.add_row(
+            row.model, str(row.image_size), f"{row.batch_size:,}", f"{row.too_large:,}" if row.too_large else ""
+        )
+    return table
+
+
+def save_figure(figure, path):
+    with write_whole(path) as unfinished:
+        figure.savefig(unfinished)
+
+
+def benchmark(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Variants of `keras-vit list`.")],
+    image_size: Annotated[
+        list[int],
+        typer.Option(min=1, help="Pixels; several times for several sizes. The paper's are 64, 128, 224, 384 and 512."),
+    ] = [224],  # noqa: B006, typer reads it
+    batch_size: Annotated[
+        list[int], typer.Option(min=1, help="Images of a step; several times for several, of which the best counts.")
+    ] = [1, 8, 64],  # noqa: B006
+    largest_batch: Annotated[
+        bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")
+    ] = False,
+    train: Annotated[bool, typer.Option("--train", help="Measure steps of training (Adam), not inference.")] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Gigabytes that may be taken; by default what the device has, on a CPU four fifths of what is free.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns; the median counts.")] = 5,
+    precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
+    out: Annotated[
+        Path, typer.Option(help="A folder for the tables and plots. What it has been measured for is not repeated.")
+    ] = Path("benchmark"),
+) -> None:
+    """Measures images per second over image and batch sizes, and the largest batch that fits (Figure 12).
+
+    Models run with random weights in a process of their own, on the first GPU, else on the CPU. Compiling is left out.
+    The folder receives speed.csv and speed.png, with --largest-batch also largest_batch.csv and largest_batch.png.
+    Every measurement is kept as it is made: after Ctrl-C, the same command goes on.
+
+    Example: keras-vit benchmark ViT-L/16 R152x2 --image-size 224 --image-size 384 --largest-batch
+    """
+    models = list(dict.fromkeys(variant(name).name for name in models))
+    options = {
+        "training": train,
+        "precision": precision,
+        "memory": memory and int(memory * GIGABYTE),
+        "record": out / RECORD,
+    }
+    console, largest = Console(), []
+    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Starting", total=None)
+        options["tell"] = lambda text: progress.update(task, description=text)
+        speeds = evaluation.measure_speed(models, image_size, batch_size, rounds=rounds, **options)
+        if largest_batch:
+            largest = [evaluation.find_largest_batch(name, size, **options) for size in image_size for name in models]
+    console.print(tabulate_speeds(speeds))
+    evaluation.write_speeds(speeds, out / "speed.csv")
+    save_figure(evaluation.plot_speed(speeds), out / "speed.png")
+    if largest_batch:
+        console.print(tabulate_largest_batches(largest))
+        evaluation.write_largest_batches(largest, out / "largest_batch.csv")
+        save_figure(evaluation.plot_largest_batch(largest), out / "largest_batch.png")
+    console.print(f"Tables and plots are in {out}.")

@@ -1,0 +1,94 @@
+"""`keras-vit deduplicate`: near-duplicates between training and test images, to look at and to train without."""
+
+import html
+import io
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from keras_vit import data, pages
+from keras_vit.commands import import_keras
+from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.files import write_whole
+
+LIST, PAGE = "duplicates.json", "index.html"
+MOST_SHOWN = 300  # pairs of the page
+WIDTH = 192  # pixels of a picture on it
+
+
+def picture(image, name):
+    """An image, uint8 (h, w, 3), and its name, as a cell of the page."""
+    from PIL import Image
+
+    small, file = Image.fromarray(image), io.BytesIO()
+    small.thumbnail((WIDTH, WIDTH))
+    small.save(file, "JPEG", quality=85)
+    return f"{pages.embed_image(file.getvalue(), 'jpeg', name)}<br>{html.escape(name)}"
+
+
+def draw_pairs(found, train, against):
+    """The page: every pair's images beside each other, most alike first."""
+    shown = found.pairs[:MOST_SHOWN]
+    splits = {f"{examples.name} ({examples.split})": examples for examples in against}
+    left = data.read_images(train, [pair.number for pair in shown])
+    right = {
+        name: iter(data.read_images(examples, [pair.other for pair in shown if pair.against == name]))
+        for name, examples in splits.items()
+    }
+    rows = [("in the training images", "in the test images", "different bits of 256")]
+    for image, pair in zip(left, shown, strict=True):
+        bits = f"{pair.bits}{', mirrored' if pair.mirrored else ''}"
+        rows.append((picture(image, pair.name), picture(next(right[pair.against]), pair.other_name), bits))
+    head = f"{len(found.numbers):,} of {train.num_examples:,} training images are in {len(found.pairs):,} pairs."
+    rest = f" The {MOST_SHOWN} most alike are shown." if len(found.pairs) > MOST_SHOWN else ""
+    title = f"Near-duplicates of {train.name} ({train.split})"
+    return pages.fill_page(title, f"<p>{head}{rest}</p>{pages.tabulate(rows)}")
+
+
+def deduplicate(
+    dataset: Annotated[str, typer.Option("--data", help=describe_schemes())],
+    split: Annotated[str, typer.Option(help="The images to train on: train or train+validation.")] = "train",
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="A dataset to test on; several times for several. By default the test split of --data."),
+    ] = None,
+    against_split: Annotated[str, typer.Option(help="The split of these datasets.")] = "test",
+    most_bits: Annotated[
+        int, typer.Option(min=0, max=127, help="Bits of 256 in which the hashes of duplicates differ at most.")
+    ] = 48,
+    out: Annotated[Path, typer.Option(help=f"The folder of {LIST} and {PAGE}, which are replaced there.")] = Path(
+        "duplicates"
+    ),
+) -> None:
+    """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).
+
+    Copies of another size, compression, brightness or contrast and mirror images are found; crops and turns are not.
+    The page shows the pairs beside each other. Take those that are none out of duplicates.json, and train without the
+    others by `keras-vit finetune ... --without duplicates/duplicates.json`.
+
+    Example: keras-vit deduplicate --data folder:photos --against oxford_iiit_pet --out duplicates
+    """
+    import_keras()
+    train = data.load(dataset, split)
+    tests = [data.load(name, against_split) for name in against or [dataset]]
+    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Reading images")
+
+        def tell(name, count):
+            progress.update(task, description=f"{name}: {count:,} images read")
+
+        found = data.find_duplicates(train, tests, most_bits, tell)
+    out.mkdir(parents=True, exist_ok=True)
+    page = draw_pairs(found, train, tests)
+    found.save(out / LIST)
+    with write_whole(out / PAGE) as unfinished:
+        unfinished.write_text(page, "utf-8")
+    console = Console()
+    console.print(
+        f"{len(found.numbers):,} of {train.num_examples:,} images are near-duplicates, in {len(found.pairs):,} pairs."
+    )
+    console.print(f"Look at {out / PAGE}; --without {out / LIST} trains without them.")

@@ -1,0 +1,64 @@
+"""Measurements in a file, each kept as soon as it is made, so that an interruption loses none."""
+
+import json
+import os
+from pathlib import Path
+
+from keras_vit.errors import ConfigError
+
+MOST_BYTES = 2**28
+
+
+class Record:
+    """Numbers by key, which is a tuple of texts and numbers; a line of JSON each, after one that says of what they are.
+
+    Args:
+        path: of the file, which is made; None keeps nothing.
+        about: what was measured, such as {"device": "..."}: the file must be of the same.
+
+    Raises:
+        ConfigError: when the file is of other measurements, or cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike | None, about: dict):
+        self.path, self.values = path and Path(path), {}
+        if self.path and self.path.exists():
+            self.read(about)
+        elif self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.append(about)
+
+    def read(self, about):
+        """Takes the values of the file; the line that an interruption broke off is cut away."""
+        content = self.path.read_bytes()[:MOST_BYTES]
+        whole = content[: content.rfind(b"\n") + 1]
+        try:
+            first, *lines = map(json.loads, whole.decode().splitlines() or ["{}"])
+            self.values = {tuple(key): value for key, value in lines}
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{self.path} does not hold measurements. Remove it, or choose another folder."
+            ) from error
+        for name, value in about.items():
+            if first.get(name) != value:
+                raise ConfigError(
+                    f"{self.path} was measured with {name}={first.get(name)!r}. Received: {name}={value!r}. "
+                    "Choose another folder, or remove that file."
+                )
+        if len(whole) < len(content):
+            os.truncate(self.path, len(whole))
+
+    def append(self, line):
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def __contains__(self, key):
+        return key in self.values
+
+    def __getitem__(self, key):
+        return self.values[key]
+
+    def __setitem__(self, key, value):
+        self.values[key] = value
+        if self.path:
+            self.append([key, value])

@@ -1,0 +1,70 @@
+"""`benchmark` and `deduplicate` as a user meets them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from keras_vit.commands.training.settings import Settings
+
+ALL = "train+validation"  # nothing held out
+
+
+def test_benchmark(keras_vit, tmp_path):
+    """Whole: a process that starts, finds its device, runs steps, and writes what it found."""
+    asked = ["benchmark", "ViT-Test/4", "--image-size", 8, "--batch-size", 1, "--batch-size", 3, "--rounds", 2]
+    status, out, _ = keras_vit(*asked, "--out", tmp_path)
+    assert not status and "ViT-Test/4" in out and max(map(len, out.splitlines())) <= 80
+    rows = list(csv.DictReader(open(tmp_path / "speed.csv")))
+    assert [(row["image_size"], row["batch_size"], row["rounds"]) for row in rows] == [("8", "1", "2"), ("8", "3", "2")]
+    assert all(1 < float(row["slowest"]) <= float(row["images_per_second"]) for row in rows)
+    assert (tmp_path / "speed.png").stat().st_size > 5000
+    about = json.loads((tmp_path / "measurements.jsonl").read_text().splitlines()[0])
+    assert about["step"] == "inference" and about["device"]
+    status, _, err = keras_vit("benchmark", "ViT-Test/5")
+    assert status == 1 and "There is no model 'ViT-Test/5'" in err
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Six images to train on, of which the two whose names begin with x are, mirrored, to test on too."""
+    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
+    for i, name in enumerate(("a/x<b>", "a/p", "a/q", "b/x", "b/r", "b/s")):
+        image = Image.fromarray(rng.integers(0, 256, (6, 9, 3), "uint8")).resize((90, 60))
+        (root / "train" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "test" / name).parent.mkdir(parents=True, exist_ok=True)
+        image.save(root / "train" / f"{name}.png")
+        if "x" in name:
+            image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(root / "test" / f"{name}{i}.jpg", quality=80)
+    return f"folder:{root}"
+
+
+def test_deduplicate(keras_vit, photos, tmp_path):
+    status, out, _ = keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
+    assert not status and "2 of 6 images are near-duplicates, in 2 pairs." in out
+    read = json.loads((tmp_path / "duplicates.json").read_text())
+    assert [pair["mirrored"] for pair in read["pairs"]] == [True, True]
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert (
+        page.count("<img ") == 4 and "x&lt;b&gt;.png" in page and "<b>" not in page and "http" not in page.lower()[300:]
+    )
+    status, out, _ = keras_vit("deduplicate", "--data", "digits", "--most-bits", 0, "--out", tmp_path / "none")
+    assert not status and json.loads((tmp_path / "none" / "duplicates.json").read_text())["dataset"] == "digits"
+
+
+def test_training_without_duplicates(keras_vit, photos, tmp_path):
+    keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
+    path = tmp_path / "duplicates.json"
+    settings = Settings(dataset=photos, model="ViT-Test/4", without=str(path), split=ALL)
+    from keras_vit.commands.training.plan import load_splits
+
+    assert load_splits(settings).train.num_examples == 4
+    before = settings.as_recorded()["without"]
+    assert str(path) in before and settings.as_recorded()["without"] == before
+    read = json.loads(path.read_text())
+    read["pairs"].pop()
+    path.write_text(json.dumps(read))
+    assert load_splits(settings).train.num_examples == 5
+    assert settings.as_recorded()["without"] != before  # a run that was begun with the other list is not gone on with

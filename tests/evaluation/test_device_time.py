@@ -1,0 +1,167 @@
+"""The rounds, the search and the record of measurements, on an invented device."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from keras_vit import evaluation
+from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.evaluation.device import largest_batch, speed
+from keras_vit.evaluation.device.process import DoesNotFit
+from keras_vit.evaluation.device.record import Record
+
+
+class Invented:
+    """A device on which 100 images' worth of memory is left: a step takes a second an image, and more when compiled."""
+
+    device, precision, memory, room = "invented", "float32", None, 100
+
+    def __init__(self, *_):
+        self.calls, self.starts, self.runs, self.compiled = [], 1, 0, set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self):
+        self.starts, self.runs, self.compiled = self.starts + 1, 0, set()
+
+    def time(self, model, size, batch, training, calls=1):
+        self.calls.append((model, batch, calls))
+        if batch > self.room:
+            self.start()
+            raise DoesNotFit
+        self.runs += 1
+        extra = 0 if (model, size, batch) in self.compiled else 1000
+        self.compiled.add((model, size, batch))
+        return calls * batch / 100 + extra
+
+    def warm_up(self, *cell):
+        try:
+            self.time(*cell)
+            return True
+        except DoesNotFit:
+            return False
+
+
+@pytest.fixture
+def invented(monkeypatch):
+    made = []
+
+    def make(*_):
+        made.append(Invented())
+        return made[-1]
+
+    monkeypatch.setattr(speed, "DeviceProcess", make)
+    monkeypatch.setattr(largest_batch, "DeviceProcess", make)
+    return made
+
+
+def test_rounds_take_turns_and_leave_compiling_out(invented):
+    found = evaluation.measure_speed(["ViT-Ti/16", "R50x1"], [32], [1, 50], rounds=3, seconds=2)
+    assert [speed.images_per_second for speed in found] == [100] * 4
+    timed = [(model, batch) for model, batch, calls in invented[0].calls if calls > 1]
+    order = [("ViT-Ti/16", 1), ("ViT-Ti/16", 50), ("R50x1", 1), ("R50x1", 50)]
+    assert timed == [*order, *order[::-1], *order]
+    assert {(batch, calls) for _, batch, calls in invented[0].calls if calls > 1} == {(1, 200), (50, 4)}
+
+
+def test_what_does_not_fit_is_empty_and_larger_batches_are_not_tried(invented, tmp_path):
+    found = evaluation.measure_speed(["R50x1"], [32], [200, 4, 300, 100], rounds=2)
+    assert [(speed.batch_size, speed.images_per_second) for speed in found] == [
+        (4, pytest.approx(100)),
+        (100, pytest.approx(100)),
+        (200, None),
+        (300, None),
+    ]
+    assert 300 not in [batch for _, batch, _ in invented[0].calls]
+    evaluation.write_speeds(found, tmp_path / "speed.csv")
+    rows = list(csv.DictReader(open(tmp_path / "speed.csv")))
+    assert [row["images_per_second"] != "" for row in rows] == [True, True, False, False]
+
+
+def test_an_interrupted_measurement_goes_on(invented, tmp_path):
+    path = tmp_path / "new" / "measurements.jsonl"
+    said = []
+
+    def stop(text):
+        said.append(text)
+        if len(said) == 6:
+            raise KeyboardInterrupt
+
+    asked = dict(models=["ViT-Ti/16", "R50x1"], image_sizes=[32], batch_sizes=[1, 2], rounds=3, record=path)
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.measure_speed(**asked, tell=stop)
+    with open(path, "a") as file:
+        file.write('[["round", "R50')  # what a kill leaves
+    said = []
+    found = evaluation.measure_speed(**asked, tell=said.append)
+    assert len(said) == 12 - 5 and all(len(speed.rounds) == 3 for speed in found)
+    assert len(path.read_text().splitlines()) == 1 + 12
+    evaluation.measure_speed(**asked, tell=pytest.fail)
+    assert not invented[-1].calls
+    with pytest.raises(ConfigError, match="was measured with step='inference'. Received: step='training'"):
+        evaluation.measure_speed(**asked, training=True)
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 31, 32, 33, 100, 1000, 4095, 4096, 9999])
+def test_the_largest_batch_is_found(room, invented, monkeypatch):
+    monkeypatch.setattr(Invented, "room", room)
+    found = evaluation.find_largest_batch("R50x1", 32, most=4096)
+    assert found.batch_size <= room
+    if room >= 4096:
+        assert (found.batch_size, found.too_large) == (4096, None)
+    else:
+        assert room < found.too_large <= max(found.batch_size + 1, found.batch_size * 17 / 16)
+    assert len(invented[0].calls) < 22
+
+
+def test_the_search_for_the_largest_batch_goes_on(invented, tmp_path):
+    tried = []
+
+    def stop(text):
+        tried.append(text)
+        if len(tried) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.find_largest_batch("R50x1", 32, record=tmp_path / "r", tell=stop)
+    found = evaluation.find_largest_batch("R50x1", 32, record=tmp_path / "r", tell=tried.append)
+    assert (found.batch_size, found.too_large) == (100, 104)
+    assert len(tried) == len(set(tried)) + 1  # the one that was interrupted
+
+
+def test_figure_12_shows_the_best_batches():
+    speeds = [evaluation.Speed("ViT-B/16", size, batch, (size * batch,)) for size in (224, 384) for batch in (1, 8)]
+    speeds.append(evaluation.Speed("R50x1", 224, 8, ()))
+    (axis,) = evaluation.plot_speed(speeds).axes
+    (line,) = axis.lines
+    np.testing.assert_array_equal(line.get_xydata(), [(224, 224 * 8), (384, 384 * 8)])
+    rows = [evaluation.LargestBatch(name, 224, batch, None) for name, batch in (("R152x2", 10), ("ViT-L/16", 30))]
+    assert [line.get_ydata()[0] for line in evaluation.plot_largest_batch(rows).axes[0].lines] == [10, 30]
+
+
+def test_bad_input_is_a_sentence(invented, tmp_path):
+    with pytest.raises(UnknownNameError, match="There is no model 'ViT-B/17'. Did you mean ViT-B/1"):
+        evaluation.measure_speed(["ViT-B/17"])
+    with pytest.raises(ConfigError, match=r"batch_sizes must be at least 1.* Received: \[0\]"):
+        evaluation.measure_speed(["R50x1"], batch_sizes=[0])
+    (tmp_path / "notes").write_text("no measurement\n")
+    with pytest.raises(ConfigError, match="does not hold measurements"):
+        Record(tmp_path / "notes", {})
+    assert (tmp_path / "notes").read_text() == "no measurement\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [False, True])
+def test_memory_is_limited(training):
+    """Twice the memory takes about twice the batch, and training takes more memory than inference."""
+    small, large = (
+        evaluation.find_largest_batch("ViT-Test/4", 32, memory=memory, training=training).batch_size
+        for memory in (3 * 10**8, 6 * 10**8)
+    )
+    assert 1.6 < large / small < 2.6
+    assert small < 300 if training else small > 300
