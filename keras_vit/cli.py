@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import demo, evaluate, export, fewshot, finetune, info, inspect, list, predict, pretrain, verify
+from keras_vit.commands import (
+    demo,
+    evaluate,
+    export,
+    fewshot,
+    finetune,
+    info,
+    inspect,
+    list,
+    predict,
+    pretrain,
+    verify,
+    vtab,
+)
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(
@@ -30,6 +43,7 @@ app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
+app.command("vtab")(vtab.train_vtab)
 app.command("inspect")(inspect.inspect_model)
 app.command("demo")(demo.demonstrate)
 

@@ -9,7 +9,7 @@ from .runs.checkpoints import Checkpoints
 from .runs.run import Run, load_weights
 from .scaling import recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
-from .search import development_split, search_learning_rate
+from .search import SearchResult, Trial, development_split, read_best, search_recipe
 from .strategies import strategy
 
 __all__ = [
@@ -25,8 +25,10 @@ __all__ = [
     "Recipe",
     "Run",
     "RunError",
+    "SearchResult",
     "SigmoidLoss",
     "SoftmaxLoss",
+    "Trial",
     "WarmupConstant",
     "WarmupCosine",
     "WarmupLinear",
@@ -35,7 +37,8 @@ __all__ = [
     "freeze",
     "layer_decay",
     "load_weights",
+    "read_best",
     "recipe",
-    "search_learning_rate",
+    "search_recipe",
     "strategy",
 ]

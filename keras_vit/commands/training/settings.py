@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -92,6 +92,15 @@ class Settings:
         bool,
         Option("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
     ] = False
+    search: Annotated[
+        list[str] | None,
+        Option(
+            metavar="FIELD=VALUE,...",
+            help="First train once with each value of a field of the recipe, such as dropout_rate=0,0.1 or "
+            "weight_decay=none,0.1, and take the best; several of these, and --grid-search, are tried in all "
+            "combinations.",
+        ),
+    ] = None
     strategy: Annotated[str, Option(help="auto, tpu, multi_worker, mirrored or one_device.")] = "auto"
     precision: Annotated[
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
@@ -111,6 +120,11 @@ class Settings:
         if self.split not in get_args(Split):
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
 
+    @property
+    def searches(self) -> bool:
+        """Whether fields of the recipe are searched for before the training."""
+        return self.grid_search or bool(self.search)
+
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: an address of a model without what may be secret in it."""
         return {**dataclasses.asdict(self), "model": without_secrets(self.model)}
@@ -128,15 +142,19 @@ def parameters_of_settings(defaults: dict[str, Any]):
             )
 
 
-def with_options_of(function: Callable, **defaults) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are those of `function` and `Settings`.
+def with_options_of(
+    function: Callable, only: Sequence[str] | None = None, **defaults
+) -> Callable[[Callable], Callable]:
+    """A decorator for a command that hands its arguments on: its options are its own, `function`'s and `Settings`'.
 
-    Typer reads the options of a command off its signature; required ones come first.
+    Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
+    `Settings` that are options of the command; None for all.
     """
-    own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def decorate(command):
-        options = [*parameters_of_settings(defaults), *own]
+        fields = [p for p in parameters_of_settings(defaults) if only is None or p.name in only]
+        own = [p for f in (function, command) for p in inspect.signature(f).parameters.values()]
+        options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
         command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
         return command
 
