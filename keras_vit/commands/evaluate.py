@@ -11,6 +11,7 @@ from keras_vit import data, evaluation, zoo
 from keras_vit.commands import import_keras
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.training.runs.folder import model_of
 
@@ -56,21 +57,26 @@ def evaluate_model(
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
-    Where images have several classes, as in ImageNet ReaL, each of them is right.
+    Where images have several classes, as in ImageNet ReaL and ObjectNet, each of them is right. Where the paper has the
+    accuracy of that model on that test set, it is printed too.
 
     Example: keras-vit evaluate runs/1 --data folder:photos --split test --out report
     """
     import_keras()
     loaded, examples = zoo.load(model_of(model)), data.load(dataset, split)
     found = evaluation.evaluate(loaded, examples, batch_size)
+    printed = find_published(name_variant(loaded.config), dataset) if split == "test" else []
+    facts = {**found.as_dict(), "published": printed}
     if as_json:
-        print(json.dumps(found.as_dict()))
+        print(json.dumps(facts))
     else:
         print_evaluation(found, Console())
+        for line in describe_published(printed):
+            Console().print(f"the paper's top-1  {line}", soft_wrap=True)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         with write_whole(out / NAMES[0]) as path:
-            path.write_text(json.dumps(found.as_dict(), indent=1) + "\n", "utf-8")
+            path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
         if found.classes:
             predictions = evaluation.collect_predictions(loaded, examples.evaluation(batch_size, loaded.preprocessing))
             with write_whole(out / NAMES[1]) as path:

@@ -109,7 +109,8 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
         shots: of each class, for few-shot accuracy; None for fine-tuning.
 
     Returns:
-        {"table", "model", "pre-training", "value", "deviation"} each, in percent; None where the table does not say.
+        {"table", "model", "pre-training", "value", "deviation"} each, in percent, None where the table does not say;
+        with "top-5" where the paper has it.
 
     >>> [row["value"] for row in find_published("ViT-L/16", "cifar10") if row["table"] == "2"]
     [99.42, 99.15]
@@ -127,7 +128,8 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
             if row["model"] in names_in_tables(model or "") and values:
                 source = row.get("pre-training") or (f"JFT-300M, {row['epochs']} epochs" if "epochs" in row else None)
                 given = {"model": row["model"], "pre-training": source, "deviation": row.get("deviation")}
-                found.append({"table": table, "value": values[0], **given})
+                top5 = {"top-5": row["top-5"]} if "top-5" in row else {}
+                found.append({"table": table, "value": values[0], **given, **top5})
     return found
 
 
@@ -150,6 +152,7 @@ def describe_published(rows: Iterable[dict]) -> list[str]:
     for row in rows:
         deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.2f}"
         source = f", pre-trained on {row['pre-training']}" if row["pre-training"] else ""
+        source += f", top-5 {row['top-5']:.2f} %" if "top-5" in row else ""
         where = f"Table {row['table']}" if row["table"].isdigit() else f"Appendix {row['table']}"
         lines.append(f"{row['value']:.2f}{deviation} %  {row['model']}{source} ({where})")
     return lines

@@ -11,7 +11,7 @@ from rich.table import Table
 from keras_vit import data, training
 from keras_vit.commands.training.plan import recipe_for, require_outside_dataset
 from keras_vit.commands.training.results import RESULTS, ResultsFile
-from keras_vit.commands.training.searching import SEARCH, make_grid, search_fields
+from keras_vit.commands.training.searching import SEARCH, make_grid, parse_search, search_fields
 from keras_vit.commands.training.settings import Settings
 from keras_vit.commands.training.train import train
 from keras_vit.console import Console
@@ -48,7 +48,8 @@ def find_settings(settings, out, console, every):
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     recipe = recipe_for(settings, data.load(settings.dataset, "train"), strategy.num_replicas_in_sync)
-    wanted = dataclasses.replace(settings, grid_search=settings.grid_search or bool(recipe.learning_rates))
+    rates_given = "learning_rate" in parse_search(settings.search or [])
+    wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
     grid = make_grid(wanted, recipe) if wanted.searches else {}
     scores = []
     with data.data_errors(), strategy.scope():
