@@ -31,24 +31,39 @@ def tiny(tmp_path_factory):
 SMALL = {"dataset": "digits", "steps": 8, "batch_size": 16}
 
 
-def test_search_then_all_images_then_one_test(tiny, tmp_path, capsys):
-    settings = Settings(model=tiny, search=["learning_rate=1e-7,0.3"], **SMALL)
-    found = run_protocol(settings, tmp_path / "paper", seeds=2, every=3)
-    assert found["fields"] == {"learning_rate": 0.3}
+def finds(best, asked):
+    """A search that notes what it is asked, and finds `best`."""
+
+    def search_fields(settings, recipe, folder, console, every, grid):
+        asked.append((recipe.name, grid, folder.name))
+        return training.SearchResult(recipe.with_(**best), best, ((best, 0.5),))
+
+    return search_fields
+
+
+def test_search_then_all_images_then_one_test(tiny, tmp_path, capsys, monkeypatch):
+    asked, best = [], {"learning_rate": 0.3, "label_smoothing": 0.1}
+    monkeypatch.setattr(protocol, "search_fields", finds(best, asked))
+    settings = Settings(model=tiny, **SMALL)
+    out = tmp_path / "paper"
+    found = run_protocol(settings, out, seeds=2, every=8)
+    rates = pytest.approx([rate * 16 / 512 for rate in (0.001, 0.003, 0.01, 0.03)])
+    assert asked == [("finetune-cifar10", {"learning_rate": rates}, "search")]
+    assert found["fields"] == best
     assert found["mean"] == pytest.approx(np.mean(found["accuracies"]))
     assert found["deviation"] == pytest.approx(np.std(found["accuracies"], ddof=1))
-    config = json.loads((tmp_path / "paper" / "seed-1" / "config.json").read_text())
-    assert config["settings"]["split"] == "train+validation" and config["settings"]["seed"] == 1
-    assert not (tmp_path / "paper" / "seed-1" / "best.weights.npz").exists()
-    same = Settings(model=tiny, learning_rate=0.3, split="train+validation", test=True, seed=1, **SMALL)
-    assert train(same, tmp_path / "alone", every=3) == found["accuracies"][1]
-    said = capsys.readouterr().out
-    assert "1,293 images" in said and "144 images of the development set" in said and "360 to test on" in said
+    for seed in (0, 1):
+        config = json.loads((out / f"seed-{seed}" / "config.json").read_text())
+        assert (config["recipe"]["learning_rate"], config["recipe"]["label_smoothing"]) == (0.3, 0.1)
+        assert config["settings"]["split"] == "train+validation" and config["settings"]["seed"] == seed
+        assert not (out / f"seed-{seed}" / "best.weights.npz").exists()
+    assert "1,437 to train on, none held out" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(training.RunError, match="already has results. Resume them"):
-        run_protocol(settings, tmp_path / "paper", seeds=2)
+        run_protocol(settings, out, seeds=2)
     with pytest.raises(ConfigError, match="begun with steps=8. Received: steps=9"):
-        run_protocol(Settings(model=tiny, **SMALL | {"steps": 9}), tmp_path / "paper", resume=True)
-    assert run_protocol(settings, tmp_path / "paper", seeds=2, resume=True) == found
+        run_protocol(Settings(model=tiny, **SMALL | {"steps": 9}), out, resume=True)
+    monkeypatch.setattr(protocol, "train", None)
+    assert run_protocol(settings, out, seeds=2, resume=True) == found
 
 
 @pytest.mark.parametrize(
@@ -181,3 +196,6 @@ def test_a_killed_protocol_goes_on_to_the_same_bits(tiny, tmp_path):
     for name in ("seed-0", "seed-1"):
         before, after = (dict(np.load(tmp_path / place / name / "final.weights.npz")) for place in ("whole", "cut"))
         assert before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
+    given = {"dataset": "digits", "steps": 40, "batch_size": 8, **whole["found"]["fields"], "seed": 1}
+    alone = train(Settings(model=tiny, split="train+validation", test=True, **given), tmp_path / "alone")
+    assert alone == whole["accuracies"][1]
