@@ -21,21 +21,27 @@ def start_training(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, bit for bit.")] = False,
     **fields,
 ) -> None:
-    """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues.
-
-    With `seeds` among the fields it follows the paper's protocol.
-    """
-    seeds = fields.pop("seeds", None)
+    """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
     settings = Settings(**fields)
     import_keras(find_devices=False)
-    from keras_vit.commands.training.protocol import run_protocol
     from keras_vit.commands.training.train import train
 
     try:
-        if seeds is None:
-            train(settings, out, resume=resume, every=every)
-        else:
-            run_protocol(settings, out, seeds=seeds, resume=resume, every=every)
+        train(settings, out, resume=resume, every=every)
+    except (Interrupted, Preempted):
+        command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
+        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
+        raise
+
+
+def start_protocol(*, out, every, resume, seeds, **fields) -> None:
+    """Follows the paper's protocol; one that is interrupted says by which command it continues."""
+    settings = Settings(**fields, pretrain=False)
+    import_keras(find_devices=False)
+    from keras_vit.commands.training.protocol import run_protocol
+
+    try:
+        run_protocol(settings, out, seeds=seeds, resume=resume, every=every)
     except (Interrupted, Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
         print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
@@ -68,6 +74,9 @@ def finetune(
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """
-    if seeds is not None and protocol is None:
+    if protocol is not None:
+        start_protocol(**arguments, seeds=seeds or 3)
+    elif seeds is not None:
         raise ConfigError("--seeds is how many runs --protocol paper has. Give both, or --seed for one run.")
-    start_training(**arguments, pretrain=False, seeds=(seeds or 3) if protocol else None)
+    else:
+        start_training(**arguments, pretrain=False)

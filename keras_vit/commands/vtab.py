@@ -7,6 +7,7 @@ import typer
 
 from keras_vit.commands import import_keras
 from keras_vit.commands.training.settings import Settings, with_options_of
+from keras_vit.training.errors import Interrupted, Preempted
 
 OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
 
@@ -37,7 +38,11 @@ def start_vtab(
     from keras_vit.commands.training.vtab import run_vtab
 
     names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
-    run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)
+    try:
+        run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)
+    except (Interrupted, Preempted):
+        print("The same command goes on from here.", flush=True)
+        raise
 
 
 @with_options_of(start_vtab, only=OPTIONS)

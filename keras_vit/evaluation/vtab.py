@@ -2,6 +2,7 @@
 
 import csv
 import os
+import statistics
 from collections.abc import Mapping
 
 import numpy as np
@@ -55,7 +56,7 @@ def average_groups(accuracies: Mapping[str, float]) -> dict[str, float]:
     """
     values = {"VTAB": list(accuracies.values())}
     values |= {group: [accuracies[task] for task in tasks if task in accuracies] for group, tasks in GROUPS.items()}
-    return {group: float(np.mean(found)) for group, found in values.items() if found}
+    return {group: statistics.fmean(found) for group, found in values.items() if found}
 
 
 def published_tasks() -> dict[str, dict[str, float]]:

@@ -191,8 +191,8 @@ def search_recipe(
     ...     return Trial(model, lambda step: train.train(8, model.preprocessing, start=step), batches)
     >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=8, steps=2, image_size=8)
     >>> found = search_recipe(recipe, {"learning_rate": [0.01], "dropout_rate": [0.0, 0.1]}, prepare)
-    >>> len(found.scores), found.recipe.dropout_rate
-    (2, 0.0)
+    >>> len(found.scores), found.recipe.learning_rate
+    (2, 0.01)
     """
     if not grid:
         raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
