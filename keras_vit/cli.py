@@ -24,6 +24,7 @@ from keras_vit.commands import (
     preview,
     recipes,
     verify,
+    vtab,
 )
 from keras_vit.errors import KerasVitError
 
@@ -47,6 +48,7 @@ app.command("verify")(verify.verify_bundle)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
 app.command("preview")(preview.preview_images)
+app.command("vtab")(vtab.train_vtab)
 app.command("inspect")(inspect.inspect_model)
 app.command("benchmark")(benchmark.benchmark)
 app.command("deduplicate")(deduplicate.deduplicate)

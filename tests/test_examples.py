@@ -77,7 +77,7 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     """A stranger's folder of photos to a bundle of proved files, by the commands alone."""
     train = ("--data", f"folder:{photos}", "--out", tmp_path / "run", "--model", tiny)
     out = run("-m", "keras_vit", "finetune", *train, "--epochs", 12, "--batch-size", 8, "--grid-search")
-    assert "Training once at each learning rate" in out
+    assert "Training once at each point of learning_rate" in out
     assert "Held-out accuracy: 100" in out
     made = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"model.keras", "model.npz", "mistakes.png", "curves.png", "metrics.csv", "config.json"} <= made

@@ -14,6 +14,7 @@ from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, sh
 from keras_vit.console import Console
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme
+from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.training.runs.files import read_small_json
 
@@ -94,13 +95,13 @@ def trained_on(model, path):
         return False
 
 
-def write_evaluation(found, model, examples, batch_size, out):
+def write_evaluation(found, facts, model, examples, batch_size, out):
     """Writes evaluation.json, and mistakes.png where every image has one class."""
     from keras_vit.evaluation.evaluating import matched_batches
 
     out.mkdir(parents=True, exist_ok=True)
     with write_whole(out / NAMES[0]) as path:
-        path.write_text(json.dumps(found.as_dict(), indent=1) + "\n", "utf-8")
+        path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     if found.classes and not examples.multi_label:
         names, batches = matched_batches(model, examples, batch_size)
         predictions = evaluation.collect_predictions(model, batches)
@@ -128,8 +129,9 @@ def evaluate_model(
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
     The model may be an exported file too: what an int8 file gets right of your own images. Classes are matched by name.
-    Where images have several classes, as in ImageNet ReaL, each of them is right; of a CSV file with several labels per
-    image, the mean average precision is printed.
+    Where images have several classes, as in ImageNet ReaL and ObjectNet, each of them is right; of a CSV file with
+    several labels per image, the mean average precision is printed. Where the paper has the accuracy of that model on
+    that test set, it is printed too.
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
@@ -145,12 +147,16 @@ def evaluate_model(
     evaluate = evaluation.evaluate_multi_label if examples.multi_label else evaluation.evaluate
     with data.data_errors(), show_count("images", examples.num_examples) as tell:
         found = evaluate(loaded, examples, batch_size, tell)
+    printed = find_published(name_variant(loaded.config), dataset) if split == "test" else []
+    facts = {**found.as_dict(), "published": printed}
     if as_json:
-        print(json.dumps(found.as_dict()))
+        print(json.dumps(facts))
     elif examples.multi_label:
         print_precisions(found, Console())
     else:
         print_evaluation(found, Console())
+        for line in describe_published(printed):
+            Console().print(f"the paper's top-1  {line}", soft_wrap=True)
     if out is not None:
         with data.data_errors():
-            write_evaluation(found, loaded, examples, batch_size, out)
+            write_evaluation(found, facts, loaded, examples, batch_size, out)

@@ -10,6 +10,7 @@ from rich.table import Table
 from keras_vit import data, evaluation, zoo
 from keras_vit.commands import BatchSize, Data, Model, import_keras
 from keras_vit.console import Console
+from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.training.runs.folder import model_of
 
 
@@ -39,8 +40,12 @@ def evaluate_few_shot(
     """
     import_keras()
     train, test = data.load(dataset), data.load(dataset, "test")
-    found = evaluation.evaluate_few_shot(zoo.load(model_of(model)), train, test, shots, range(seeds), batch_size)
+    loaded = zoo.load(model_of(model))
+    found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
     if as_json:
         print(json.dumps(found))
     else:
         Console().print(tabulate_accuracies(found))
+        for count in shots:
+            for line in describe_published(find_published(name_variant(loaded.config), dataset, count)):
+                Console().print(f"the paper, {count} shots: {line}", soft_wrap=True)

@@ -3,12 +3,13 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from keras_vit.commands import import_keras
 from keras_vit.commands.training.settings import MASKED_PATCHES, Settings, with_options_of
+from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -33,8 +34,33 @@ def start_training(
         raise
 
 
+def start_protocol(*, out, every, resume, seeds, **fields) -> None:
+    """Follows the paper's protocol; one that is interrupted says by which command it continues."""
+    settings = Settings(**fields, pretrain=False)
+    import_keras(find_devices=False)
+    from keras_vit.commands.training.protocol import run_protocol
+
+    try:
+        run_protocol(settings, out, seeds=seeds, resume=resume, every=every)
+    except (Interrupted, Preempted):
+        command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
+        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
+        raise
+
+
 @with_options_of(start_training, without=MASKED_PATCHES, model="ViT-B/16")
-def finetune(**arguments) -> None:
+def finetune(
+    *,
+    protocol: Annotated[
+        Literal["paper"] | None,
+        typer.Option(
+            help="paper: search the learning rate on the development split, train on all of train and validation with "
+            "several seeds, test each run once, and print mean and standard deviation beside the paper's numbers."
+        ),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many runs, with --protocol; 3 by default.")] = None,
+    **arguments,
+) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
     The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files (if it is installed),
@@ -43,8 +69,14 @@ def finetune(**arguments) -> None:
     continues it.
 
     A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of
-    `--split train+validation --test`, after `--grid-search` has chosen the learning rate on the development set.
+    `--protocol paper`: it searches the learning rate on the development set, trains on all images with three seeds, and
+    tests each run once.
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
     """
-    start_training(**arguments, pretrain=False)
+    if protocol is not None:
+        start_protocol(**arguments, seeds=seeds or 3)
+    elif seeds is not None:
+        raise ConfigError("--seeds is how many runs --protocol paper has. Give both, or --seed for one run.")
+    else:
+        start_training(**arguments, pretrain=False)

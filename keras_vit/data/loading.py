@@ -26,7 +26,8 @@ def load(
         name: "folder:PATH", a folder that has one folder of images per class; "csv:FILE", a CSV file with the columns
             path and label, or several labels of an image (docs/finetuning.md); a row of CATALOGUE such as "cifar10" or
             "vtab/caltech101"; "tfds:NAME", any dataset of TensorFlow Datasets whose examples are an image and its
-            class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files.
+            class; "digits"; "fashion_mnist:FOLDER", a folder with Zalando's four files; "objectnet:FOLDER", ObjectNet's
+            folder of images, for its test split.
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
             "train+validation". With "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
         examples: how many of the split, chosen at random; None for all. Those of a dataset that is too large for memory

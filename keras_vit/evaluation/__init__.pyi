@@ -9,8 +9,9 @@ from .least_squares import few_shot
 from .masked_patches import draw_masked_patches
 from .mistakes import Predictions, collect_predictions, draw_mistakes
 from .multi_label import MultiLabelEvaluation, evaluate_multi_label
-from .paper import published
+from .paper import find_published, published
 from .scores import Evaluation, Share
+from .vtab import average_groups, draw_groups
 
 __all__ = [
     "Cost",
@@ -22,10 +23,12 @@ __all__ = [
     "Predictions",
     "Share",
     "Speed",
+    "average_groups",
     "best_speeds",
     "collect_predictions",
     "core_days",
     "cost",
+    "draw_groups",
     "draw_masked_patches",
     "draw_mistakes",
     "evaluate",
@@ -34,6 +37,7 @@ __all__ = [
     "extract_features",
     "few_shot",
     "find_largest_batch",
+    "find_published",
     "measure_speed",
     "plot_largest_batch",
     "plot_speed",

@@ -12,7 +12,7 @@ from .runs.checkpoints import Checkpoints
 from .runs.run import Run, load_weights
 from .scaling import recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
-from .search import development_split, search_learning_rate
+from .search import SearchResult, Trial, development_split, read_best, search_recipe
 from .strategies import strategy
 
 __all__ = [
@@ -30,9 +30,11 @@ __all__ = [
     "Recipe",
     "Run",
     "RunError",
+    "SearchResult",
     "SigmoidLoss",
     "SoftmaxLoss",
     "SquaredError",
+    "Trial",
     "WarmupConstant",
     "WarmupCosine",
     "WarmupLinear",
@@ -45,8 +47,9 @@ __all__ = [
     "freeze_first",
     "layer_decay",
     "load_weights",
+    "read_best",
     "recipe",
-    "search_learning_rate",
+    "search_recipe",
     "strategy",
     "weigh_classes",
 ]

@@ -1,18 +1,31 @@
-"""The small grid search over learning rates of Appendix B.1.1."""
+"""Search over the fields of a recipe: Appendix B.1.1's learning rates, section 4.3's decay, dropout and smoothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.training.errors import NotFiniteError
+from keras_vit.training.recipes import RecipeChanges
+from keras_vit.training.runs.callbacks import is_chief
+from keras_vit.training.runs.run import Run
+from keras_vit.training.runs.scores import ScoreRecord, read_record, remove_run
 
 if TYPE_CHECKING:
-    import keras
+    import os
 
     from keras_vit.training.recipes import Recipe
+
+# A grid has values, not lists of them; the other fields say what the recipe's source gives.
+NOT_SEARCHED = {"boundaries", "learning_rates", "development", "epochs_choices", "models"}
+SEARCHABLE = ("steps", *(name for name in RecipeChanges.__annotations__ if name not in NOT_SEARCHED))
 
 
 def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:
@@ -45,39 +58,165 @@ def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.D
     return select(False), select(True)
 
 
-def search_learning_rate(
+class Trial(NamedTuple):
+    """What one point of a search trains and is judged by.
+
+    Args:
+        model: new, made as the point's recipe asks (`**recipe.model_arguments`), and not compiled.
+        train: function of a step to the tf.data.Dataset of the batches from that step on, as `Run.fit` takes it.
+        development: batches for `evaluate`.
+    """
+
+    model: keras.Model
+    train: Callable[[int], tf.data.Dataset]
+    development: tf.data.Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Args:
+        recipe: with the fields that did best.
+        best: these fields, {name: value}.
+        scores: ({name: value}, accuracy in [0, 1]) of every point; None for one that diverged.
+    """
+
+    recipe: Recipe
+    best: dict[str, Any]
+    scores: tuple[tuple[dict[str, Any], float | None], ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Of the best point."""
+        return next(accuracy for point, accuracy in self.scores if point == self.best)
+
+
+def make_points(recipe, grid):
+    """[{field: value}] of all combinations of the grid's values.
+
+    Raises:
+        UnknownNameError: for a field that a recipe does not have.
+        ConfigError: for one without values, or a value that it cannot have.
+    """
+    for name, values in grid.items():
+        if name not in SEARCHABLE:
+            raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
+        if not values:
+            raise ConfigError(f"There is nothing to try for {name}: give at least one value.")
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*map(dict.fromkeys, grid.values()))]
+    for point in points:
+        recipe.with_(**point)
+    return points
+
+
+def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
+    """The fields that the search recorded in `folder` has found best; None where it has not tried all.
+
+    Raises:
+        RunError: when the record is damaged.
+
+    >>> read_best("runs/1/search")  # doctest: +SKIP
+    {'learning_rate': 0.01}
+    """
+    record = read_record(Path(folder))
+    if record is None or len(record["scores"]) < record["points"]:
+        return None
+    return choose_best([(entry["point"], entry["accuracy"]) for entry in record["scores"]])
+
+
+def choose_best(scores):
+    """The point of the highest accuracy; of equal ones the first.
+
+    Raises:
+        ConfigError: when every point diverged.
+    """
+    known = [(accuracy, point) for point, accuracy in scores if accuracy is not None]
+    if not known:
+        raise ConfigError("The training diverged at every point of the search. Try smaller learning rates.")
+    return max(known, key=lambda pair: pair[0])[1]
+
+
+def train_and_score(recipe, trial, folder, every, compile_arguments):
+    """The accuracy on the development set after a training, which `folder` keeps meanwhile; None if it diverged."""
+    recipe.compile(trial.model, **compile_arguments)
+    try:
+        if folder is None:
+            steps = recipe.total_steps
+            trial.model.fit(trial.train(0), epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False)
+        else:
+            Run(folder, every).fit(trial.model, trial.train, recipe.total_steps, resume=True)
+    except NotFiniteError:
+        return None
+    return float(trial.model.evaluate(trial.development, verbose=0, return_dict=True)["accuracy"])
+
+
+def search_recipe(
     recipe: Recipe,
-    make_model: Callable[[], keras.Model],
-    train: tf.data.Dataset,
-    development: tf.data.Dataset,
-    rates: Sequence[float] | None = None,
+    grid: Mapping[str, Sequence[Any]],
+    prepare: Callable[[Recipe], Trial],
+    folder: str | os.PathLike | None = None,
+    *,
+    every: int = 500,
+    seed: int = 0,
+    tell: Callable[[dict[str, Any], float | None], None] | None = None,
     **compile_arguments: Any,
-) -> tuple[float, dict[float, float]]:
-    """Trains a new model at each rate on `train`; returns (the best rate, {rate: accuracy on `development`}).
+) -> SearchResult:
+    """Trains a new model at each point of a grid of a recipe's fields, and takes the point that does best.
+
+    The learning rates of Appendix B.1.1 are one such grid, {"learning_rate": recipe.learning_rates}; section 4.3's
+    weight decay, dropout and label smoothing another.
 
     Args:
         recipe: a `Recipe`; `steps=` of `keras_vit.training.recipe` makes the search shorter than the run.
-        make_model: function without arguments that makes a new model; enter the strategy's scope before the search.
-        train: batches, endless or at least `recipe.total_steps` of them.
-        development: batches for `evaluate`.
-        rates: to try; None for the recipe's.
+        grid: {field: values}; all combinations are tried. Values are used as they are given, not scaled.
+        prepare: function of a point's recipe to its `Trial`: a new model, which dropout or another size rebuilds,
+            batches to train on, batches to be judged by. Enter the strategy's scope before the search.
+        folder: keeps each score as it comes, and the training under way: a search that is killed goes on where it was
+            when it is called again. None keeps nothing.
+        every: steps between the checkpoints in that folder.
+        seed: each model and its dropout are drawn from, so that no point depends on the points before it.
+        tell: called with each point and its accuracy.
         compile_arguments: of `recipe.compile`.
 
     Raises:
-        ConfigError: when there is no rate to try.
+        UnknownNameError: for a field that a recipe does not have.
+        ConfigError: for one without values, or a value that it cannot have; when the training diverges at every point.
+        RunError: when the folder holds another search, or cannot be written to.
 
-    >>> rate, scores = search_learning_rate(  # doctest: +SKIP
-    ...     recipe, lambda: zoo.load("ViT-B/16", num_classes=10), train, held_out
-    ... )
-    >>> recipe = recipe.with_(learning_rate=rate)  # doctest: +SKIP
+    >>> def prepare(recipe):
+    ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10, **recipe.model_arguments)
+    ...     train, held_out = (keras_vit.data.load("digits", split) for split in ("train", "validation"))
+    ...     batches = held_out.evaluation(48, model.preprocessing)
+    ...     return Trial(model, lambda step: train.train(8, model.preprocessing, start=step), batches)
+    >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=8, steps=2, image_size=8)
+    >>> found = search_recipe(recipe, {"learning_rate": [0.01], "dropout_rate": [0.0, 0.1]}, prepare)
+    >>> len(found.scores), found.recipe.learning_rate
+    (2, 0.01)
     """
-    rates = tuple(rates or recipe.learning_rates)
-    if not rates:
-        raise ConfigError(f"{recipe.name} lists no learning rates; give rates=.")
-    scores = {}
-    for rate in rates:
-        model = make_model()
-        recipe.with_(learning_rate=rate).compile(model, **compile_arguments)
-        model.fit(train, epochs=1, steps_per_epoch=recipe.total_steps, verbose=0, shuffle=False)
-        scores[rate] = model.evaluate(development, verbose=0, return_dict=True)["accuracy"]
-    return max(rates, key=scores.get), scores
+    if not grid:
+        raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
+    grid, folder = {name: list(values) for name, values in grid.items()}, folder and Path(folder)
+    points = make_points(recipe, grid)
+    question = {"recipe": dataclasses.asdict(recipe), "grid": grid, "seed": seed, "points": len(points)}
+    record = ScoreRecord(folder, question) if folder else None
+    scores = []
+    for number, point in enumerate(points):
+        place = folder and folder / f"point-{number}"
+        entry = record and record.find(point)
+        if entry:
+            accuracy = entry["accuracy"]
+        else:
+            keras.utils.set_random_seed(seed)
+            candidate = recipe.with_(**point)
+            trial = prepare(candidate)
+            accuracy = train_and_score(candidate, trial, place, every, compile_arguments)
+            if record and is_chief(trial.model):
+                record.add(point, accuracy)
+        if place:
+            remove_run(place)
+        if tell:
+            tell(point, accuracy)
+        scores.append((point, accuracy))
+    best = choose_best(scores)
+    return SearchResult(recipe.with_(**best), best, tuple(scores))

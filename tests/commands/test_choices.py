@@ -238,7 +238,9 @@ def test_the_search_keeps_its_development_set(tiny, tmp_path, monkeypatch, witho
     """With --split train+validation rates are tried on `train` and judged on `validation`; the run has both."""
     loaded, load = [], data.load
     monkeypatch.setattr(data, "load", lambda name, split, **given: loaded.append(split) or load(name, split, **given))
-    monkeypatch.setattr(training, "search_learning_rate", lambda recipe, *_, **__: (0.004, {0.004: 0.5}))
+    found = {"learning_rate": 0.004}
+    result = lambda recipe, *_, **__: training.SearchResult(recipe.with_(**found), found, ((found, 0.5),))  # noqa: E731
+    monkeypatch.setattr(training, "search_recipe", result)
     _, said = run(tiny, tmp_path / "run", split="train+validation", grid_search=True)
     assert sorted(loaded) == ["train", "train+validation", "validation"]
     assert "at a learning rate of 0.004:" in said

@@ -1,12 +1,17 @@
 """The grid search, a recipe's callbacks under plain `fit`, and the strategies of a machine without accelerators."""
 
+import shutil
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_vit import training
+from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, UnknownNameError
+from keras_vit.layers.dropout import Dropout
 from keras_vit.training.runs.metrics_log import read_rows
 
 
@@ -36,14 +41,96 @@ def test_development_split_divides_the_examples():
         training.development_split(digits(), 0)
 
 
-def test_the_search_finds_the_rate_that_learns():
+def flat(dropout_rate=0.0):
+    """A model of this package's kind: it has a head, and dropout of its own rate."""
+    inputs = keras.Input((16, 16, 3))
+    x = keras.layers.Flatten()(keras.layers.AveragePooling2D(8)(inputs))
+    model = DistributedModel(inputs, keras.layers.Dense(4, name="head")(Dropout(dropout_rate)(x)))
+    model.config = SimpleNamespace(dropout_rate=dropout_rate)
+    return model
+
+
+def trial_of(batches, held_out):
+    """Function of a recipe to its trial; `made` counts the models."""
+    made = []
+
+    def prepare(recipe):
+        made.append(recipe.dropout_rate)
+        return training.Trial(flat(recipe.dropout_rate), lambda step: batches.skip(step), held_out)
+
+    return prepare, made
+
+
+@pytest.fixture(scope="module")
+def halves():
     train, held_out = training.development_split(digits(), 0.1)
+    return train.repeat().batch(32, drop_remainder=True), held_out.batch(40)
+
+
+def test_the_search_finds_the_rate_that_learns(halves):
     recipe = training.recipe("finetune-flowers", steps=60, batch_size=32)
-    batches = train.repeat().batch(32, drop_remainder=True)
-    rate, scores = training.search_learning_rate(recipe, linear, batches, held_out.batch(40), rates=(1e-7, 0.1))
-    assert rate == 0.1 and set(scores) == {1e-7, 0.1} and scores[0.1] > 0.8 > scores[1e-7]
-    with pytest.raises(ConfigError, match="no learning rates"):
-        training.search_learning_rate(training.recipe("bit-i1k"), linear, batches, batches)
+    prepare, _ = trial_of(*halves)
+    found = training.search_recipe(recipe, {"learning_rate": (1e-7, 0.1)}, prepare)
+    assert found.best == {"learning_rate": 0.1} and found.recipe.learning_rate == 0.1
+    (_, low), (_, high) = found.scores
+    assert found.accuracy == high > 0.8 > low
+
+
+@pytest.mark.parametrize(
+    "grid, error, says",
+    [
+        ({}, ConfigError, "nothing to search"),
+        ({"learning_rate": ()}, ConfigError, "nothing to try for learning_rate"),
+        ({"wieght_decay": (0.1,)}, UnknownNameError, "Did you mean weight_decay"),
+        ({"learning_rate": (0.1, -1)}, ConfigError, "learning_rate must be positive"),
+    ],
+)
+def test_what_cannot_be_searched(grid, error, says):
+    prepare, made = trial_of(None, None)
+    with pytest.raises(error, match=says):
+        training.search_recipe(training.recipe("finetune-flowers"), grid, prepare)
+    assert not made
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
+    """At a point's middle, at its end: the points before are not trained again, and all scores are the same bits."""
+    recipe = training.recipe("finetune-flowers", steps=8, batch_size=32, learning_rate=0.1)
+    grid = {"weight_decay": (None, 0.3), "dropout_rate": (0.0, 0.9)}
+    whole, made = trial_of(*halves)
+    expected = training.search_recipe(recipe, grid, whole, tmp_path / "whole", every=3)
+    assert made == [0.0, 0.9, 0.0, 0.9] and expected.scores[0][1] != expected.scores[1][1]
+    assert [path.name for path in (tmp_path / "whole").iterdir()] == ["scores.json"]
+    assert training.read_best(tmp_path / "whole") == expected.best
+
+    prepare, made = trial_of(*halves)
+    evaluate, calls = DistributedModel.evaluate, []
+
+    def evaluate_until_killed(model, *arguments, **options):
+        calls.append(model)
+        if len(calls) == 2:
+            raise Killed
+        return evaluate(model, *arguments, **options)
+
+    monkeypatch.setattr(DistributedModel, "evaluate", evaluate_until_killed)
+    with pytest.raises(Killed):
+        training.search_recipe(recipe, grid, prepare, tmp_path / "cut", every=3)
+    assert training.read_best(tmp_path / "cut") is None
+    with pytest.raises(Killed):  # in the middle of the second point's training
+        monkeypatch.setattr(training.Checkpoints, "save", lambda *_: (_ for _ in ()).throw(Killed()))
+        shutil.rmtree(tmp_path / "cut" / "point-1")
+        training.search_recipe(recipe, grid, prepare, tmp_path / "cut", every=3)
+    monkeypatch.undo()
+    found = training.search_recipe(recipe, grid, prepare, tmp_path / "cut", every=3)
+    assert found == expected and made == [0.0, 0.9, 0.9, 0.9, 0.0, 0.9]
+    with pytest.raises(training.RunError, match="another search"):
+        training.search_recipe(recipe, {"learning_rate": (0.1,)}, prepare, tmp_path / "cut")
+    (tmp_path / "cut" / "scores.json").write_text("{}")
+    with pytest.raises(training.RunError, match="is not the record of a search"):
+        training.search_recipe(recipe, grid, prepare, tmp_path / "cut")
 
 
 def test_a_recipes_callbacks_keep_a_plain_fit(tmp_path):

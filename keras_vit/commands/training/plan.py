@@ -119,38 +119,3 @@ def count_microbatches(settings, recipe, model):
 def augmentation_for(settings, recipe, examples):
     """The augmentation asked for, else the recipe's; None, the dataset's own, where that must not be augmented."""
     return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
-
-
-def choose_learning_rate(settings, recipe, console):
-    """The recipe with the learning rate that does best on the development set, of those that its source tries.
-
-    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on.
-    """
-    examples, held_out = (data.load(settings.dataset, split) for split in ("train", "validation"))
-    if examples.multi_label:
-        raise ConfigError("--grid-search chooses by accuracy, which images of several classes do not have.")
-    paper = training.RECIPES[recipe.name]
-    rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
-    model = load_model(settings, recipe, examples)
-    microbatches = count_microbatches(settings, recipe, model)
-    console.print(f"Training once at each learning rate: {', '.join(f'{rate:.2g}' for rate in rates)}.")
-    best, scores = training.search_learning_rate(
-        recipe,
-        lambda: load_model(settings, recipe, examples),
-        kit.weigh(
-            settings,
-            examples,
-            examples.train(
-                recipe.batch_size,
-                model.preprocessing,
-                augmentation=augmentation_for(settings, recipe, examples),
-                seed=settings.seed,
-            ),
-        ),
-        held_out.evaluation(recipe.batch_size // microbatches, model.preprocessing),
-        rates,
-        microbatches=microbatches,
-        **kit.compile_arguments(settings, examples),
-    )
-    console.print("  ".join(f"{rate:.2g}: {accuracy:.1%}" for rate, accuracy in scores.items()))
-    return recipe.with_(learning_rate=best)

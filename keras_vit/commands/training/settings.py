@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -141,6 +141,15 @@ class Settings:
         bool,
         Option("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
     ] = False
+    search: Annotated[
+        list[str] | None,
+        Option(
+            metavar="FIELD=VALUE,...",
+            help="First train once with each value of a field of the recipe, such as dropout_rate=0,0.1 or "
+            "weight_decay=none,0.1, and take the best; several of these, and --grid-search, are tried in all "
+            "combinations.",
+        ),
+    ] = None
     strategy: Annotated[str, Option(help="auto, tpu, multi_worker, mirrored or one_device.")] = "auto"
     precision: Annotated[
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
@@ -221,6 +230,11 @@ class Settings:
         if self.class_weights not in (None, "balanced"):
             raise ConfigError(f"class_weights must be balanced, or left out. Received: {self.class_weights!r}.")
 
+    @property
+    def searches(self) -> bool:
+        """Whether fields of the recipe are searched for before the training."""
+        return self.grid_search or bool(self.search)
+
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: an address without secrets, a list of duplicates with its digest."""
         return {
@@ -238,7 +252,7 @@ def describe_file(path):
         return path
 
 
-def parameters_of_settings(defaults: dict[str, Any], without: tuple[str, ...] = ()):
+def parameters_of_settings(defaults: dict[str, Any], without: Sequence[str] = ()):
     """The fields of `Settings` that are options, as parameters of a function, with other defaults where given."""
     hints = get_type_hints(Settings, include_extras=True)
     for field in dataclasses.fields(Settings):
@@ -250,17 +264,19 @@ def parameters_of_settings(defaults: dict[str, Any], without: tuple[str, ...] = 
             )
 
 
-def with_options_of(function: Callable, without: tuple[str, ...] = (), **defaults) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are those of `function` and `Settings`.
+def with_options_of(
+    function: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
+) -> Callable[[Callable], Callable]:
+    """A decorator for a command that hands its arguments on: its options are its own, `function`'s and `Settings`'.
 
-    `without` names fields of `Settings` that are no options of the command.
-
-    Typer reads the options of a command off its signature; required ones come first.
+    Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
+    `Settings` that are options of the command, None for all; `without` those that are not.
     """
-    own = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def decorate(command):
-        options = [*parameters_of_settings(defaults, without), *own]
+        fields = [p for p in parameters_of_settings(defaults, without) if only is None or p.name in only]
+        own = [p for f in (function, command) for p in inspect.signature(f).parameters.values()]
+        options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
         command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
         return command
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -12,7 +14,6 @@ from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.commands.training.masked_patches import describe_objective, finish_masked_patches
 from keras_vit.commands.training.plan import (
     augmentation_for,
-    choose_learning_rate,
     count_microbatches,
     load_model,
     load_splits,
@@ -22,6 +23,7 @@ from keras_vit.commands.training.plan import (
 )
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.commands.training.searching import SEARCH, search_fields
 from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.evaluation import collect_predictions, draw_mistakes
@@ -133,7 +135,13 @@ def finish(run, model, recipe, splits, console):
 
 
 def train(
-    settings: Settings, out: Path, *, resume: bool = False, every: int = 200, console: Console | None = None
+    settings: Settings,
+    out: Path,
+    *,
+    resume: bool = False,
+    every: int = 200,
+    console: Console | None = None,
+    found: Mapping[str, Any] | None = None,
 ) -> float | None:
     """Trains, and keeps everything in `out`; returns the accuracy on the test split if asked, else on what is held out.
 
@@ -145,6 +153,7 @@ def train(
         resume: continue the run in that folder.
         every: steps between checkpoints.
         console: prints the summary and the result; None prints to the terminal.
+        found: fields of the recipe that a search has found before.
 
     Returns:
         The accuracy from 0 to 1 (of masked patches that of the colours), or None where nothing was held out or tested
@@ -176,8 +185,11 @@ def train(
     require_batch(splits.train, recipe.batch_size)
     with data.data_errors():
         with strategy.scope():
-            if settings.grid_search and not begun:
-                recipe = choose_learning_rate(settings, recipe, console)
+            if settings.searches:
+                searched = search_fields(settings, recipe, out / SEARCH, console, every).best if not begun else None
+                found = searched or training.read_best(out / SEARCH)
+                keras.utils.set_random_seed(settings.seed)
+            recipe = recipe.with_(**(found or {}))
             model = load_model(settings, recipe, splits.train)
             microbatches = count_microbatches(settings, recipe, model)
             recipe.compile(model, microbatches=microbatches, **kit.compile_arguments(settings, splits.train))

@@ -82,6 +82,15 @@ def prepare(name, data_dir, download):
     return builder
 
 
+def full_name(name, *, data_dir=None, download=True):
+    """Which of TFDS's builders, configurations and versions a row of CATALOGUE reads, such as "eurosat/rgb/2.0.0".
+
+    Raises:
+        DataError: when TFDS cannot prepare the dataset.
+    """
+    return prepare(CATALOGUE[name].builder, data_dir, download).info.full_name
+
+
 def require_local(name, data_dir):
     """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
     remote = [name] if COMMUNITY.match(name) else []

@@ -88,6 +88,12 @@ SCHEMES = {
             opens=f"{PACKAGE}.fashion_mnist:open_split",
             augmentation="none",
         ),
+        Scheme(
+            name="objectnet",
+            argument="FOLDER",
+            holds="ObjectNet's folder of images, to evaluate models of ImageNet's classes on",
+            opens=f"{PACKAGE}.objectnet:open_split",
+        ),
     )
 }
 

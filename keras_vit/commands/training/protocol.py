@@ -1,0 +1,185 @@
+"""The paper's protocol (Appendix B.1.1): search on the development split, retrain on all, test once, several seeds."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.table import Table
+
+from keras_vit import data, training
+from keras_vit.commands.training.plan import recipe_for, require_outside_dataset
+from keras_vit.commands.training.results import RESULTS, ResultsFile
+from keras_vit.commands.training.searching import SEARCH, make_grid, parse_search, search_fields
+from keras_vit.commands.training.settings import Settings
+from keras_vit.commands.training.train import train
+from keras_vit.console import Console
+from keras_vit.data import DataError
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation.paper import find_published
+from keras_vit.models.config import VARIANTS
+from keras_vit.training.numbers import require_counts
+from keras_vit.training.runs.files import lock_folder, make_run_folder
+from keras_vit.training.runs.folder import model_of
+from keras_vit.training.strategies import count_workers
+
+HYPER_RULE = "search-hyperrule"  # folder
+
+
+def require_protocol(settings, seeds):
+    """Refuses what is not the paper's protocol, before anything is trained."""
+    require_counts(seeds=seeds)
+    if settings.pretrain:
+        raise ConfigError("The paper's protocol is one of fine-tuning. Pre-train without --protocol.")
+    if settings.learning_rate is not None:
+        raise ConfigError("--protocol paper searches for the learning rate. Leave out --learning-rate.")
+    if count_workers() > 1:
+        raise ConfigError("--protocol paper trains one model after the other in one process: not on several workers.")
+    for split, what in (("test", "tests once, on examples that chose nothing"), ("validation", "searches on a split")):
+        try:
+            data.load(settings.dataset, split)
+        except DataError as error:
+            raise DataError(f"The paper's protocol {what}, which {settings.dataset} does not have: {error}") from error
+
+
+def find_settings(settings, out, console, every):
+    """(the settings of the final runs, the fields of the recipe that the search found, its scores)."""
+    strategy = training.strategy(settings.strategy)
+    keras.utils.set_random_seed(settings.seed)
+    recipe = recipe_for(settings, data.load(settings.dataset, "train"), strategy.num_replicas_in_sync)
+    rates_given = "learning_rate" in parse_search(settings.search or [])
+    wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
+    grid = make_grid(wanted, recipe) if wanted.searches else {}
+    scores = []
+    with data.data_errors(), strategy.scope():
+        best = None
+        if sum(map(len, grid.values())) > len(grid):
+            best = search_fields(wanted, recipe, out / SEARCH, console, every, grid)
+            scores += [[recipe.name, *score] for score in best.scores]
+        rule = hyper_rule_for(settings, strategy)
+        if rule is not None and best is not None:
+            own = {"learning_rate": [rule.learning_rate]}
+            tried = search_fields(rule_settings(settings), rule, out / HYPER_RULE, console, every, own)
+            scores += [[rule.name, *score] for score in tried.scores]
+            if tried.accuracy > best.accuracy:
+                return rule_settings(settings), tried.best, scores
+    return settings, best.best if best else {}, scores
+
+
+def rule_settings(settings):
+    return dataclasses.replace(settings, recipe="bit-hyperrule", search=None, grid_search=False)
+
+
+def hyper_rule_for(settings, strategy):
+    """The BiT-HyperRule, which B.1.1 also tries for ResNets; None for other models, or where a recipe was chosen."""
+    known = VARIANTS.get(settings.model.partition(":")[0])
+    if settings.recipe is not None or known is None or known.family != "ResNet":
+        return None
+    examples = data.load(settings.dataset, "train")
+    return recipe_for(rule_settings(settings), examples, strategy.num_replicas_in_sync)
+
+
+def run_protocol(
+    settings: Settings,
+    out: Path,
+    *,
+    seeds: int = 3,
+    resume: bool = False,
+    every: int = 200,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Searches on the development split, trains on all training examples with several seeds, tests each run once.
+
+    ResNets also try the BiT-HyperRule, and the better of the two on the development split is taken. `out` receives
+    search/ with the scores, seed-0/, seed-1/ and so on, each a run, and results.json.
+
+    Args:
+        settings: what to fine-tune, on what, and how; split, test and learning rate are the protocol's.
+        out: folder.
+        seeds: runs, of the seeds settings.seed, settings.seed + 1, ...
+        resume: go on where a protocol in that folder was killed; it ends with the same bits.
+        every: steps between checkpoints.
+        console: prints; None prints to the terminal.
+
+    Returns:
+        What results.json says: "accuracies", "mean" and "deviation" (None for one seed) in [0, 1], "scores" of the
+        search, "published" rows of the paper.
+
+    Raises:
+        KerasVitError: for anything that cannot be trained, in a sentence.
+
+    >>> run_protocol(Settings(model="ViT-B/16", dataset="cifar10"), "runs/paper")["mean"]  # doctest: +SKIP
+    0.989
+    """
+    console, out = console or Console(), Path(out)
+    settings = dataclasses.replace(settings, model=model_of(settings.model), split="train", test=False)
+    require_outside_dataset(out, settings.dataset)
+    require_protocol(settings, seeds)
+    with make_run_folder(out), lock_folder(out):
+        results = ResultsFile(out, {"protocol": "paper", "settings": settings.as_recorded()}, resume)
+        if results.find("fields") is None:
+            chosen, fields, scores = find_settings(settings, out, console, every)
+            results.add(recipe=chosen.recipe, fields=fields, scores=scores)
+        accuracies = []
+        for number in range(seeds):
+            name = f"seed-{number}"
+            if results.find(name) is None:
+                console.print(f"Run {number + 1} of {seeds}, on all training images:", soft_wrap=True)
+                accuracy = train(
+                    final_settings(settings, results, number),
+                    out / name,
+                    resume=(out / name).exists(),
+                    every=every,
+                    console=console,
+                    found=results.find("fields"),
+                )
+                results.add(**{name: accuracy})
+            accuracies.append(results.find(name))
+        summary = summarize(settings, accuracies)
+        results.write(**summary)
+    print_results(console, settings, summary)
+    console.print(f"Everything is in {out}: {RESULTS}, seed-0, ...", soft_wrap=True)
+    return {**results.facts["found"], **summary}
+
+
+def final_settings(settings, results, number):
+    recipe = results.find("recipe")
+    return dataclasses.replace(
+        settings,
+        recipe=recipe,
+        split="train+validation",
+        test=True,
+        seed=settings.seed + number,
+        grid_search=False,
+        search=None,
+    )
+
+
+def summarize(settings, accuracies):
+    return {
+        "accuracies": accuracies,
+        "mean": float(np.mean(accuracies)),
+        "deviation": float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
+        "published": find_published(settings.model.partition(":")[0], settings.dataset),
+    }
+
+
+def describe_accuracy(mean, deviation):
+    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
+    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def print_results(console, settings, summary):
+    """A table as Table 2: this result, and the paper's of that model and dataset."""
+    table = Table(box=None, header_style="bold")
+    for heading in ("accuracy, %", "runs", "model", "pre-training", "from"):
+        table.add_column(heading, overflow="fold")
+    deviation = None if summary["deviation"] is None else 100 * summary["deviation"]
+    runs = len(summary["accuracies"])
+    table.add_row(describe_accuracy(100 * summary["mean"], deviation), str(runs), settings.model, "", "these runs")
+    for row in summary["published"]:
+        value = describe_accuracy(row["value"], row.get("deviation"))
+        three = "3" if row["table"] == "2" else ""
+        table.add_row(value, three, row["model"], row["pre-training"] or "", f"Table {row['table']}")
+    console.print(table)

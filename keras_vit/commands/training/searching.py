@@ -1,0 +1,139 @@
+"""What `--grid-search` and `--search` try before a training: a grid of the recipe's fields, on the development set."""
+
+import types
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from keras_vit import data, training
+from keras_vit.commands.training import kit
+from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
+from keras_vit.commands.training.settings import Settings
+from keras_vit.console import Console
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.training.recipes import RecipeChanges
+from keras_vit.training.search import SEARCHABLE, SearchResult
+
+SEARCH = "search"  # folder of a run
+
+
+def parse_value(name, text):
+    """The value of a recipe's field that a text means: a number, a word, or for a field that may be None "none"."""
+    kind = int if name == "steps" else get_type_hints(RecipeChanges)[name]
+    kinds = get_args(kind) or (kind,)
+    if types.NoneType in kinds and text.casefold() == "none":
+        return None
+    if str in kinds:
+        return text
+    try:
+        return float(text) if float in kinds else int(text)
+    except ValueError as error:
+        expected = "a number" if float in kinds else "a whole number"
+        raise ConfigError(f"{name} must be {expected}. Received: {text!r} in --search {name}=...") from error
+
+
+def parse_search(texts: list[str]) -> dict[str, list]:
+    """{field: values} of texts such as "dropout_rate=0,0.1".
+
+    Raises:
+        ConfigError: for a text of another form, a field named twice, or a value of another kind.
+        UnknownNameError: for a field that a recipe does not have.
+
+    >>> parse_search(["weight_decay=none,0.1", "dropout_rate=0,0.1"])
+    {'weight_decay': [None, 0.1], 'dropout_rate': [0.0, 0.1]}
+    """
+    grid = {}
+    for text in texts:
+        name, equals, values = text.replace(" ", "").partition("=")
+        name = name.replace("-", "_")
+        if not equals or not all(values.split(",")):
+            raise ConfigError(f"Expected a field and its values, such as dropout_rate=0,0.1. Received: {text!r}.")
+        if name not in SEARCHABLE:
+            raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
+        if name in grid:
+            raise ConfigError(f"Give all values of {name} in one --search, with commas between them.")
+        grid[name] = [parse_value(name, value) for value in values.split(",")]
+    return grid
+
+
+def make_grid(settings, recipe):
+    """{field: values} that the settings ask for; the source's learning rates at the recipe's batch size.
+
+    Raises:
+        ConfigError: where a field is both given and searched for, or the recipe lists no rates.
+    """
+    grid = parse_search(settings.search or [])
+    for name in grid:
+        if getattr(settings, name, None) is not None:
+            raise ConfigError(f"{name} is given and searched for. Leave out one of the two.")
+    if not settings.grid_search:
+        return grid
+    if "learning_rate" in grid or settings.learning_rate is not None:
+        raise ConfigError("--grid-search tries the recipe's learning rates: give no others, or leave it out.")
+    if not recipe.learning_rates:
+        raise ConfigError(f"{recipe.name} lists no learning rates to search. Give some: --search learning_rate=...")
+    paper = training.RECIPES[recipe.name]
+    rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
+    return {"learning_rate": rates, **grid}
+
+
+def describe_point(point):
+    """ "learning_rate 0.003, dropout_rate 0.1"."""
+    return ", ".join(
+        f"{name} {value:.2g}" if isinstance(value, float) else f"{name} {value}" for name, value in point.items()
+    )
+
+
+def search_fields(
+    settings: Settings, recipe: training.Recipe, folder: Path, console: Console, every: int, grid: dict | None = None
+) -> SearchResult:
+    """The point of the settings' grid, or of `grid`, that does best on the development set.
+
+    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on. Called in the
+    strategy's scope; `folder` keeps the scores, so that a search that was killed goes on.
+
+    Raises:
+        ConfigError: when there is nothing to try, or a value cannot be.
+        DataError: when nothing is held out of the training examples.
+    """
+    grid = make_grid(settings, recipe) if grid is None else grid
+    examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
+    if settings.examples and settings.examples < examples.num_examples:
+        examples = data.load(settings.dataset, "train", examples=settings.examples, seed=settings.seed)
+    if examples.multi_label:
+        raise ConfigError("A search chooses by accuracy, which images of several classes do not have.")
+    if "augmentation" in grid and examples.augmentation == "none":
+        raise ConfigError(f"The images of {examples.name} are not augmented. Search other fields.")
+    microbatches = count_microbatches(settings, recipe, load_model(settings, recipe, examples))
+
+    def prepare(candidate):
+        model = load_model(settings, candidate, examples)
+
+        def batches(step):
+            augmentation = augmentation_for(settings, candidate, examples)
+            found = examples.train(
+                candidate.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+            )
+            return kit.weigh(settings, examples, found)
+
+        development = held_out.evaluation(candidate.batch_size // microbatches, model.preprocessing)
+        return training.Trial(model, batches, development)
+
+    def tell(point, accuracy):
+        console.print(
+            f"{describe_point(point)}: {'diverged' if accuracy is None else f'{accuracy:.1%}'}", soft_wrap=True
+        )
+
+    console.print(f"Training once at each point of {', '.join(grid)}, on {examples.num_examples:,} images.")
+    found = training.search_recipe(
+        recipe,
+        grid,
+        prepare,
+        folder,
+        every=every,
+        seed=settings.seed,
+        tell=tell,
+        microbatches=microbatches,
+        **kit.compile_arguments(settings, examples),
+    )
+    console.print(f"Best on the {held_out.num_examples:,} images of the development set: {describe_point(found.best)}.")
+    return found

@@ -1,0 +1,58 @@
+"""`keras-vit vtab`: the 19 tasks of VTAB-1k."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.commands import import_keras
+from keras_vit.commands.training.settings import Settings, with_options_of
+from keras_vit.training.errors import Interrupted, Preempted
+
+OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
+
+
+def start_vtab(
+    *,
+    model: Annotated[
+        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the results, which is made.")],
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="Tasks, as caltech101,dtd, for a trial with fewer than the 19; by default all."),
+    ] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep",
+            help="First choose one of two learning rates and two schedules, the same for all tasks, on the 200 "
+            "development examples of each: some 19 times 4 trainings more.",
+        ),
+    ] = False,
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
+    **fields,
+) -> None:
+    settings = Settings(model=model, dataset="vtab", **fields)
+    import_keras(find_devices=False)
+    from keras_vit.commands.training.vtab import run_vtab
+
+    names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
+    try:
+        run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)
+    except (Interrupted, Preempted):
+        print("The same command goes on from here.", flush=True)
+        raise
+
+
+@with_options_of(start_vtab, only=OPTIONS)
+def train_vtab(**arguments) -> None:
+    """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).
+
+    Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
+    learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
+    resisc45, diabetic_retinopathy and sun397 may need a download by hand, of which it says where.
+
+    Example: keras-vit vtab ViT-B/16 --out runs/vtab
+    """
+    start_vtab(**arguments)
