@@ -12,7 +12,7 @@ from keras_vit.commands import import_keras
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.files import write_whole
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.folder import describe_weights, model_of
 
 WORST = 10  # classes that are printed
 NAMES = ("evaluation.json", "mistakes.png")
@@ -60,12 +60,15 @@ def evaluate_model(
 
     Example: keras-vit evaluate runs/1 --data folder:photos --split test --out report
     """
+    path = model_of(model)
     import_keras()
-    loaded, examples = zoo.load(model_of(model)), data.load(dataset, split)
+    loaded, examples = zoo.load(path), data.load(dataset, split)
     found = evaluation.evaluate(loaded, examples, batch_size)
     if as_json:
         print(json.dumps(found.as_dict()))
     else:
+        if of_run := describe_weights(path):
+            Console().print(of_run, soft_wrap=True)
         print_evaluation(found, Console())
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

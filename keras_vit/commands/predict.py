@@ -13,7 +13,7 @@ from keras_vit.commands import import_keras
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.folder import describe_weights, model_of
 
 if TYPE_CHECKING:
     import keras
@@ -49,16 +49,19 @@ def print_classes(path, classes, as_json, console):
 
 def predict_images(paths, name, top, as_json, console):
     """Prints the classes of every image; returns the number of those that could not be read."""
-    model = zoo.load(model_of(name))
+    path = model_of(name)
+    if (of_run := describe_weights(path)) and not as_json:
+        console.print(of_run, soft_wrap=True)
+    model = zoo.load(path)
     failed = 0
-    for path in paths:
+    for image in paths:
         try:
-            classes = classify(model, read_image(path, model.config.num_channels), top)
+            classes = classify(model, read_image(image, model.config.num_channels), top)
         except ImageError as error:
             print(f"keras-vit: {error}", file=sys.stderr)
             failed += 1
             continue
-        print_classes(path, classes, as_json, console)
+        print_classes(image, classes, as_json, console)
     return failed
 
 

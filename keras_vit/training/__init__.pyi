@@ -6,7 +6,8 @@ from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
-from .runs.run import Run, load_weights
+from .runs.run import Run
+from .runs.weights import load_weights
 from .scaling import recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import development_split, search_learning_rate

@@ -89,7 +89,9 @@ def test_a_training_is_told_what_was_typed(monkeypatch):
     monkeypatch.setattr(finetune, "start_training", lambda **arguments: told.update(arguments))
     line = "finetune --data digits --out x --epochs 2.5 --test --split train+validation --every 7 --batch-size 8"
     assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
-    assert {key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain")} == {
+    assert {
+        key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain", "context")
+    } == {
         **{f.name: f.default for f in dataclasses.fields(Settings) if f.name != "pretrain"},
         **{"dataset": "digits", "model": "ViT-B/16", "epochs": 2.5, "test": True, "split": "train+validation"},
         "batch_size": 8,

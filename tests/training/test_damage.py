@@ -17,7 +17,7 @@ from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
 from keras_vit.training.runs.folder import RunFolder, model_of
-from keras_vit.training.runs.metrics_log import read_rows
+from keras_vit.training.runs.history import read_rows
 from keras_vit.training.runs.state import collect_state, restore_state
 
 SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)

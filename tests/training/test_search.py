@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit import training
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.training.runs.metrics_log import read_rows
+from keras_vit.training.runs.history import read_rows
 
 
 def digits():

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices
 from keras_vit.commands.training.settings import Settings
-from keras_vit.data.datasets.schemes import would_read
 from keras_vit.errors import ConfigError
 
 
@@ -28,15 +27,6 @@ def load_splits(settings):
         held_out=data.load(settings.dataset, "validation") if settings.split == "train" else None,
         test=data.load(settings.dataset, "test") if settings.test else None,
     )
-
-
-def require_outside_dataset(out, dataset):
-    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
-    if would_read(dataset, out):
-        raise ConfigError(
-            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
-            "Choose a folder outside of it."
-        )
 
 
 def require_batch(examples, batch_size):

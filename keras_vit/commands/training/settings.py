@@ -2,19 +2,37 @@
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from keras_vit.data.datasets.schemes import describe_schemes
-from keras_vit.errors import ConfigError
+from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.models.config import VARIANTS
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.recipe_rows import RECIPES
+from keras_vit.training.scaling import FAMILIES
 
 Split = Literal["train", "train+validation"]
+STRATEGIES = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 Option = typer.Option
+
+
+def require_names(settings):
+    """Refuses a recipe, an augmentation or a strategy that there is not, before TensorFlow is imported."""
+    find_scheme(settings.dataset)
+    if settings.augmentation is not None:
+        find_augmentation(settings.augmentation)
+    recipes = (*FAMILIES, *RECIPES)
+    if settings.recipe is not None and settings.recipe.casefold() not in map(str.casefold, recipes):
+        raise UnknownNameError(describe_unknown("recipe", settings.recipe, recipes))
+    if settings.strategy not in STRATEGIES:
+        raise UnknownNameError(f"There is no strategy {settings.strategy!r}. Expected: {', '.join(STRATEGIES)}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +44,7 @@ class Settings:
 
     Raises:
         ConfigError: if a number, the split or the precision is invalid, or two settings contradict each other.
+        UnknownNameError, DataError: if there is no recipe, strategy, augmentation or kind of dataset of that name.
 
     >>> Settings(dataset="folder:photos", model="ViT-B/16", epochs=10).split
     'train'
@@ -58,6 +77,9 @@ class Settings:
         float | None, Option(help="Passes over the training images, in place of the recipe's number.")
     ] = None
     steps: Annotated[int | None, Option(help="Updates of the weights, in place of the recipe's number.")] = None
+    patience: Annotated[
+        int | None, Option(help="Epochs without a better one on what is held out, after which the run ends early.")
+    ] = None
     batch_size: Annotated[
         int | None,
         Option(
@@ -92,14 +114,14 @@ class Settings:
         bool,
         Option("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
     ] = False
-    strategy: Annotated[str, Option(help="auto, tpu, multi_worker, mirrored or one_device.")] = "auto"
+    strategy: Annotated[str, Option(help=f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")] = "auto"
     precision: Annotated[
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
     seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
 
     def __post_init__(self):
-        counts = ("steps", "batch_size", "image_size", "microbatches")
+        counts = ("steps", "patience", "batch_size", "image_size", "microbatches")
         require_counts(**{name: getattr(self, name) for name in counts})
         require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
         if self.epochs is not None and self.steps is not None:
@@ -110,10 +132,15 @@ class Settings:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
         if self.split not in get_args(Split):
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
+        if self.patience is not None and self.split != "train":
+            raise ConfigError(f"With split={self.split!r} no images are held out that patience could judge by.")
+        require_names(self)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: an address of a model without what may be secret in it."""
-        return {**dataclasses.asdict(self), "model": without_secrets(self.model)}
+        """The settings as a run's files keep them: paths absolute, and an address without what may be secret in it."""
+        is_file = self.model.partition(":")[0] not in VARIANTS and os.path.exists(self.model)
+        model = os.path.abspath(self.model) if is_file else without_secrets(self.model)
+        return {**dataclasses.asdict(self), "model": model, "dataset": locate_dataset(self.dataset)}
 
 
 def parameters_of_settings(defaults: dict[str, Any]):
