@@ -197,7 +197,10 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
     )
     for command in commands:
         done = keras_vit(*command)
-        assert done.status == 1 and "begun has not finished (3 of all steps are saved)" in done.err
+        assert (
+            done.status == 1
+            and "begun is a run that has not finished (3 of all steps are saved): --resume it" in done.err
+        )
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 

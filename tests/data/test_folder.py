@@ -252,7 +252,7 @@ def test_one_image_in_each_class_leaves_none_to_validate(photographs, tmp_path):
         (tmp_path / kind).mkdir()
         shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
     assert load(tmp_path).num_examples == 2
-    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add images"):
+    with pytest.raises(data.DataError, match="none can be held out. Add images, or train on all"):
         load(tmp_path, "validation")
 
 

@@ -129,7 +129,7 @@ class FitProgress(keras.callbacks.Callback):
 
     def on_test_begin(self, logs=None):
         if self.bar is not None:
-            self.bar.update(self.task, description=f"epoch {self.epoch}/{self.epochs} validation")
+            self.bar.update(self.task, description=f"epoch {self.epoch}/{self.epochs} validation", refresh=True)
 
     def on_epoch_end(self, epoch, logs=None):
         logs = {name: value for name, value in (logs or {}).items() if name not in HIDDEN}

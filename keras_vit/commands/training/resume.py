@@ -139,9 +139,18 @@ def require_same_classes(examples, begun: Begun) -> None:
 
 
 def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> str:
-    """Where a run goes on, and by which learning rate if it is now longer or shorter."""
+    """Where a run goes on, and by which learning rate if it is now longer or shorter.
+
+    Raises:
+        ConfigError: when it has already trained for longer.
+    """
     epoch = sum(end <= start for end in ends) + 1
-    if start >= recipe.total_steps:
+    if start > recipe.total_steps:
+        raise ConfigError(
+            f"The run in {begun.folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
+            "--epochs or --steps, or choose another folder."
+        )
+    if start == recipe.total_steps:
         return f"The run has all of its {start:,} steps: its last files are written again."
     said = f"The run goes on at step {start:,} of {recipe.total_steps:,}, in epoch {epoch} of {len(ends)}."
     if begun.total_steps in (None, recipe.total_steps):

@@ -60,6 +60,11 @@ def scan(folder, split):
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:
         require_all_classes(classes, entries, places["train"])
+    if names == ["validation"] and not entries and not places["validation"]:
+        raise DataError(
+            f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "
+            "--split train+validation, in Python data.load(..., 'train+validation')."
+        )
     if not entries:
         raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
     entries = sorted((label, path.parts, path) for path, label in entries)
