@@ -74,8 +74,6 @@ def test_which_weights_a_command_takes(finished, tmp_path):
     assert model_of(tmp_path / "plain") == str(tmp_path / "plain/model.keras")
     with pytest.raises(training.RunError, match="has no best weights. It has: model.keras alone"):
         model_of(tmp_path / "plain", "best")
-    model = tiny()
-    training.load_weights(model, tmp_path / "plain/last.weights.npz")
 
 
 def test_what_the_best_epoch_is():

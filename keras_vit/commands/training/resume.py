@@ -11,6 +11,7 @@ from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.files import read_small_json
 
 LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
@@ -68,15 +69,20 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
 
     Raises:
         RunError: when there is no run, or its config.json is damaged.
+        ConfigError: when it has saved a step with settings that may not change.
     """
     if not (folder / "config.json").is_file():
         raise RunError(f"There is no run in {folder} to go on with. Begin one: --data and --model say with what.")
+    begun = read_begun(folder)
     known = {field.name for field in dataclasses.fields(Settings)}
-    recorded = {name: value for name, value in read_begun(folder).settings.items() if name in known}
+    recorded = {name: value for name, value in begun.settings.items() if name in known}
     if any(typed.get(name) is not None for name in LENGTHS):
         recorded |= dict.fromkeys(LENGTHS)
     try:
-        return Settings(**(recorded | dict(typed)))
+        settings = Settings(**(recorded | dict(typed)))
+        if Checkpoints(folder / "checkpoints").steps():
+            require_same_settings(settings, begun)
+        return settings
     except TypeError as error:
         raise RunError(f"{folder / 'config.json'} does not say what the run was begun with ({error}).") from error
 
