@@ -11,7 +11,7 @@ from keras_vit.commands.training.checks import require_possible
 from keras_vit.commands.training.resume import recall_settings
 from keras_vit.commands.training.settings import Settings, with_options_of
 from keras_vit.errors import ConfigError
-from keras_vit.training.errors import Preempted
+from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
 
 EVERY = 200
@@ -22,15 +22,17 @@ def names_typed(context):
     return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
-def say_how_to_go_on(settings, out, every):
-    """After an interruption: what is saved, and the command that continues it."""
+def say_how_to_go_on(settings, out, every, said):
+    """After an interruption: what is saved, unless that was `said`, and the command that continues it."""
     saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
     if not saved:
         print("Stopped. Nothing was saved.", flush=True)
         return
     command = ["keras-vit", "pretrain" if settings.pretrain else "finetune", "--out", str(out), "--resume"]
     command += ["--every", str(every)] if every != EVERY else []
-    print(f"The run in {out} is saved at step {saved:,}.\nGo on with: {shlex.join(command)}", flush=True)
+    if not said:
+        print(f"Stopped. The run in {out} is saved at step {saved:,}.")
+    print(f"Go on with: {shlex.join(command)}", flush=True)
 
 
 def start_training(
@@ -62,8 +64,8 @@ def start_training(
         from keras_vit.commands.training.train import train
 
         train(settings, out, resume=resume, every=every)
-    except (KeyboardInterrupt, Preempted):
-        say_how_to_go_on(settings, out, every)
+    except (KeyboardInterrupt, Preempted) as stopped:
+        say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
 
 

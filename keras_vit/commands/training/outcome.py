@@ -42,14 +42,11 @@ def tabulate_files(folder):
 
 
 def list_next_commands(folder, dataset, split):
-    """What one types after a training."""
+    """What one types after a training; `split` is what it was judged by, or None."""
     place = shlex.quote(str(folder))
-    evaluated = f" --split {split}" if split else ""
-    return (
-        f"keras-vit predict IMAGE --model {place}",
-        f"keras-vit evaluate {place} --data {shlex.quote(dataset)}{evaluated or ' --split test'}",
-        f"keras-vit export {place} --out {shlex.quote(str(folder) + '-export')}",
-    )
+    commands = [f"keras-vit predict IMAGE --model {place}"]
+    commands += [f"keras-vit evaluate {place} --data {shlex.quote(dataset)} --split {split}"] if split else []
+    return [*commands, f"keras-vit export {place} --out {shlex.quote(f'{folder}-export')}"]
 
 
 def print_outcome(folder, dataset, split, console: Console) -> None:
