@@ -103,10 +103,15 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
 SMALL = "--data digits --model ViT-Test/4 --image-size 16 --steps 24 --batch-size 16 --every 5".split()
 
 
+def heed_ctrl_c():
+    """A shell's background jobs, as this one may be, ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """A finished run's files are then, one by one, what another run refuses to overwrite."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *SMALL, "--out", str(tmp_path / "cut")]
-    cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c)
     while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("step-*")):
         time.sleep(0.05)
     cut.send_signal(signal.SIGINT)
