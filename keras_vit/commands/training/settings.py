@@ -70,9 +70,14 @@ class Settings:
         int | None,
         Option(min=1, help="How many of these images to train on, chosen at random; fewer are among more of one seed."),
     ] = None
-    test: Annotated[bool, Option("--test", help="Evaluate the final weights on the test split, once, at the end.")] = (
-        False
-    )
+    test: Annotated[
+        bool,
+        Option(
+            "--test",
+            help="Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where no "
+            "images are held out.",
+        ),
+    ] = False
     epochs: Annotated[
         float | None, Option(help="Passes over the training images, in place of the recipe's number.")
     ] = None
