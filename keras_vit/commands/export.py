@@ -94,9 +94,8 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
     return grid
 
 
-def export_to_bundle(model, out, console, *, weights=None, calibration=None, image_size=None, **options):
-    """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
-    model = model_of(model, weights)
+def export_to_bundle(model, out, console, *, calibration=None, image_size=None, **options):
+    """Exports a model, given by name or checkpoint; `options` are those of `export.bundle`."""
     if of_run := describe_weights(model):
         console.print(of_run, soft_wrap=True)
     loaded = zoo.load(model, image_size=image_size)
@@ -153,12 +152,12 @@ def export_model(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
+    path = model_of(model, weights and str(weights))
     import_keras()
     export_to_bundle(
-        model,
+        path,
         out,
         Console(),
-        weights=weights and str(weights),
         formats=[str(name) for name in to or Format],
         quantize=quantize and str(quantize),
         calibration=calibration,

@@ -74,8 +74,8 @@ class Settings:
         bool,
         Option(
             "--test",
-            help="Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where no "
-            "images are held out.",
+            help="Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where "
+            "no images are held out.",
         ),
     ] = False
     epochs: Annotated[
