@@ -15,6 +15,7 @@ from keras_vit.export.card import write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_model, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
+from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.prediction import predict_source
 from keras_vit.export.preparation import choose_input_shapes, fill_free_sizes, prepare_model
 from keras_vit.export.proof.comparison import model_runner
@@ -40,8 +41,9 @@ def bundle(
     """Writes artefacts, model.json, README.md (a model card), predict.py and examples.npz into the folder `out`.
 
     A manifest lists them with their SHA-256. The files take their places when every artefact was compared with the
-    model. Those of an earlier export are replaced, and removed where they have no successor. A file that no export
-    wrote, or that was changed since, stays; if it is in the way, that is an error.
+    model. Those of an earlier export are replaced. Its artefacts of other formats stay if they are of the same model:
+    one that is described alike and has the outputs of the bundle's examples; else nothing is written. A file that no
+    export wrote, or that was changed since, stays; if it is in the way, that is an error.
 
     Args:
         model: a built keras.Model.
@@ -67,15 +69,18 @@ def bundle(
     names = [*companion_files(model), *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
+        others = keep_others(model, out, staging, [row.name for row in rows], options)
+        for entry in others:
+            tell(f"{entry['format']}: kept as it is, of the same model")
         for row in rows:
             tell(f"{row.name}: converting and comparing")
             path = staging / row.bundled
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             served = endpoints if row.endpoints else ()
             report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
-        write_companions(model, staging, reports, options)
+        write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
         read_model_json(staging)  # what `verify` would refuse is not written
     return reports
 
@@ -105,26 +110,41 @@ def companion_files(model):
     return ["README.md", "examples.npz", "model.json", *(["predict.py"] if preprocessing else [])]
 
 
-def write_companions(model, folder, reports, options):
+def keep_others(model, out, staging, formats, options):
+    """Puts the artefacts of other formats that `out` has into the new bundle; their entries of model.json.
+
+    Raises:
+        ExportError: when they are of another model.
+    """
+    before, others = find_others(out, formats)
+    if others:
+        source = prepare_model(model)
+        shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
+        require_same_model(out, before, others, describe_model(model, source, shapes), source)
+        keep_artefacts(out, others, staging)
+    return others
+
+
+def write_companions(model, folder, artefacts, options):
     """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing."""
+    artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     source = prepare_model(model)
     shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
-    inputs = choose_examples(model, source, shapes, options)
+    inputs = choose_examples(model, source, shapes, options, artefacts)
     outputs = run_in_batches(model_runner(source), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)
     about = describe_model(model, source, shapes, options.get("metadata"))
     about.setdefault("date", datetime.now(UTC).date().isoformat())
-    about["artefacts"] = [describe_artefact(report) for report in reports]
+    about["artefacts"] = artefacts
     (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
     (folder / "README.md").write_text(write_card(about), "utf-8")
     if about["preprocessing"]:
-        (folder / "predict.py").write_text(predict_source([report.format for report in reports]), "utf-8")
+        (folder / "predict.py").write_text(predict_source([entry["format"] for entry in artefacts]), "utf-8")
 
 
-def choose_examples(model, source, shapes, options):
+def choose_examples(model, source, shapes, options, artefacts):
     """A few inputs, whole batches where the batch is fixed."""
-    batch_size = options.get("batch_size") or 1
-    count = -(-EXAMPLES // batch_size) * batch_size
+    count = count_examples(EXAMPLES, options.get("batch_size"), artefacts)
     preprocessing = getattr(model, "preprocessing", None)
     return choose_inputs(source, fill_free_sizes(shapes, model), options.get("images"), count, preprocessing)
 

@@ -8,19 +8,24 @@ def has_lora(layer):
     return bool(getattr(layer, "lora_enabled", False))
 
 
+def factors_of(model):
+    """The factors of all layers of a model that have LoRA."""
+    layers = filter(has_lora, model._flatten_layers())  # the layers within layers too
+    return [factor for layer in layers for factor in (layer.lora_kernel_a, layer.lora_kernel_b)]
+
+
 def weights_without_lora(model, read=lambda weight: weight.numpy()):
     """[(weight, its array)] of a model, the products of LoRA's factors added to the kernels, and no factors.
 
     Args:
         read: function of a weight to its array, such as one to its average.
     """
-    sums, factors = {}, set()
+    sums, factors = {}, set(map(id, factors_of(model)))
     # The layers within layers; `model.layers` has the outermost alone.
     for layer in filter(has_lora, model._flatten_layers()):
         a, b = layer.lora_kernel_a, layer.lora_kernel_b
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")  # layer.kernel is the sum already
         sums[id(kernel)] = read(kernel) + (layer.lora_alpha / layer.lora_rank) * (read(a) @ read(b))
-        factors |= {id(a), id(b)}
     kept = [weight for weight in model.weights if id(weight) not in factors]
     return [(weight, sums[id(weight)] if id(weight) in sums else read(weight)) for weight in kept]
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "inspection": BELOW,
     "data": BELOW,
     "evaluation": BELOW | {"data"},
-    "training": BELOW | {"data"},
+    "training": BELOW | {"data", "zoo"},
     "zoo": BELOW,
     "export": {"images"},
     "inference": BELOW | {"data", "training", "zoo", "export"},

@@ -80,7 +80,15 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     assert "Training once at each point of learning_rate" in out
     assert "Held-out accuracy: 100" in out
     made = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"model.keras", "model.npz", "mistakes.png", "curves.png", "metrics.csv", "config.json"} <= made
+    assert {
+        "model.keras",
+        "last.weights.npz",
+        "best.weights.npz",
+        "mistakes.png",
+        "curves.png",
+        "metrics.csv",
+        "config.json",
+    } <= made
     with open(tmp_path / "run" / "metrics.csv", newline="") as file:
         assert float(list(csv.DictReader(file))[-1]["val_accuracy"]) == 1
     bundle = tmp_path / "dist"
@@ -95,10 +103,15 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
 SMALL = "--data digits --model ViT-Test/4 --image-size 16 --steps 24 --batch-size 16 --every 5".split()
 
 
+def heed_ctrl_c():
+    """A shell's background jobs, as this one may be, ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     """A finished run's files are then, one by one, what another run refuses to overwrite."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *SMALL, "--out", str(tmp_path / "cut")]
-    cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    cut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_ctrl_c)
     while cut.poll() is None and not list((tmp_path / "cut" / "checkpoints").glob("step-*")):
         time.sleep(0.05)
     cut.send_signal(signal.SIGINT)
@@ -106,7 +119,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     assert cut.returncode == 130 and "Traceback" not in err
     assert "saved at step" in out
     again = out.splitlines()[-1].removeprefix("Go on with: ")
-    assert again == shlex.join(["keras-vit", *command[3:], "--resume"])
+    assert again == shlex.join(["keras-vit", "pretrain", *command[-2:], "--resume", "--every", "5"])
     run("-m", *shlex.split(again.replace("keras-vit", "keras_vit", 1)))
     for path in [path for path in (tmp_path / "cut").rglob("*") if path.is_file() and path.name != "run.json"]:
         place = tmp_path / "other" / path.relative_to(tmp_path / "cut")
@@ -118,7 +131,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 
 
 def weights(folder):
-    with np.load(folder / "model.npz") as archive:
+    with np.load(folder / "last.weights.npz") as archive:
         return {name: archive[name] for name in archive.files}
 
 

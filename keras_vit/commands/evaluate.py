@@ -17,6 +17,7 @@ from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.training.runs.files import read_small_json
+from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many
 NAMES = ("evaluation.json", "mistakes.png")
@@ -135,6 +136,7 @@ def evaluate_model(
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
+    path = model_of(model)
     import_keras()
     from keras_vit import inference
 
@@ -154,6 +156,8 @@ def evaluate_model(
     elif examples.multi_label:
         print_precisions(found, Console())
     else:
+        if of_run := describe_weights(path):
+            Console().print(of_run, soft_wrap=True)
         print_evaluation(found, Console())
         for line in describe_published(printed):
             Console().print(f"the paper's top-1  {line}", soft_wrap=True)

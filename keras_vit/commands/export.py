@@ -13,10 +13,11 @@ from keras_vit.commands import import_keras
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
 Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
+Weights = StrEnum("Weights", WEIGHTS)
 
 
 class Endpoint(StrEnum):
@@ -67,8 +68,10 @@ def load_calibration(dataset, model, count=64):
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
     """A table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
-    columns = ["format", "kind", "size", "largest difference", "cosine", "top-1"]
-    grid = Table(*columns, *(["ms at batch 1, 8"] if timed else []), title=title)
+    columns = ["format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])]
+    grid = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(column, overflow="fold")
     for report in reports:
         cells = [
             report.format,
@@ -84,9 +87,12 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
     return grid
 
 
-def export_to_bundle(name, out, console, *, calibration=None, image_size=None, licence=None, **options):
+def export_to_bundle(name, out, console, *, weights=None, calibration=None, image_size=None, licence=None, **options):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
-    loaded = zoo.load(model_of(name), image_size=image_size)
+    path = model_of(name, weights)
+    if of_run := describe_weights(path):
+        console.print(of_run, soft_wrap=True)
+    loaded = zoo.load(path, image_size=image_size)
     reports = export.bundle(
         loaded,
         out,
@@ -104,6 +110,13 @@ def export_model(
         str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
     ],
     out: Annotated[Path, typer.Option(help="The folder of the bundle.")],
+    weights: Annotated[
+        Weights | None,
+        typer.Option(
+            help="Which weights of a run: of its best epoch, after its last step, or averaged over its steps; by "
+            "default best, where images were held out."
+        ),
+    ] = None,
     to: Annotated[
         list[Format] | None, typer.Option(help="The formats to write, by default all: --to onnx tflite.")
     ] = None,
@@ -133,16 +146,19 @@ def export_model(
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
-    Files of an earlier export in the folder are replaced; everything else there stays. A file in the way that no
-    export wrote is an error that names it.
+    Files of an earlier export in the folder are replaced. Its artefacts of formats that are not written now stay, if
+    they are of the same model; of another, nothing is written. Everything else there stays. A file in the way that
+    no export wrote is an error that names it.
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
+    model_of(model, weights and str(weights))  # a run without these is refused before TensorFlow is imported
     import_keras()
     export_to_bundle(
         model,
         out,
         Console(),
+        weights=weights and str(weights),
         formats=[str(name) for name in to or Format],
         quantize=quantize and str(quantize),
         calibration=calibration,

@@ -8,33 +8,70 @@ from typing import Annotated, Literal
 import typer
 
 from keras_vit.commands import import_keras
+from keras_vit.commands.training.checks import require_possible
+from keras_vit.commands.training.resume import recall_settings
 from keras_vit.commands.training.settings import MASKED_PATCHES, Settings, with_options_of
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
+from keras_vit.training.runs.checkpoints import Checkpoints
+
+EVERY = 200
+
+
+def names_typed(context):
+    """The names of the options that stand in the command line."""
+    return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
+
+
+def say_how_to_go_on(settings, out, every, said):
+    """After an interruption: what is saved, unless that was `said`, and the command that continues it."""
+    saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
+    if not saved:
+        print("Stopped. Nothing was saved.", flush=True)
+        return
+    command = ["keras-vit", "pretrain" if settings.pretrain else "finetune", "--out", str(out), "--resume"]
+    command += ["--every", str(every)] if every != EVERY else []
+    if not said:
+        print(f"Stopped. The run in {out} is saved at step {saved:,}.")
+    print(f"Go on with: {shlex.join(command)}", flush=True)
 
 
 def start_training(
     *,
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="The folder of the run, which is made.")],
-    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder, bit for bit.")] = False,
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = EVERY,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the run in the folder, bit for bit. It knows its options; --epochs or --steps prolong it.",
+        ),
+    ] = False,
     **fields,
 ) -> None:
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
-    settings = Settings(**fields)
-    import_keras(find_devices=False)
-    from keras_vit.commands.training.train import train
-
+    if resume and (out / "config.json").is_file():
+        typed = names_typed(context)
+        settings = recall_settings(out, {name: fields[name] for name in fields if name in (*typed, "pretrain")})
+    elif fields["dataset"] is None:
+        what = f"There is no run in {out} to go on with" if resume else "Nothing says what to train on"
+        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
+    else:
+        settings = Settings(**fields)
+    require_possible(settings, out, resume)
     try:
+        import_keras(find_devices=False)
+        from keras_vit.commands.training.train import train
+
         train(settings, out, resume=resume, every=every)
-    except (Interrupted, Preempted):
-        command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
-        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
+    except (KeyboardInterrupt, Preempted) as stopped:
+        say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
 
 
-def start_protocol(*, out, every, resume, seeds, **fields) -> None:
+def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
     """Follows the paper's protocol; one that is interrupted says by which command it continues."""
     settings = Settings(**fields, pretrain=False)
     import_keras(find_devices=False)
@@ -48,7 +85,7 @@ def start_protocol(*, out, every, resume, seeds, **fields) -> None:
         raise
 
 
-@with_options_of(start_training, without=MASKED_PATCHES, model="ViT-B/16")
+@with_options_of(start_training, without=MASKED_PATCHES, model="ViT-B/16", dataset=None)
 def finetune(
     *,
     protocol: Annotated[
@@ -63,10 +100,17 @@ def finetune(
 ) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
-    The folder receives checkpoints, the best weights, metrics.csv, curves.png, TensorBoard files (if it is installed),
-    and at the end model.keras, model.npz and mistakes.png (a confusion matrix, and the surest mistakes). A file of
-    such a name that is already there is never overwritten: the run is refused. Ctrl-C saves the run, and --resume
-    continues it.
+    **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. With the subfolders
+    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise 8 to 12 %
+    of every class are held out, at least one image of a class of five, chosen by a hash of each file's name: images
+    that you add leave the others where they are.
+
+    **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
+    of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras and mistakes.png (a confusion matrix,
+    and the surest mistakes). A file of such a name that is already there is never overwritten: the run is refused.
+
+    **Ctrl-C** saves the run; `keras-vit finetune --out runs/1 --resume` continues it. `--resume --epochs 20` prolongs a
+    run, also one that has finished: from there on the learning rate is that of a run of 20 epochs.
 
     A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of
     `--protocol paper`: it searches the learning rate on the development set, trains on all images with three seeds, and

@@ -4,7 +4,7 @@ from keras_vit.commands.finetune import start_training
 from keras_vit.commands.training.settings import with_options_of
 
 
-@with_options_of(start_training, model="ViT-S/16")
+@with_options_of(start_training, model="ViT-S/16", dataset=None)
 def pretrain(**arguments) -> None:
     """Trains a model from random weights, with the options of `finetune`.
 

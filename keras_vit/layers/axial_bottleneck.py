@@ -180,7 +180,7 @@ class AxialBottleneck(Bottleneck):
             self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
             build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
 
-    def call(self, x):
+    def transform(self, x):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
         y = ops.relu(self.norm1(self.conv1(x)))
         y = self.column_attention(self.row_attention(y))

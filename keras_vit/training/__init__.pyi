@@ -9,7 +9,8 @@ from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
-from .runs.run import Run, load_weights
+from .runs.run import Run
+from .runs.weights import load_weights
 from .scaling import recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import SearchResult, Trial, development_split, read_best, search_recipe

@@ -95,7 +95,8 @@ def test_a_training_is_told_what_was_typed(monkeypatch):
     monkeypatch.setattr(finetune, "start_training", lambda **arguments: told.update(arguments))
     line = "finetune --data digits --out x --epochs 2.5 --test --split train+validation --every 7 --batch-size 8"
     assert CliRunner().invoke(cli.app, line.split()).exit_code == 0
-    assert {key: value for key, value in told.items() if key not in ("out", "every", "resume", "pretrain")} == {
+    apart = ("out", "every", "resume", "pretrain", "context")
+    assert {key: value for key, value in told.items() if key not in apart} == {
         **{f.name: f.default for f in dataclasses.fields(Settings) if f.name not in ("pretrain", *MASKED_PATCHES)},
         **{"dataset": "digits", "model": "ViT-B/16", "epochs": 2.5, "test": True, "split": "train+validation"},
         "batch_size": 8,
@@ -203,7 +204,10 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
     )
     for command in commands:
         done = keras_vit(*command)
-        assert done.status == 1 and "begun has not finished (3 of all steps are saved)" in done.err
+        assert (
+            done.status == 1
+            and "begun is a run that has not finished (3 of all steps are saved): --resume it" in done.err
+        )
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 

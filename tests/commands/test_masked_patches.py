@@ -90,7 +90,7 @@ def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path):
         wait_for_checkpoint(process, tmp_path / "killed", 6)
         process.send_signal(signal.SIGKILL)
     subprocess.run(command("killed", "--resume"), check=True)
-    whole, killed = (dict(np.load(tmp_path / name / "final.weights.npz")) for name in ("whole", "killed"))
+    whole, killed = (dict(np.load(tmp_path / name / "last.weights.npz")) for name in ("whole", "killed"))
     assert whole.keys() == killed.keys()
     for name, values in whole.items():
         np.testing.assert_array_equal(killed[name], values, err_msg=name)

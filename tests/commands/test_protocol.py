@@ -172,7 +172,7 @@ def test_a_killed_protocol_goes_on_to_the_same_bits(tiny, tmp_path):
     whole, resumed = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "cut"))
     assert whole == resumed
     for name in ("seed-0", "seed-1"):
-        before, after = (dict(np.load(tmp_path / place / name / "final.weights.npz")) for place in ("whole", "cut"))
+        before, after = (dict(np.load(tmp_path / place / name / "last.weights.npz")) for place in ("whole", "cut"))
         assert before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
     given = {"dataset": "digits", "steps": 12, "batch_size": 8, **whole["found"]["fields"], "seed": 1}
     alone = train(Settings(model=tiny, split="train+validation", test=True, **given), tmp_path / "alone")

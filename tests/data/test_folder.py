@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import math
 import os
 import shutil
 import struct
@@ -67,10 +68,34 @@ def test_a_split_by_hash_is_the_files_own(photographs, photos):
         load(photos, "test")
 
 
-def test_about_a_tenth_is_held_out(tmp_path):
-    root = tmp_path / "photos"
-    held_out = [folder.percentile(root / "cat" / f"{i}.jpg", root) < folder.HELD_OUT_PERCENT for i in range(4000)]
-    assert 0.08 < np.mean(held_out) < 0.12
+def held_out_of(root, count, name="cat"):
+    entries = {(root / name / f"{i}.jpg", 0) for i in range(count)}
+    return {path.name for path, _ in folder.hold_out(entries, root)}
+
+
+def test_every_class_gives_its_tenth(tmp_path):
+    """Exact are the bounds, whatever the names; on average it is a tenth."""
+    for count in (1, 2, 5, 12, 15, 40, 110, 550):
+        found = [len(held_out_of(tmp_path, count, f"class {i}")) for i in range(40)]
+        least, most = max(math.floor(0.08 * count), count >= 5), math.ceil(0.12 * count)
+        assert least <= min(found) and max(found) <= min(most, count - 1)
+        if count > 100:
+            assert 0.09 < np.mean(found) / count < 0.11
+
+
+def test_images_keep_their_side_when_others_are_added(tmp_path):
+    """Of 40 classes of 110 that grow by a tenth; and it is their own names alone that decide."""
+    moved = sum(
+        len(
+            held_out_of(tmp_path, 110, str(i))
+            ^ (held_out_of(tmp_path, 121, str(i)) - {f"{k}.jpg" for k in range(110, 121)})
+        )
+        for i in range(40)
+    )
+    assert moved / (40 * 110) < 0.004
+    other = {(tmp_path / "dog" / f"{i}.jpg", 1) for i in range(77)}
+    both = other | {(tmp_path / "cat" / f"{i}.jpg", 0) for i in range(110)}
+    assert {path.name for path, label in folder.hold_out(both, tmp_path) if label == 0} == held_out_of(tmp_path, 110)
 
 
 @pytest.mark.parametrize("name", ["validation", "val", "valid", "dev", "Validation"])
@@ -227,7 +252,7 @@ def test_one_image_in_each_class_leaves_none_to_validate(photographs, tmp_path):
         (tmp_path / kind).mkdir()
         shutil.copy(photographs / kind / "00.jpg", tmp_path / kind)
     assert load(tmp_path).num_examples == 2
-    with pytest.raises(data.DataError, match="falls into the split 'validation'. Add images"):
+    with pytest.raises(data.DataError, match="none can be held out. Add images, or train on all"):
         load(tmp_path, "validation")
 
 

@@ -17,7 +17,7 @@ from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
 from keras_vit.training.runs.folder import RunFolder, model_of
-from keras_vit.training.runs.metrics_log import read_rows
+from keras_vit.training.runs.history import read_rows
 from keras_vit.training.runs.state import collect_state, restore_state
 
 SETTINGS = Settings(model="ViT-Test/4", dataset="digits", steps=4)
@@ -196,7 +196,7 @@ def test_settings_are_kept_without_secrets(tmp_path):
     assert require_same_settings(later, read_begun(tmp_path)) == dataclasses.replace(
         later, batch_size=64, learning_rate=0.1
     )
-    with pytest.raises(KerasVitError, match="begun with model='https://host/m.keras'") as caught:
+    with pytest.raises(KerasVitError, match="begun with --model https://host/m.keras") as caught:
         require_same_settings(
             dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), read_begun(tmp_path)
         )

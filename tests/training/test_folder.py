@@ -16,8 +16,8 @@ from keras_vit.training.runs.folder import model_of
 from keras_vit.training.runs.signals import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
-WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "final.weights.npz", "model.keras")
-COMMAND = ("model.npz", "mistakes.png", "masked_patches.keras", "masked_patches.png")
+WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "last.weights.npz", "model.keras")
+COMMAND = ("averaged.weights.npz", "mistakes.png", "masked_patches.keras", "masked_patches.png")
 PARTIAL = ("partial.metrics.csv", "partial.model.keras", "partial.best.weights.npz")
 INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.json", "checkpoints/notes", "tensorboard/events")
 
@@ -256,7 +256,7 @@ def test_the_model_of_a_run(copy, tmp_path):
     for name in ("ViT-B/16", "hf://google/vit", str(tmp_path), "absent.npz", "x" * 5000):
         assert model_of(name) == name
     (copy / "model.keras").unlink()
-    with pytest.raises(training.RunError, match=r"has not finished \(4 of 4 steps are saved\).* --resume"):
+    with pytest.raises(training.RunError, match=r"has not finished \(4 of 4 steps are saved\): --resume it"):
         model_of(copy)
     (copy / "config.json").write_text("[")
     with pytest.raises(training.RunError, match=r"4 of all steps"):

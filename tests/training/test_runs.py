@@ -4,6 +4,7 @@ import contextlib
 import csv
 import errno
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import cluster
@@ -24,8 +26,8 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints, files
-from keras_vit.training.runs.metrics_log import read_rows
-from keras_vit.training.runs.run import segments
+from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
+from keras_vit.training.runs.history import read_rows
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
 KILLS = 20
@@ -104,7 +106,7 @@ def newest(folder):
 
 
 def same(a, b):
-    for name in ("final.weights.npz", "best.weights.npz"):
+    for name in ("last.weights.npz", "averaged.weights.npz", "best.weights.npz"):
         x, y = (dict(np.load(folder / name)) for folder in (a, b))
         assert x.keys() == y.keys()
         for key in x:
@@ -157,7 +159,7 @@ def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
     command += ["--image-size", 16, "--steps", 30, "--batch-size", 64]
     subprocess.run([*map(str, command), "--out", tmp_path / "one", "--strategy", "one_device"], check=True)
     assert statuses(list(workers(*command, "--out", tmp_path / "two", "--strategy", "multi_worker"))) == [0, 0]
-    one, two = (dict(np.load(tmp_path / name / "model.npz")) for name in ("one", "two"))
+    one, two = (dict(np.load(tmp_path / name / "last.weights.npz")) for name in ("one", "two"))
     largest = max(np.abs(value).max() for value in one.values())
     for name, value in one.items():
         # The keys' biases have no gradient but rounding.
@@ -213,7 +215,7 @@ def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(
     assert server.run(tmp_path / "unbroken") == 0
     killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, 3)
     server.close()
-    with np.load(tmp_path / "unbroken" / "final.weights.npz") as weights:
+    with np.load(tmp_path / "unbroken" / "last.weights.npz") as weights:
         assert not [name for name in weights if "lora" in name]
 
 
@@ -299,7 +301,7 @@ def test_a_disk_that_takes_no_more(server, unbroken, tmp_path):
     assert server.run(tmp_path, most_bytes=20_000) == RUN_ERROR
     names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert "metrics.csv" in names
-    assert not names & {"final.weights.npz", "model.keras", "best.weights.npz"}
+    assert not names & {"last.weights.npz", "model.keras", "best.weights.npz"}
     assert not [name for name in names if name.startswith("step-") or "partial" in name]
     assert server.run(tmp_path) == 0
     same(tmp_path, unbroken)
@@ -322,7 +324,7 @@ def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
     with pytest.warns(UserWarning, match=r"(metrics.csv|curves.png) could not be written: Is a directory") as warned:
         run.fit(model, batches, 10, 5, callbacks=[Obstacles(tmp_path)])
     assert {Path(str(w.message).split()[0]).name for w in warned} >= {"metrics.csv", "curves.png"}
-    assert run.store.steps()[0] == 10 and (tmp_path / "final.weights.npz").exists()
+    assert run.store.steps()[0] == 10 and (tmp_path / "averaged.weights.npz").exists()
 
 
 def test_events_are_written_where_tensorboard_is(tmp_path, monkeypatch):
@@ -347,10 +349,10 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows] == ["5", "10", "12"]
     assert json.loads((tmp_path / "config.json").read_text())["data"] == "none"
-    for name in ("curves.png", "model.keras", "final.weights.npz", "best.weights.npz"):
+    for name in ("curves.png", "model.keras", "last.weights.npz", "averaged.weights.npz", "best.weights.npz"):
         assert (tmp_path / name).exists(), name
     again = compiled()
-    training.load_weights(again, tmp_path / "final.weights.npz")
+    training.load_weights(again, tmp_path / "averaged.weights.npz")
     images = np.zeros((2, 16, 16, 3))
     np.testing.assert_array_equal(again(images), model(images))
     loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
@@ -391,7 +393,7 @@ def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
     average = seen.seen[0]
     for weights in seen.seen[1:]:
         average = {path: 0.9 * average[path] + 0.1 * weight for path, weight in weights.items()}
-    final = dict(np.load(tmp_path / "final.weights.npz"))
+    final = dict(np.load(tmp_path / "averaged.weights.npz"))
     for path, value in average.items():
         np.testing.assert_allclose(final[path], value, rtol=1e-5, atol=1e-7, err_msg=path)
     training.load_weights(model, tmp_path / "best.weights.npz")
@@ -411,10 +413,22 @@ def test_several_steps_per_execution_give_the_same_run(tmp_path):
         np.testing.assert_allclose(finals[1][path], value, rtol=1e-6, err_msg=path)
 
 
-def test_segments_cover_a_run():
-    for start, total, length in ((0, 60, EPOCH), (7, 9, 10), (7, 25, 10), (10, 30, 10), (30, 30, 10), (0, 3, 3)):
-        found = segments(start, total, length)
-        steps = [step for begin, end in found for step in range(begin, end)]
-        assert steps == list(range(start, total))
-        for begin, end in found:
-            assert begin // length == (end - 1) // length or begin % length == end % length == 0
+@pytest.mark.parametrize("length", [EPOCH, 10, 3, 1, Fraction(159, 32), Fraction(7, 4), Fraction(60, 7)])
+@pytest.mark.parametrize("total", [3, 9, 25, 60])
+def test_segments_cover_a_run(length, total):
+    ends = list_epoch_ends(total, length)
+    assert ends[:-1] == [round(float(length) * (e + 1)) for e in range(len(ends) - 1)] and ends[-1] == total
+    for start in range(total + 1):
+        found = plan_segments(start, ends)
+        assert [step for begin, end, *_ in found for step in range(begin, end)] == list(range(start, total))
+        for begin, end, epoch, epochs in found:
+            own = [e for e in ends if begin < e <= end]
+            assert len(own) == epochs and own[-1] == end and ends[epoch] == own[0]
+            assert epochs == 1 or {b - a for a, b in itertools.pairwise([begin, *own])} == {(end - begin) // epochs}
+
+
+@pytest.mark.parametrize(
+    "epochs, images, batch", [(20, 514, 32), (30, 514, 32), (10, 33, 32), (7, 1293, 100), (1, 5, 5)]
+)
+def test_so_many_epochs_are_so_many_rows(epochs, images, batch):
+    assert len(list_epoch_ends(round(epochs * images / batch), Fraction(images, batch))) == epochs

@@ -12,7 +12,7 @@ from keras_vit import training
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.layers.dropout import Dropout
-from keras_vit.training.runs.metrics_log import read_rows
+from keras_vit.training.runs.history import read_rows
 
 
 def digits():

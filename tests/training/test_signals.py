@@ -12,6 +12,7 @@ import pytest
 from training_run import points, tiny
 
 from keras_vit import training
+from keras_vit.training.runs.history import read_rows
 
 
 class Sends(keras.callbacks.Callback):
@@ -65,6 +66,22 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, fit, handlers):
     assert not isinstance(caught.value, training.Interrupted)
     assert training.Checkpoints(tmp_path / "checkpoints").steps() == []
     restore(handlers)
+
+
+class SendsInValidation(keras.callbacks.Callback):
+    def on_test_batch_begin(self, batch, logs=None):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_during_the_validation_waits_for_its_row(tmp_path, capfd):
+    arguments = {"steps_per_epoch": 3, "validation": points(0).take(1)}
+    with pytest.raises(training.Interrupted) as caught:
+        training.Run(tmp_path / "run").fit(tiny(), points, 6, callbacks=[SendsInValidation()], **arguments)
+    assert caught.value.step == 3 and "saved after the validation." in capfd.readouterr().err
+    assert [row["step"] for row in read_rows(tmp_path / "run/metrics.csv")] == [3]
+    training.Run(tmp_path / "run").fit(tiny(), points, 6, resume=True, **arguments)
+    training.Run(tmp_path / "whole").fit(tiny(), points, 6, **arguments)
+    assert (tmp_path / "run/metrics.csv").read_text() == (tmp_path / "whole/metrics.csv").read_text()
 
 
 def restore(handlers):

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from keras_vit import evaluation, training, zoo
+from keras_vit import evaluation, training
+from keras_vit.commands.training.outcome import load_best
 from keras_vit.commands.training.settings import BACKBONE, Settings
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
-from keras_vit.training.runs.callbacks import is_chief
 
 UNEQUAL = 10  # times as many images in one class as in another
 
@@ -104,16 +104,12 @@ def describe_classes(settings, examples):
     return said
 
 
-def finish_multi_label(run, model, recipe, splits, console):
-    """Writes the model in the official layout; returns the mean average precision, if anything is left to judge by."""
-    judged = splits.test or splits.held_out
-    size = recipe.batch_size // model.microbatches
-    found = judged and evaluation.evaluate_multi_label(model, judged, size)
-    if is_chief(model):
-        with run.writing("model.npz") as path:
-            zoo.save(model, path)
-    if found:
-        name = "Test" if splits.test else "Held-out"
-        console.print(f"{name} mean average precision: {found.mean_average_precision:.1%} of {found.count:,} images.")
-    console.print(f"Everything is in {run.folder}: model.keras, model.npz, ...")
-    return found and found.mean_average_precision
+def judge_multi_label(run, model, judged, batch_size, name, console):
+    """The mean average precision of the best weights, which the model then has; says it."""
+    which = load_best(model, run.folder)
+    found = evaluation.evaluate_multi_label(model, judged, batch_size)
+    console.print(
+        f"{name} mean average precision of {which}: {found.mean_average_precision:.1%} of {found.count:,} images.",
+        soft_wrap=True,
+    )
+    return found.mean_average_precision

@@ -46,31 +46,27 @@ def describe_objective(model):
     return f"{count} of {rows * columns} patches corrupted to predict them ({model.objective.target})"
 
 
-def finish_masked_patches(run, model, recipe, splits, console):
-    """Writes the encoder, the whole model and a picture of what it predicts; returns the accuracy, if any."""
-    judged = splits.test or splits.held_out
-    batch_size = recipe.batch_size // model.microbatches
+def finish_masked_patches(run, model, recipe, shown, name, console):
+    """Writes the whole model, and a picture of what it predicts of `shown`; returns the accuracy, if any.
+
+    `name` says what it is judged by, None where nothing was held out.
+    """
     found = {}
-    if judged:
-        batches = judged.evaluation(batch_size, model.preprocessing)
+    if name is not None:
+        batches = shown.evaluation(recipe.batch_size // model.microbatches, model.preprocessing)
         found = model.evaluate(batches, verbose=0, return_dict=True)
     if is_chief(model):
-        with run.writing("model.npz") as path:
-            zoo.save(model.encoder, path)
         with run.writing("masked_patches.keras") as path:
             model.save(path)
-    inputs, targets, _ = next(iter((judged or splits.train).evaluation(DRAWN, model.preprocessing)))
+    inputs, targets, _ = next(iter(shown.evaluation(DRAWN, model.preprocessing)))
     predictions = model(inputs, training=False)
     if is_chief(model):
         with run.writing("masked_patches.png") as path:
             draw_masked_patches(model, inputs, targets, predictions, path)
-    name = "Test" if splits.test else "Held-out"
     if "accuracy" in found:
-        console.print(f"{name} accuracy of the corrupted patches' colours: {found['accuracy']:.1%}.")
+        said = f"accuracy of the corrupted patches' colours: {found['accuracy']:.1%}"
+        console.print(f"{name} {said}.", soft_wrap=True)
     elif found:
-        console.print(f"{name} error of the corrupted patches' pixels, squared: {found['loss']:.4f}.")
-    console.print(
-        f"Everything is in {run.folder}: the encoder as model.keras and model.npz, the whole model as "
-        "masked_patches.keras, masked_patches.png, ..."
-    )
+        said = f"error of the corrupted patches' pixels, squared: {found['loss']:.4f}"
+        console.print(f"{name} {said}.", soft_wrap=True)
     return found.get("accuracy")

@@ -6,7 +6,6 @@ from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices, kit
 from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
-from keras_vit.data.datasets.schemes import would_read
 from keras_vit.errors import ConfigError
 
 
@@ -34,15 +33,6 @@ def load_splits(settings):
         held_out=load("validation") if settings.split == "train" else None,
         test=load("test") if settings.test else None,
     )
-
-
-def require_outside_dataset(out, dataset):
-    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
-    if would_read(dataset, out):
-        raise ConfigError(
-            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
-            "Choose a folder outside of it."
-        )
 
 
 def require_batch(examples, batch_size):

@@ -1,68 +1,185 @@
-"""Progress of `model.fit` as one bar, in place of a line per epoch."""
+"""Progress of `model.fit`: a line per epoch, and in a terminal a bar over all steps below them."""
 
 import time
 
 import keras
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
 from keras_vit.console import Console
+from keras_vit.training.runs.history import find_best
+
+WIDTHS = {"epoch": 7, "best": 12, "images/s": 10, "left": 9}  # characters; a metric's are those of its name
+HIDDEN = ("learning_rate",)
+
+
+def format_seconds(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> format_seconds(3725)
+    '1:02:05'
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+class Clock:
+    """Times the steps of a training: their rate is of training alone, the time left counts validation too.
+
+    Neither counts the first step, which is compiled.
+    """
+
+    def __init__(self):
+        self.first = self.mark = None
+        self.steps, self.training = 0, 0.0
+
+    def begin_epoch(self):
+        self.mark = time.monotonic()
+
+    def end_step(self, steps):
+        now = time.monotonic()
+        if self.first is None:
+            self.first = now
+        else:
+            self.steps += steps
+            self.training += now - self.mark
+        self.mark = now
+
+    @property
+    def steps_per_second(self) -> float | None:
+        return self.steps / max(self.training, 1e-9) if self.steps else None
+
+    def estimate_left(self, steps: int) -> float | None:
+        """Seconds that so many further steps take, with their validation."""
+        return steps * (time.monotonic() - self.first) / self.steps if self.steps else None
 
 
 class FitProgress(keras.callbacks.Callback):
-    """A bar over all steps, with images per second, time left and the latest metrics; without a terminal a line per
-    epoch.
+    """A line per epoch: metrics, the best so far, images per second and the time left. In a terminal, a bar below.
 
     Args:
         total: steps of the whole training; None for the steps of one `fit`.
         start: steps done before this `fit`.
         batch_size: images per step, to show images per second; None shows no rate.
+        epochs: of the whole training; None for those of `fit`.
+        rows: of the epochs before (`runs.history`), so that the best so far is among them.
+        monitor: the metric that tells the best epoch.
 
     >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])  # doctest: +SKIP
     >>> FitProgress().describe({"accuracy": 0.5, "loss": 1.25})
     'accuracy 0.500  loss 1.250'
     """
 
-    def __init__(self, total: int | None = None, start: int = 0, batch_size: int | None = None):
+    def __init__(
+        self,
+        total: int | None = None,
+        start: int = 0,
+        batch_size: int | None = None,
+        epochs: int | None = None,
+        rows: list[dict[str, float]] | tuple = (),
+        monitor: str = "val_accuracy",
+    ):
         super().__init__()
         self.total = total
         self.step = self.start = start
         self.batch_size = batch_size
+        self.epochs = epochs
+        self.rows = list(rows)
+        self.monitor = monitor
+        self.epoch = 0
+        self.headings = None
         self.bar = None
+        self.clock = Clock()
 
     def on_train_begin(self, logs=None):
         if self.bar is not None:
             return
-        total = self.total or self.params["epochs"] * (self.params["steps"] or 0)
+        self.epochs = self.epochs or self.params["epochs"]
+        self.total = self.total or self.params["epochs"] * (self.params["steps"] or 0) or None
+        console = Console()
         self.bar = Progress(
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TimeRemainingColumn(),
             TextColumn("{task.description}", markup=False),
-            console=Console(),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task("", total=total or None, completed=self.start)
-        self.began = time.monotonic()
+        self.task = self.bar.add_task("compiling", total=self.total, completed=self.start, said="")
         self.bar.start()
+        if not console.is_terminal:
+            self.say("Compiling the first step.")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch + 1
+        self.clock.begin_epoch()
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        self.bar.update(self.task, completed=self.step, description=self.describe(logs))
+        self.clock.end_step(1)
+        loss = {name: value for name, value in (logs or {}).items() if name == "loss"}
+        said = (self.describe(loss), self.describe_rate(), self.describe_left())
+        self.bar.update(
+            self.task,
+            completed=self.step,
+            description=f"epoch {self.epoch}/{self.epochs} step",
+            said="  ".join(filter(None, said)),
+        )
+
+    def on_test_begin(self, logs=None):
+        if self.bar is not None:
+            self.bar.update(self.task, description=f"epoch {self.epoch}/{self.epochs} validation", refresh=True)
 
     def on_epoch_end(self, epoch, logs=None):
-        if not self.bar.console.is_terminal:
-            self.bar.console.print(f"epoch {epoch + 1}  step {self.step}  {self.describe(logs)}", soft_wrap=True)
+        logs = {name: value for name, value in (logs or {}).items() if name not in HIDDEN}
+        self.rows.append({"epoch": epoch + 1, **logs})
+        cells = {"epoch": f"{epoch + 1}/{self.epochs}"}
+        cells |= {name: f"{value:.3f}" for name, value in logs.items()}
+        if self.monitor in logs:
+            cells["best"] = self.describe_best(logs)
+        if self.batch_size:
+            cells["images/s"] = self.describe_rate().partition(" ")[0]
+        cells["left"] = self.describe_left().partition(" ")[0]
+        self.print_row(cells)
+
+    def print_row(self, cells):
+        """The cells in columns, below their headings where these are new; the last ones only where there is room."""
+        widths = {name: WIDTHS.get(name, max(len(name), 5) + 2) for name in cells}
+        for name in ("left", "images/s"):
+            if sum(widths.values()) > self.bar.console.width:
+                widths.pop(name, None)
+        cells = {name: cells[name] for name in widths}
+        if list(cells) != self.headings:
+            self.headings = list(cells)
+            self.say("".join(f"{name:>{width}}" for name, width in widths.items()))
+        self.say("".join(f"{text:>{widths[name]}}" for name, text in cells.items()))
+
+    def say(self, line):
+        self.bar.console.print(line, soft_wrap=True)
+
+    def describe_best(self, logs):
+        """The best so far and its epoch; a star where it is this one."""
+        best = find_best(self.rows, self.monitor)
+        if best is None:
+            return ""
+        mark = "*" if best is self.rows[-1] else f"@{best['epoch']}"
+        return f"{best[self.monitor]:.3f} {mark}"
 
     def describe(self, logs):
-        """The metrics, and the rate if it is known, on one line."""
-        words = [f"{name} {value:.3f}" for name, value in (logs or {}).items() if name != "learning_rate"]
-        if self.batch_size:
-            elapsed = time.monotonic() - self.began
-            words.append(f"{(self.step - self.start) * self.batch_size / max(elapsed, 1e-9):.0f} images/s")
-        return "  ".join(words)
+        """The metrics on one line."""
+        return "  ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items() if name not in HIDDEN)
+
+    def describe_rate(self):
+        rate = self.clock.steps_per_second
+        return f"{rate * self.batch_size:.0f} images/s" if rate and self.batch_size else ""
+
+    def describe_left(self):
+        left = self.total and self.clock.estimate_left(self.total - self.step)
+        return f"{format_seconds(left)} left" if left is not None else ""
 
     def on_train_end(self, logs=None):
-        if self.total is None or self.step >= self.total:
+        if self.total is None or self.step >= self.total or getattr(self.model, "stop_training", False):
             self.close()
 
     def close(self):

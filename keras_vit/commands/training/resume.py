@@ -1,26 +1,34 @@
 """What the run in a folder was begun with, and whether it can go on as it is asked to. Imports no Keras."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.image_files import quote_some
+from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.files import read_small_json
+
+LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
+CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun:
-    """What the config.json of a run says; `classes` are None in one that does not name them."""
+    """What the config.json of a run says; None for what one does not say."""
 
     folder: Path
     settings: dict[str, Any]
     batch_size: int
     learning_rate: float
     classes: list[str] | None
+    examples: int | None = None
+    total_steps: int | None = None
 
 
 def read_begun(folder: Path) -> Begun:
@@ -32,7 +40,8 @@ def read_begun(folder: Path) -> Begun:
     try:
         config = dict(read_small_json(folder / "config.json"))
         batch_size, learning_rate = (config["recipe"][name] for name in ("batch_size", "learning_rate"))
-        require_counts(batch_size=batch_size)
+        counts = {"examples": config["recipe"].get("examples"), "total_steps": config.get("total_steps")}
+        require_counts(batch_size=batch_size, **counts)
         require_positive(learning_rate=learning_rate)
         return Begun(
             folder=folder,
@@ -40,8 +49,9 @@ def read_begun(folder: Path) -> Begun:
             batch_size=int(batch_size),
             learning_rate=float(learning_rate),
             classes=names_of_classes(config.get("classes")),
+            **counts,
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(
             f"{folder / 'config.json'} does not say what the run was begun with ({error!r}). Restore the run's own "
             "file, or choose another folder."
@@ -54,25 +64,70 @@ def names_of_classes(classes):
     return classes
 
 
+def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
+    """The settings that the run in `folder` was begun with, and in their place those that were typed now.
+
+    Raises:
+        RunError: when there is no run, or its config.json is damaged.
+        ConfigError: when it has saved a step with settings that may not change.
+    """
+    if not (folder / "config.json").is_file():
+        raise RunError(f"There is no run in {folder} to go on with. Begin one: --data and --model say with what.")
+    begun = read_begun(folder)
+    known = {field.name for field in dataclasses.fields(Settings)}
+    recorded = {name: value for name, value in begun.settings.items() if name in known}
+    if any(typed.get(name) is not None for name in LENGTHS):
+        recorded |= dict.fromkeys(LENGTHS)
+    try:
+        settings = Settings(**(recorded | dict(typed)))
+        if Checkpoints(folder / "checkpoints").steps():
+            require_same_settings(settings, begun)
+        return settings
+    except TypeError as error:
+        raise RunError(f"{folder / 'config.json'} does not say what the run was begun with ({error}).") from error
+
+
+def describe_setting(name, value):
+    """A setting as it is typed.
+
+    >>> describe_setting("learning_rate", 0.01), describe_setting("test", False), describe_setting("pretrain", True)
+    ('--learning-rate 0.01', 'no --test', 'keras-vit pretrain')
+    """
+    if name == "pretrain":
+        return f"keras-vit {'pretrain' if value else 'finetune'}"
+    option = "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
+    if value is None or value is False:
+        return f"no {option}"
+    return option if value is True else f"{option} {value}"
+
+
+def is_same_setting(name, before, now):
+    return before == now or (name == "dataset" and isinstance(before, str) and locate_dataset(before) == now)
+
+
 def require_same_settings(settings: Settings, begun: Begun) -> Settings:
     """The settings, with the batch size and learning rate that the run was begun with.
 
-    The default batch follows the number of devices, and the rate may have been searched for; a run changes neither.
+    The default batch follows the number of devices, and the rate may have been searched for; a run changes neither. Its
+    length and its patience may change.
 
     Raises:
-        ConfigError: when a setting differs.
+        ConfigError: when another setting differs.
     """
-    for name, value in settings.as_recorded().items():
-        if begun.settings.get(name) != value:
+    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    for name, now in settings.as_recorded().items():
+        before = begun.settings.get(name, defaults[name])
+        if name not in CHANGEABLE and not is_same_setting(name, before, now):
             raise ConfigError(
-                f"The run in {begun.folder} was begun with {name}={begun.settings.get(name)!r}. Received: "
-                f"{name}={value!r}. Resume it with the settings it was begun with, or choose another folder."
+                f"The run in {begun.folder} was begun with {describe_setting(name, before)}. Received: "
+                f"{describe_setting(name, now)}. Resume it as it was begun, with --out and --resume alone, or choose "
+                "another folder."
             )
     return dataclasses.replace(settings, batch_size=begun.batch_size, learning_rate=begun.learning_rate)
 
 
 def require_same_classes(examples, begun: Begun) -> None:
-    """Refuses to go on with classes that are not those the run was begun with."""
+    """Refuses to go on with classes, or a number of images, that are not those the run was begun with."""
     before, now = begun.classes, list(examples.class_names)
     if before not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
@@ -81,3 +136,33 @@ def require_same_classes(examples, begun: Begun) -> None:
             f"{quote_some(gone) or 'none'} gone, {quote_some(new) or 'none'} new. Resume it with the classes "
             "it was begun with, or choose another folder."
         )
+    if begun.examples not in (None, examples.num_examples):
+        raise ConfigError(
+            f"The run in {begun.folder} was begun with {begun.examples:,} images to train on, now {examples.name} has "
+            f"{examples.num_examples:,}. Put back those that were there, or begin in another folder; --model "
+            f"{begun.folder} then starts from this run's weights, once it has finished."
+        )
+
+
+def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> str:
+    """Where a run goes on, and by which learning rate if it is now longer or shorter.
+
+    Raises:
+        ConfigError: when it has already trained for longer.
+    """
+    epoch = sum(end <= start for end in ends) + 1
+    if start > recipe.total_steps:
+        raise ConfigError(
+            f"The run in {begun.folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
+            "--epochs or --steps, or choose another folder."
+        )
+    if start == recipe.total_steps:
+        return f"The run has all of its {start:,} steps: its last files are written again."
+    said = f"The run goes on at step {start:,} of {recipe.total_steps:,}, in epoch {epoch} of {len(ends)}."
+    if begun.total_steps in (None, recipe.total_steps):
+        return said
+    rate = float(recipe.make_schedule()(start))
+    return (
+        f"{said} It was begun with {begun.total_steps:,} steps: from here on its learning rate is what it is at each "
+        f"step of a run of {recipe.total_steps:,} steps, {rate:.2g} now."
+    )

@@ -2,25 +2,42 @@
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from keras_vit.data.augment.masked_patches import PatchTarget
-from keras_vit.data.datasets.schemes import describe_schemes
-from keras_vit.errors import ConfigError
+from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.files import sha256
-from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
+from keras_vit.models.config import VARIANTS, PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.recipe_rows import RECIPES
+from keras_vit.training.scaling import FAMILIES
 
 Objective = Literal["labels", "masked-patches"]
 Split = Literal["train", "train+validation"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # options of `pretrain` alone
+STRATEGIES = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 BACKBONE = "backbone"  # of --freeze: all but the head
 Option = typer.Option
+
+
+def require_names(settings):
+    """Refuses a recipe, an augmentation or a strategy that there is not, before TensorFlow is imported."""
+    find_scheme(settings.dataset)
+    if settings.augmentation is not None:
+        find_augmentation(settings.augmentation)
+    recipes = (*FAMILIES, *RECIPES)
+    if settings.recipe is not None and settings.recipe.casefold() not in map(str.casefold, recipes):
+        raise UnknownNameError(describe_unknown("recipe", settings.recipe, recipes))
+    if settings.strategy not in STRATEGIES:
+        raise UnknownNameError(f"There is no strategy {settings.strategy!r}. Expected: {', '.join(STRATEGIES)}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +49,7 @@ class Settings:
 
     Raises:
         ConfigError: if a number, the split or the precision is invalid, or two settings contradict each other.
+        UnknownNameError, DataError: if there is no recipe, strategy, augmentation or kind of dataset of that name.
 
     >>> Settings(dataset="folder:photos", model="ViT-B/16", epochs=10).split
     'train'
@@ -57,13 +75,21 @@ class Settings:
         int | None,
         Option(min=1, help="How many of these images to train on, chosen at random; fewer are among more of one seed."),
     ] = None
-    test: Annotated[bool, Option("--test", help="Evaluate the final weights on the test split, once, at the end.")] = (
-        False
-    )
+    test: Annotated[
+        bool,
+        Option(
+            "--test",
+            help="Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where "
+            "no images are held out.",
+        ),
+    ] = False
     epochs: Annotated[
         float | None, Option(help="Passes over the training images, in place of the recipe's number.")
     ] = None
     steps: Annotated[int | None, Option(help="Updates of the weights, in place of the recipe's number.")] = None
+    patience: Annotated[
+        int | None, Option(help="Epochs without a better one on what is held out, after which the run ends early.")
+    ] = None
     batch_size: Annotated[
         int | None,
         Option(
@@ -150,7 +176,7 @@ class Settings:
             "combinations.",
         ),
     ] = None
-    strategy: Annotated[str, Option(help="auto, tpu, multi_worker, mirrored or one_device.")] = "auto"
+    strategy: Annotated[str, Option(help=f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")] = "auto"
     precision: Annotated[
         str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
@@ -184,7 +210,7 @@ class Settings:
     ] = None
 
     def __post_init__(self):
-        counts = ("steps", "batch_size", "image_size", "microbatches", "lora")
+        counts = ("steps", "patience", "batch_size", "image_size", "microbatches", "lora")
         require_counts(**{name: getattr(self, name) for name in counts})
         require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
         if self.epochs is not None and self.steps is not None:
@@ -197,6 +223,9 @@ class Settings:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
         if self.split not in get_args(Split):
             raise ConfigError(f"split must be {' or '.join(get_args(Split))}. Received: {self.split!r}.")
+        if self.patience is not None and self.split != "train":
+            raise ConfigError(f"With split={self.split!r} no images are held out that patience could judge by.")
+        require_names(self)
 
     def require_objective(self):
         """Refuses settings of masked patches where these are not trained, and the reverse."""
@@ -236,10 +265,13 @@ class Settings:
         return self.grid_search or bool(self.search)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: an address without secrets, a list of duplicates with its digest."""
+        """The settings as a run's files keep them: paths absolute, an address without what may be secret in it, and a
+        list of duplicates with its digest."""
+        is_file = self.model.partition(":")[0] not in VARIANTS and os.path.exists(self.model)
         return {
             **dataclasses.asdict(self),
-            "model": without_secrets(self.model),
+            "model": os.path.abspath(self.model) if is_file else without_secrets(self.model),
+            "dataset": locate_dataset(self.dataset),
             "without": self.without and describe_file(self.without),
         }
 

@@ -3,15 +3,18 @@
 import contextlib
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from keras_vit import data, training, zoo
+from keras_vit import data, training
 from keras_vit.commands.training import kit
+from keras_vit.commands.training.checks import require_possible
 from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.commands.training.masked_patches import describe_objective, finish_masked_patches
+from keras_vit.commands.training.outcome import judge, print_outcome
 from keras_vit.commands.training.plan import (
     augmentation_for,
     count_microbatches,
@@ -19,17 +22,21 @@ from keras_vit.commands.training.plan import (
     load_splits,
     recipe_for,
     require_batch,
-    require_outside_dataset,
 )
 from keras_vit.commands.training.progress import FitProgress
-from keras_vit.commands.training.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.commands.training.resume import (
+    describe_continuation,
+    read_begun,
+    require_same_classes,
+    require_same_settings,
+)
 from keras_vit.commands.training.searching import SEARCH, search_fields
 from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
-from keras_vit.evaluation import collect_predictions, draw_mistakes
 from keras_vit.text import without_secrets
-from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.epochs import list_epoch_ends
+from keras_vit.training.runs.folder import describe_weights, model_of
+from keras_vit.training.runs.history import read_rows
 
 
 def describe_splits(splits):
@@ -47,6 +54,13 @@ def pluralize(number, noun):
     return f"{figure} {noun}{'' if figure == '1' else 's'}"
 
 
+def count_epochs(recipe, examples):
+    """Passes over the examples; a whole number where no number of steps is nearer to it."""
+    epochs = recipe.images_seen / examples.num_examples
+    whole = round(epochs)
+    return whole if round(whole * examples.num_examples / recipe.batch_size) == recipe.total_steps else epochs
+
+
 def describe_plan(recipe, microbatches, examples):
     """How long a training is, in a sentence."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
@@ -54,7 +68,7 @@ def describe_plan(recipe, microbatches, examples):
         f"{recipe.name}: {recipe.optimizer}, {pluralize(recipe.total_steps, 'step')} of "
         f"{pluralize(recipe.batch_size, 'image')}{cut} at a learning rate of {recipe.learning_rate:.2g}: "
         f"{pluralize(recipe.images_seen, 'image')} seen, "
-        f"{pluralize(recipe.images_seen / examples.num_examples, 'epoch')} "
+        f"{pluralize(count_epochs(recipe, examples), 'epoch')} "
         f"({recipe.source.partition(';')[0]})."
     )
 
@@ -66,6 +80,8 @@ def print_summary(console, settings, model, recipe, splits):
     size = "x".join(map(str, model.config.image_size or ("any",)))
     task = describe_objective(model) if splits.train.objective else f"{splits.train.num_classes} classes"
     console.print(f"{source}: {model.count_params():,} parameters, {size} pixels, {task}.")
+    if of_run := describe_weights(settings.model):
+        console.print(of_run, soft_wrap=True)
     if source != name:
         console.print(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     console.print(f"Images: {describe_splits(splits)}.")
@@ -88,7 +104,16 @@ def evaluation_batches(examples, model, recipe):
 def fit(run, model, recipe, splits, settings, start, resume):
     """Trains to the recipe's end, from the step `start` that the run has saved."""
     augmentation = augmentation_for(settings, recipe, splits.train)
-    progress = FitProgress(recipe.total_steps, start, recipe.batch_size)
+    length = Fraction(splits.train.num_examples, recipe.batch_size)
+    rows = read_rows(run.folder / "metrics.csv") if start else []
+    progress = FitProgress(
+        recipe.total_steps,
+        start,
+        recipe.batch_size,
+        epochs=len(list_epoch_ends(recipe.total_steps, length)),
+        rows=[row for row in rows if row["step"] <= start],
+        monitor=kit.monitor_of(splits.train),
+    )
     with contextlib.closing(progress):
         run.fit(
             model,
@@ -100,10 +125,11 @@ def fit(run, model, recipe, splits, settings, start, resume):
                 ),
             ),
             recipe.total_steps,
-            steps_per_epoch=splits.train.steps_per_epoch(recipe.batch_size),
+            steps_per_epoch=length,
             validation=splits.held_out and evaluation_batches(splits.held_out, model, recipe),
             resume=resume,
             monitor=kit.monitor_of(splits.train),
+            patience=settings.patience,
             callbacks=[progress],
             config={
                 "settings": settings.as_recorded(),
@@ -113,25 +139,21 @@ def fit(run, model, recipe, splits, settings, start, resume):
         )
 
 
-def finish(run, model, recipe, splits, console):
-    """Writes the model in the official layout and draws its mistakes; returns the accuracy, if any."""
-    if splits.train.multi_label:
-        return kit.finish_multi_label(run, model, recipe, splits, console)
-    judged = splits.test or splits.held_out
-    predictions = judged and collect_predictions(model, evaluation_batches(judged, model, recipe))
-    if is_chief(model):
-        with run.writing("model.npz") as path:
-            zoo.save(model, path)
-        if predictions:
-            with run.writing("mistakes.png") as path:
-                draw_mistakes(predictions, judged.class_names, path)
-    if predictions:
-        name = "Test" if splits.test else "Held-out"
-        console.print(f"{name} accuracy: {predictions.accuracy:.1%} of {len(predictions.labels):,} images.")
-    console.print(
-        f"Everything is in {run.folder}: model.keras, model.npz{', mistakes.png' if predictions else ''}, ..."
-    )
-    return predictions and predictions.accuracy
+def finish(run, model, recipe, splits, settings, console):
+    """Judges the best weights, draws their mistakes and says what there is now; returns the accuracy, if any."""
+    judged, name = splits.test or splits.held_out, "Test" if splits.test else "Held-out"
+    share, split = None, judged and judged.split
+    if splits.train.objective:
+        share = finish_masked_patches(run, model, recipe, judged or splits.train, name if judged else None, console)
+        split = None
+    elif judged and splits.train.multi_label:
+        share = kit.judge_multi_label(run, model, judged, recipe.batch_size // model.microbatches, name, console)
+    elif judged:
+        found, which = judge(run, model, evaluation_batches(judged, model, recipe), judged.class_names)
+        console.print(f"{name} accuracy of {which}: {found}.", soft_wrap=True)
+        share = found.value
+    print_outcome(run.folder, settings.dataset, split, console)
+    return share
 
 
 def train(
@@ -143,7 +165,8 @@ def train(
     console: Console | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> float | None:
-    """Trains, and keeps everything in `out`; returns the accuracy on the test split if asked, else on what is held out.
+    """Trains, and keeps everything in `out`; returns the accuracy on the test split if asked, else on what is held out,
+    of the best weights.
 
     The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
 
@@ -166,14 +189,13 @@ def train(
     0.95
     """
     console = console or Console()
-    settings = dataclasses.replace(settings, model=model_of(settings.model))
-    require_outside_dataset(out, settings.dataset)
+    require_possible(settings, out, resume)
+    settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
     run = training.Run(out, every=every)
-    run.files.check(resume)
     start = max(run.store.steps(), default=0)
     begun = read_begun(run.folder) if start else None
     if resume and not begun:
-        console.print(f"{out} has no checkpoint yet: the run begins.")
+        console.print(f"{out} has no checkpoint yet: the run begins.", soft_wrap=True)
     asked = require_same_settings(settings, begun) if begun else settings
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
@@ -183,6 +205,9 @@ def train(
         require_same_classes(splits.train, begun)
     recipe = recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
     require_batch(splits.train, recipe.batch_size)
+    if begun:
+        ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
+        console.print(describe_continuation(begun, recipe, start, ends), soft_wrap=True)
     with data.data_errors():
         with strategy.scope():
             if settings.searches:
@@ -195,6 +220,4 @@ def train(
             recipe.compile(model, microbatches=microbatches, **kit.compile_arguments(settings, splits.train))
         print_summary(console, settings, model, recipe, splits)
         fit(run, model, recipe, splits, settings, start, resume)
-        if splits.train.objective:
-            return finish_masked_patches(run, model, recipe, splits, console)
-        return finish(run, model, recipe, splits, console)
+        return finish(run, model, recipe, splits, settings, console)

@@ -1,6 +1,7 @@
-"""A folder of class folders of images, split as its subfolders say or by a hash of each file's name."""
+"""A folder of class folders of images, split as its subfolders say, or class by class by a hash of each file's name."""
 
 import hashlib
+import math
 import os
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from keras_vit.data.datasets.image_files import SUFFIXES, find_images, is_hidden
 from keras_vit.data.errors import DataError
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-HELD_OUT_PERCENT = 10  # of a folder without a validation folder
+# Of each class of a folder without a validation folder: what a hash chooses, unless it is less or more than these.
+HELD_OUT, LEAST, MOST = 0.1, 0.08, 0.12
+SURE = 5  # images from which on a class has one held out
 EXPECTED = "Expected a folder that has one folder of images per class"
 
 
@@ -24,13 +27,15 @@ def scan(folder, split):
     """The images of one split.
 
     With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
-    val, dev) and test, in any case. Without one for validation, a tenth of train is held out; without one for test,
-    "test" is an error. Without a subfolder train, the folder itself holds the classes: a tenth of its images is
-    "validation", the rest "train".
+    val, dev) and test, in any case. Without one for validation, about a tenth of train is held out; without one for
+    test, "test" is an error. Without a subfolder train, the folder itself holds the classes: about a tenth of its
+    images is "validation", the rest "train".
 
-    A hash of its class and file name decides which images are held out, so that an image belongs to the same split
-    wherever the folder is and whatever else is in it. In very small folders images move, so that every class keeps one
-    to train on and validation is not empty.
+    A hash of its class and file name decides for each image whether it is held out, so that it belongs to the same
+    split wherever the folder is and whatever else is in it. Within a class at least 8 % and at most 12 % are held out,
+    rounded outwards, and one of five: where the hash alone would choose fewer or more, the images with the next
+    hashes change sides (of classes of 110 images that grow by a tenth, 2 in 1,000). Renaming an image, its folder or
+    its class may move it. Every class keeps an image to train on, and validation has one if any class has two.
 
     Class folders may have subfolders. Links are followed.
 
@@ -55,6 +60,11 @@ def scan(folder, split):
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:
         require_all_classes(classes, entries, places["train"])
+    if names == ["validation"] and not entries and not places["validation"]:
+        raise DataError(
+            f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "
+            "--split train+validation, in Python data.load(..., 'train+validation')."
+        )
     if not entries:
         raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
     entries = sorted((label, path.parts, path) for path, label in entries)
@@ -125,17 +135,26 @@ def entries_of_splits(names, places, classes):
 
 def hold_out(entries, folder):
     """Those of {(path, label)} that are for validation: never all of a class, and at least one if a class has two."""
-    hashes = {entry: percentile(entry[0], folder) for entry in entries}
-    ranked = sorted(entries, key=lambda entry: (hashes[entry], entry))
-    last_of_class = {label: (path, label) for path, label in ranked}
-    spare = [entry for entry in ranked if entry != last_of_class[entry[1]]]
-    return {entry for entry in spare if hashes[entry] < HELD_OUT_PERCENT} or set(spare[:1])
+    classes = {}
+    for entry in sorted(entries, key=lambda entry: (position(entry[0], folder), entry)):
+        classes.setdefault(entry[1], []).append(entry)
+    chosen = {entry for ranked in classes.values() for entry in ranked[: count_held_out(ranked, folder)]}
+    spare = sorted((position(ranked[0][0], folder), ranked[0]) for ranked in classes.values() if len(ranked) > 1)
+    return chosen or {entry for _, entry in spare[:1]}
 
 
-def percentile(path, folder):
-    """0 to 99, of a file's name within its dataset."""
+def count_held_out(ranked, folder):
+    """How many of a class' entries, in the order of their positions, are for validation."""
+    n = len(ranked)
+    natural = sum(position(path, folder) < HELD_OUT for path, _ in ranked)
+    least = max(math.floor(LEAST * n), int(n >= SURE))
+    return min(max(natural, least), math.ceil(MOST * n), n - 1)
+
+
+def position(path, folder):
+    """A number in [0, 1), drawn from a file's name within its dataset."""
     digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
-    return int.from_bytes(digest[:8], "big") % 100
+    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def require_all_classes(classes, entries, folder):

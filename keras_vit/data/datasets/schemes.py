@@ -46,6 +46,11 @@ class Scheme:
         return f"{self.name}:{self.argument}" if self.argument else self.name
 
     @property
+    def is_path(self) -> bool:
+        """Whether a file or folder follows the colon."""
+        return self.argument in ("PATH", "FOLDER", "FILE")
+
+    @property
     def open(self) -> Callable:
         """The function that `opens` names; its module is imported now."""
         return pkgutil.resolve_name(self.opens)
@@ -147,3 +152,15 @@ def would_read(name: str, path: str | os.PathLike) -> bool:
     """Whether files at `path`, which need not exist, would become examples of the dataset when it is read again."""
     scheme, argument = find_scheme(name)
     return bool(scheme.would_read) and pkgutil.resolve_name(scheme.would_read)(argument, path)
+
+
+def locate_dataset(name: str) -> str:
+    """The name with its path absolute, without links: the same for every spelling of the same place.
+
+    >>> locate_dataset("folder:photos/") == locate_dataset("folder:./photos"), locate_dataset("digits")
+    (True, 'digits')
+    """
+    scheme, argument = find_scheme(name)
+    if not scheme.is_path:
+        return name
+    return f"{scheme.name}:{os.path.realpath(os.path.expanduser(argument))}"

@@ -1,14 +1,11 @@
-"""The callbacks of a run that `model.fit` calls: its folder, its step, the best weights."""
-
-import math
+"""The callbacks of a run that `model.fit` calls: its folder, its step, the best weights, an early end."""
 
 import keras
-import numpy as np
 
-from keras_vit.distribution.optimizer import unwrap
-from keras_vit.lora import weights_without_lora
 from keras_vit.training.runs.files import warn_if_not_written
+from keras_vit.training.runs.history import count_epochs_without_gain, find_best, score_row
 from keras_vit.training.runs.state import restore_state
+from keras_vit.training.runs.weights import averaged_weights, write_weights
 
 
 def is_chief(model: keras.Model) -> bool:
@@ -65,35 +62,59 @@ class RestoreMetrics(keras.callbacks.Callback):
         restore_state(self.model, self.arrays)
 
 
-def collect_final_weights(model):
-    """{path: array} of the weights that the run would have if it ended now: the averaged ones, where there are any."""
-    optimizer = unwrap(model.optimizer)
-    averages = {v.path: a for v, a in optimizer.averages()} if optimizer.use_ema else {}
-    return {v.path: array for v, array in weights_without_lora(model, lambda v: averages.get(v.path, v).numpy())}
-
-
 class BestWeights(keras.callbacks.Callback):
-    """Writes best.weights.npz, {path: array}, whenever the monitored metric is the best so far.
+    """Writes best.weights.npz whenever the monitored metric is the best so far.
 
     Where the optimizer averages the weights, the averaged ones are written: validation evaluates those.
+
+    Args:
+        folder: `RunFolder`.
+        log: a `MetricsLog` that comes before this callback.
+        monitor: a metric; of one that ends in "loss" the least is the best.
     """
 
     def __init__(self, folder, log, monitor="val_accuracy"):
         super().__init__()
         self.folder = folder
         self.monitor = monitor
-        self.sign = -1 if monitor.endswith("loss") else 1
-        before = [self.sign * row[monitor] for row in log.rows if monitor in row]
-        self.best = max(before, default=-math.inf)
+        self.best = score_row(find_best(log.rows, monitor) or {}, monitor)
 
     def on_epoch_end(self, epoch, logs=None):
-        value = self.sign * (logs or {}).get(self.monitor, math.nan)
+        value = score_row(logs or {}, self.monitor)
         if not value > self.best:
             return
-        arrays = collect_final_weights(self.model)
         with warn_if_not_written(self.folder.path / "best.weights.npz"):
-            if is_chief(self.model):
-                with self.folder.writing("best.weights.npz") as path:
-                    np.savez(path, **arrays)
+            with averaged_weights(self.model):
+                if is_chief(self.model):
+                    with self.folder.writing("best.weights.npz") as path:
+                        write_weights(self.model, path)
             # Inside, after the writing: weights that could not be written leave the former best to be beaten.
             self.best = value
+
+
+class StopEarly(keras.callbacks.Callback):
+    """Ends the run after `patience` epochs without a better one.
+
+    It counts in the rows of metrics.csv, which are written before the checkpoint of their step: a run that is killed
+    and resumed ends at the same epoch.
+
+    Args:
+        log: a `MetricsLog` that comes before this callback.
+        monitor: a metric; of one that ends in "loss" the least is the best.
+        patience: epochs; None for no end before the last step.
+    """
+
+    def __init__(self, log, monitor="val_accuracy", patience=None):
+        super().__init__()
+        self.log = log
+        self.monitor = monitor
+        self.patience = patience
+
+    def is_over(self):
+        """Whether the run has been patient enough."""
+        rows = self.log.rows
+        return self.patience is not None and count_epochs_without_gain(rows, self.monitor) >= self.patience
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.is_over():
+            self.model.stop_training = True

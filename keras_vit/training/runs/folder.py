@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import zipfile
 from pathlib import Path
 
 from keras_vit.files import sha256, write_whole
@@ -14,21 +15,25 @@ from keras_vit.training.runs.files import (
     read_small_json,
     warn_if_not_written,
 )
+from keras_vit.training.runs.history import NAME as METRICS
+from keras_vit.training.runs.history import find_best, read_rows
 from keras_vit.training.runs.ledger import Ledger
 
-FILES = (
-    "config.json",
-    "metrics.csv",
-    "curves.png",
-    "best.weights.npz",
-    "final.weights.npz",
-    "model.keras",
-    "model.npz",
-    "mistakes.png",
-    "masked_patches.keras",
-    "masked_patches.png",
-)
+# What a run writes, and what each file is.
+FILES = {
+    "config.json": "what the run was asked for",
+    "best.weights.npz": "the weights of the best epoch",
+    "last.weights.npz": "the weights after the last step",
+    "averaged.weights.npz": "the weights averaged over the steps",
+    "model.keras": "the model as the run ended, for Keras",
+    "mistakes.png": "what it confuses, and its surest mistakes",
+    "masked_patches.keras": "the model that predicts masked patches, for Keras",
+    "masked_patches.png": "what it predicts of masked patches",
+    "curves.png": "the metrics as curves",
+    "metrics.csv": "a row per epoch",
+}
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
+WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz, of which a command takes the first that there is
 
 
 def require_writable(folder):
@@ -55,7 +60,9 @@ class RunFolder:
     @contextlib.contextmanager
     def writing(self, name):
         """The path to write one of FILES to; the file appears under its name when it is complete."""
-        path = self.path / FILES[FILES.index(name)]
+        if name not in FILES:
+            raise ValueError(f"a run writes no {name!r}")
+        path = self.path / name
         self.ledger.claim()
         with write_whole(path, partial_path(path)) as unfinished:
             yield unfinished
@@ -153,25 +160,82 @@ def describe_total_steps(folder):
         return "all"
 
 
-def model_of(name: str | os.PathLike) -> str | os.PathLike:
-    """What to give `zoo.load` for the model that a command was given: for a run's folder, its model.keras.
-
-    Raises:
-        RunError: when that run has not finished.
-
-    >>> model_of("runs/1")  # doctest: +SKIP
-    'runs/1/model.keras'
-    """
-    folder = RunFolder(name)
-    if "://" in str(name) or str(name).partition(":")[0] in VARIANTS:
-        return name
-    if os.path.isfile(folder.path / "model.keras"):
-        return str(folder.path / "model.keras")
-    facts = folder.ledger.read()
-    if facts is None:
-        return name
+def require_finished(folder, facts):
+    """Refuses a run that has not written its last weights."""
+    if (folder.path / "model.keras").is_file():
+        return
     done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
     raise RunError(
-        f"The run in {name} has not finished ({done:,} of {describe_total_steps(folder)} steps are saved). Resume it "
-        "first, with the command that began it and --resume."
+        f"{folder.path} is a run that has not finished ({done:,} of {describe_total_steps(folder)} steps are saved): "
+        f"--resume it. The command is keras-vit finetune, or pretrain, --out {folder.path} --resume."
     )
+
+
+def is_checkpoint(path):
+    """Whether `zoo.load` takes a file of weights: those of models of other packages are {path: array}."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.comment.startswith(b"{")
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.PathLike:
+    """What to give `zoo.load` for the model that a command was given: for a run's folder, a file of its weights.
+
+    Args:
+        name: a name of `zoo.load`, or the folder of a run.
+        weights: "best", "averaged" or "last" of a run; None for the first of these that it has.
+
+    Raises:
+        RunError: when that run has not finished, or has no such weights.
+
+    >>> model_of("runs/1")  # doctest: +SKIP
+    'runs/1/best.weights.npz'
+    """
+    folder = RunFolder(name)
+    if "://" in str(name) or str(name).partition(":")[0] in VARIANTS or not os.path.isdir(folder.path):
+        return require_no_weights(name, weights)
+    facts = folder.ledger.read()
+    if facts is not None:
+        require_finished(folder, facts)
+    there = [key for key in WEIGHTS if is_checkpoint(folder.path / f"{key}.weights.npz")]
+    if weights in there or (weights is None and there):
+        return str(folder.path / f"{weights or there[0]}.weights.npz")
+    if weights is not None and facts is not None:
+        has = ", ".join(there) or "model.keras alone"
+        raise RunError(f"The run in {name} has no {weights} weights. It has: {has}.")
+    if os.path.isfile(folder.path / "model.keras"):
+        return str(folder.path / "model.keras")
+    return require_no_weights(name, weights)
+
+
+def require_no_weights(name, weights):
+    """The name, unless weights of a run were asked for: it is none."""
+    if weights is not None:
+        raise RunError(f"--weights {weights} chooses among the weights of a run, and {name} is not the folder of one.")
+    return name
+
+
+def read_monitor(folder):
+    """The metric by which a run's best epoch is chosen."""
+    try:
+        return str(read_small_json(folder / "config.json")["monitor"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "val_accuracy"
+
+
+def describe_weights(path: str | os.PathLike) -> str | None:
+    """Which of a run's weights a file has, in a sentence; None for what is not such a file.
+
+    >>> describe_weights("runs/1/best.weights.npz")  # doctest: +SKIP
+    'From the run in runs/1: the weights of the best epoch, 12 of 20: val_accuracy 0.694.'
+    """
+    folder, name = Path(path).parent, Path(path).name
+    if name not in FILES or not (folder / "config.json").is_file():
+        return None
+    rows, metric = read_rows(folder / METRICS), read_monitor(folder)
+    best = find_best(rows, metric)
+    if name != "best.weights.npz" or best is None:
+        return f"From the run in {folder}: {FILES[name]}."
+    return f"From the run in {folder}: {FILES[name]}, {best['epoch']} of {len(rows)}: {metric} {best[metric]:.3f}."

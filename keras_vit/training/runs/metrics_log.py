@@ -1,49 +1,16 @@
 """metrics.csv, curves.png and TensorBoard's events of a run: a row per epoch."""
 
-import csv
 import importlib.util
-import io
 import warnings
 
 import keras
 import tensorflow as tf
 
 from keras_vit.text import printable
-from keras_vit.training.errors import RunError
 from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.files import warn_if_not_written
 from keras_vit.training.runs.folder import EVENTS
-
-
-def parse_number(text):
-    return int(text) if text.isdigit() else float(text)
-
-
-def read_rows(path):
-    """The rows of a metrics.csv, dicts of numbers, in the order of their steps; none where there is no file.
-
-    Raises:
-        RunError: when it is damaged.
-    """
-    if not path.exists():
-        return []
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = [{name: parse_number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-        return sorted(rows, key=lambda row: row["step"])
-    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
-        raise RunError(
-            f"{path} could not be read as this run's metrics ({error!r}). Repair it, or move it out of the folder."
-        ) from error
-
-
-def write_rows(rows, path):
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    path.write_bytes(text.getvalue().encode())
+from keras_vit.training.runs.history import read_rows, write_rows
 
 
 def draw_curves(rows, path):

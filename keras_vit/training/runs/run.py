@@ -5,27 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
 
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
-from keras_vit.lora import weights_without_lora, without_lora
 from keras_vit.training.errors import RunError
-from keras_vit.training.masked_patches.model import MaskedPatchModel
 from keras_vit.training.numbers import require_counts
-from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, is_chief
-from keras_vit.training.runs.checkpoints import Checkpoints, read_arrays
+from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, StopEarly, is_chief
+from keras_vit.training.runs.checkpoints import Checkpoints
+from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
 from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
 from keras_vit.training.runs.metrics_log import MetricsLog
 from keras_vit.training.runs.saver import Saver
 from keras_vit.training.runs.state import collect_state, restore_state
+from keras_vit.training.runs.weights import used_later, write_weights
 
 if TYPE_CHECKING:
     import os
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def check_compiled(model, steps_per_epoch):
     """Refuses a compiled model whose training cannot be resumed."""
-    if steps_per_epoch % model.steps_per_execution:
+    if model.steps_per_execution > 1 and steps_per_epoch % model.steps_per_execution:
         raise ConfigError(
             "steps_per_epoch must be a multiple of steps_per_execution. "
             f"Received: {steps_per_epoch} and {model.steps_per_execution}."
@@ -49,22 +49,14 @@ def check_compiled(model, steps_per_epoch):
         )
 
 
-def segments(start, total, length):
-    """Pairs (begin, end) of steps for one `fit` each: the rest of an interrupted epoch, whole epochs, a short last one.
-
-    >>> segments(7, 25, 10)
-    [(7, 10), (10, 20), (20, 25)]
-    """
-    whole = min(-(-start // length) * length, total)
-    cuts = [start, whole, max(total // length * length, whole), total]
-    return [(begin, end) for begin, end in zip(cuts, cuts[1:], strict=False) if begin < end]
-
-
 class Run:
     """The folder of one training: config.json, checkpoints/, metrics.csv, tensorboard/ (where TensorBoard is installed:
-    the extra [tensorboard]), curves.png, best.weights.npz and at the end final.weights.npz and model.keras.
+    the extra [tensorboard]), curves.png, best.weights.npz and at the end last.weights.npz, averaged.weights.npz (if the
+    optimizer averages) and model.keras.
 
-    checkpoints/run.json lists what the run has written; nothing else in the folder is overwritten or removed.
+    The weights of a model of this package are checkpoints for `zoo.load`; those of any other are {path: array}, for
+    `load_weights`. checkpoints/run.json lists what the run has written; nothing else in the folder is overwritten or
+    removed.
 
     Args:
         folder: made when the training begins.
@@ -114,10 +106,11 @@ class Run:
         model: keras.Model,
         train: Callable[[int], tf.data.Dataset],
         total_steps: int,
-        steps_per_epoch: int | None = None,
+        steps_per_epoch: int | Fraction | None = None,
         validation: tf.data.Dataset | None = None,
         resume: bool = False,
         monitor: str = "val_accuracy",
+        patience: int | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         verbose: int | str = 0,
         config: Mapping[str, Any] | None = None,
@@ -128,10 +121,12 @@ class Run:
             model: compiled, made in the strategy's scope.
             train: function of a step to the tf.data.Dataset of the batches from that step on, the same batches
                 whatever step it starts from (`keras_vit.data`'s `train(..., start=step)`).
-            total_steps, steps_per_epoch: in batches; each epoch ends with a validation (None: one epoch).
+            total_steps, steps_per_epoch: in batches; each epoch ends with a validation (None: one epoch). Where an
+                epoch is not a whole number of batches, give a `Fraction`: it ends with the batch nearest to its end.
             validation: dataset for `evaluate`, or None.
             resume: continue from the folder's newest readable checkpoint, if there is one.
             monitor: metric of the best weights.
+            patience: epochs without a better one after which the run ends; None for no end before `total_steps`.
             callbacks, verbose: as in `keras.Model.fit`.
             config: facts to keep in config.json, of types that JSON has.
 
@@ -142,9 +137,11 @@ class Run:
             NotFiniteError: when a loss or weight is not finite.
             Preempted, Interrupted: after SIGTERM, after Ctrl-C, when the run is saved.
         """
-        require_counts(total_steps=total_steps, steps_per_epoch=steps_per_epoch)
-        steps_per_epoch = min(steps_per_epoch or total_steps, total_steps)
-        check_compiled(model, steps_per_epoch)
+        require_counts(total_steps=total_steps, patience=patience)
+        ends = list_epoch_ends(total_steps, steps_per_epoch or total_steps)
+        check_compiled(model, min(steps_per_epoch or total_steps, total_steps))
+        if patience is not None and validation is None:
+            raise ConfigError(f"patience needs validation examples to judge by. Received: patience={patience}.")
         if is_chief(model):
             self.files.check(resume)
         build_for(model, train(0).element_spec)
@@ -152,31 +149,33 @@ class Run:
             if is_chief(model):
                 around.enter_context(self.files.hold(resume))
             start = self.restore_newest(model) if resume else 0
-            self.write_config(model, config, total_steps, steps_per_epoch)
+            if start > total_steps:
+                raise RunError(f"The run has done {start} steps, which is more than {total_steps}.")
+            self.write_config(model, config, total_steps, steps_per_epoch or total_steps, monitor)
             optimizer = unwrap(model.optimizer)
             swap = optimizer.use_ema and validation is not None
-            *kept, saver = self.make_callbacks(start, total_steps, monitor, swap)
+            *kept, log, best, saver = self.make_callbacks(start, total_steps, monitor, swap)
+            stop = StopEarly(log, monitor, patience)
             around.enter_context(saver.signals)
-            first = [RestoreMetrics(collect_state(model))] if start % steps_per_epoch else []
-            for begin, end in segments(start, total_steps, steps_per_epoch):
-                # Only the last `fit` may end with the averaged weights: the next one trains the others.
-                optimizer.unfinished = end < total_steps
-                length = min(steps_per_epoch, end - begin)
-                epoch = begin // steps_per_epoch
+            in_epoch = start and start not in ends and start not in [row["step"] for row in log.rows]
+            first = [RestoreMetrics(collect_state(model))] if in_epoch else []
+            # No `fit` ends with the averaged weights: the next one trains the others.
+            optimizer.unfinished = True
+            for segment in [] if stop.is_over() else plan_segments(start, ends):
                 model.fit(
-                    train(begin).take(end - begin),
-                    initial_epoch=epoch,
-                    epochs=epoch + (end - begin) // length,
-                    steps_per_epoch=length,
+                    train(segment.begin).take(segment.end - segment.begin),
+                    initial_epoch=segment.epoch,
+                    epochs=segment.epoch + segment.epochs,
+                    steps_per_epoch=(segment.end - segment.begin) // segment.epochs,
                     validation_data=validation,
-                    callbacks=[*first, *kept, *callbacks, saver],
+                    callbacks=[*first, *kept, log, best, stop, *callbacks, saver],
                     verbose=verbose,
                     shuffle=False,
                 )
                 first = []
-            if start >= total_steps:
-                # Killed between the last checkpoint and the files below: no `fit` has averaged the weights.
-                optimizer.finalize_variable_values(model.trainable_variables)
+                if model.stop_training:
+                    break
+            saver.signals.until = "its last files are written"
             self.write_final(model)
 
     def restore_newest(self, model):
@@ -188,10 +187,11 @@ class Run:
         restore_state(model, arrays)
         return step
 
-    def write_config(self, model, config, total_steps, steps_per_epoch):
+    def write_config(self, model, config, total_steps, steps_per_epoch, monitor):
         facts = {
             "total_steps": total_steps,
-            "steps_per_epoch": steps_per_epoch,
+            "monitor": monitor,
+            "steps_per_epoch": float(steps_per_epoch),
             "optimizer": keras.optimizers.serialize(model.optimizer),
             "versions": {"keras": keras.__version__},
             **(config or {}),
@@ -202,14 +202,21 @@ class Run:
                 path.write_text(text, "utf-8")
 
     def write_final(self, model):
-        if not is_chief(model):
-            return
-        arrays = {v.path: array for v, array in weights_without_lora(model)}
-        with self.writing("final.weights.npz") as path:
-            np.savez(path, **arrays)
-        with self.writing("model.keras") as path:
-            # What is used later.
-            (model.encoder if isinstance(model, MaskedPatchModel) else without_lora(model)).save(path)
+        """Writes the last weights, and ends with the averaged ones, if there are any."""
+        self.write_weights(model, "last.weights.npz")
+        optimizer = unwrap(model.optimizer)
+        optimizer.unfinished = False
+        optimizer.finalize_variable_values(model.trainable_variables)
+        if optimizer.use_ema:
+            self.write_weights(model, "averaged.weights.npz")
+        if is_chief(model):
+            with self.writing("model.keras") as path:
+                used_later(model).save(path)
+
+    def write_weights(self, model, name):
+        if is_chief(model):
+            with self.writing(name) as path:
+                write_weights(model, path)
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -220,23 +227,3 @@ class Run:
         """
         with require_written(self.folder), self.files.writing(name) as path:
             yield path
-
-
-def load_weights(model: keras.Model, path: str | os.PathLike) -> None:
-    """Puts best.weights.npz or final.weights.npz of a run into a model of the same architecture.
-
-    Raises:
-        RunError: when the file is missing or damaged, or names, shapes or types differ.
-
-    >>> load_weights(model, "runs/1/best.weights.npz")  # doctest: +SKIP
-    """
-    try:
-        arrays = read_arrays(path)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from error
-    own = {v.path: v for v in model.weights}
-    kinds = {path: (array.shape, array.dtype) for path, array in arrays.items()}
-    if kinds != {path: (tuple(v.shape), v.numpy().dtype) for path, v in own.items()}:
-        raise RunError(f"{path} holds the weights of another model.")
-    for key, variable in own.items():
-        variable.assign(arrays[key])

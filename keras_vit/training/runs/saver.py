@@ -17,6 +17,8 @@ from keras_vit.training.runs.state import collect_state, restore_state
 class Saver(keras.callbacks.Callback):
     """Writes a checkpoint every `every` steps, at the last step, and on SIGTERM or Ctrl-C to any worker; then all end.
 
+    A run that another callback ends early (`model.stop_training`) is saved too.
+
     Comes after all other callbacks, so that what an epoch writes is written before the checkpoint at its end.
 
     Args:
@@ -65,6 +67,7 @@ class Saver(keras.callbacks.Callback):
         return self.stopping or step // self.every > self.saved // self.every
 
     def on_train_batch_end(self, batch, logs=None):
+        self.signals.until = "this step"
         self.agree_to_stop()
         step = self.counter.step
         loss = float((logs or {}).get("loss", 0.0))
@@ -78,8 +81,14 @@ class Saver(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.agree_to_stop()
         step = self.counter.step
-        if self.is_due(step) or step == self.total:
+        if self.is_due(step) or step == self.total or self.model.stop_training:
             self.save(step)
+
+    def on_test_begin(self, logs=None):
+        self.signals.until = "the validation"
+
+    def on_test_end(self, logs=None):
+        self.signals.until = "this step"
 
     def save(self, step):
         arrays = collect_state(self.model)

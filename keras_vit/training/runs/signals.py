@@ -38,7 +38,7 @@ class Signals:
     An exception ends `fit` without calling its callbacks, so that `release` may never be called. Therefore a signal
     is noted only while the `fit` that called `catch` is among the callers of the interrupted code. Any other signal
     goes to the handler that was there before, and so does a second Ctrl-C. A signal that was noted but not acted on
-    is raised again by `release`.
+    is raised again by `release`. `until` says what the run does first, for the user.
 
     >>> with Signals() as signals:  # doctest: +SKIP
     ...     while signals.told is None:
@@ -47,6 +47,7 @@ class Signals:
 
     def __init__(self):
         self.told = None
+        self.until = "the first step, which is being compiled"
         self.before = {}
         self.frame = None
         self.caught = self.held = False
@@ -69,7 +70,7 @@ class Signals:
             self.told = number
             if number == signal.SIGINT:
                 print_from_handler(
-                    "\nThe run stops and is saved after this step. Press Ctrl-C again to stop at once.\n"
+                    f"\nThe run stops and is saved after {self.until}. Press Ctrl-C again to stop at once.\n"
                 )
             return
         self.told = None

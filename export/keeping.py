@@ -1,0 +1,73 @@
+"""What an export leaves in a bundle: the artefacts of the formats that it does not write, if they are of its model."""
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.errors import ExportError
+from keras_vit.export.formats import format_named
+from keras_vit.export.proof.comparison import model_runner
+from keras_vit.export.proof.examples import read_examples
+from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.staging.listing import read_manifest
+from keras_vit.text import printable
+
+ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # of model.json
+ROUNDING = 1e-4  # of the largest output, between machines
+
+
+def find_others(folder, formats):
+    """(model.json, its artefacts of other formats) of the bundle in `folder`; (None, []) where there is none."""
+    if read_manifest(folder) is None or not (Path(folder) / "model.json").is_file():
+        return None, []
+    about = read_model_json(folder)
+    return about, [entry for entry in about["artefacts"] if entry["format"] not in formats]
+
+
+def require_same_model(folder, before, others, about, source):
+    """Refuses to put artefacts of a model beside those of another, which the one model.json would not describe.
+
+    Args:
+        before, about: the model.json that is there, and that of the model to be exported.
+        others: artefacts that are there.
+        source: the model in its functional form.
+
+    Raises:
+        ExportError: unless both describe the same model, and it has the outputs of the bundle's examples.
+    """
+    now = json.loads(json.dumps(about, default=str))
+    same = all(before[name] == now[name] for name in ALIKE)
+    if same:
+        inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"])
+        received = run_in_batches(model_runner(source), inputs, (len(inputs[0]),))
+        same = all(
+            np.abs(x - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6) for x, y in zip(received, outputs, strict=True)
+        )
+    if not same:
+        names = [entry["format"] for entry in others]
+        raise ExportError(
+            f"{printable(folder)} has {' and '.join(names)} of another model, beside which this one cannot stand. "
+            f"Export to these formats too, which replaces them, or choose another folder."
+        )
+
+
+def keep_artefacts(folder, others, staging):
+    """Copies the files of artefacts that stay from the bundle to where the new one is written."""
+    files = read_manifest(folder) or {}
+    for entry in others:
+        pattern = re.compile(format_named(entry["format"]).bundled_pattern(), re.ASCII)
+        for name in filter(pattern.fullmatch, files):
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(folder, name), staging / name)
+
+
+def count_examples(least, batch_size, others):
+    """At least `least` examples, in whole batches of every artefact whose batch is fixed."""
+    fixed = [entry["batches"][0] for entry in others if len(entry["batches"]) == 1]
+    whole = math.lcm(batch_size or 1, *fixed)
+    return -(-least // whole) * whole
