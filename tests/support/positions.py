@@ -11,15 +11,21 @@ GRID = (2, 3)
 SIZES = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 
 
-def make(kind, place="stem", **fields):
+def make(kind, place="stem", noise=0.2, **fields):
     """A ViT of two blocks on 2 x 3 patches, no weight of which is at its initial value."""
     keras.utils.set_random_seed(0)
     fields = {**SIZES, "num_classes": 3, **fields}
     model = models.VisionTransformer(position_embedding=kind, position_embedding_at=place, **fields)
     random = np.random.default_rng(1)
     for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.2, weight.shape))
+        weight.assign(weight + random.normal(0, noise, weight.shape))
     return model
+
+
+def blocks(batch):
+    """Images of patches of one colour each, which differ more than noise does."""
+    colours = np.random.default_rng(3).uniform(-1, 1, (batch, *GRID, 3)).astype("float32")
+    return colours.repeat(8, axis=1).repeat(8, axis=2)
 
 
 def images(batch=2, size=SIZES["image_size"]):
