@@ -188,7 +188,7 @@ def require_variant(config, row):
     """Refuses a checkpoint that is not of that row's architecture."""
     if type(config) is not type(row.config):
         kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
-        raise Fault(f"is not a {row.name} checkpoint: its model is a {kinds[0]}; {row.name} is a {kinds[1]}.")
+        raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
     for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
         found, expected = field_of(config, field), field_of(row.config, field)
         if found != expected:

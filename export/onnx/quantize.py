@@ -54,7 +54,7 @@ def store_in_int8(constants, name):
 def products_with_weights(proto):
     """Names of the matrix products of an activation with a weight; not with a stack of weights.
 
-    Of those, onnxruntime 1.2x refuses the scales per channel when the file is run.
+    Of those, onnxruntime 1.31 refuses the scales per channel when the file is run.
     """
     weights = {tensor.name for tensor in proto.graph.initializer if len(tensor.dims) == 2}
     return [node.name for node in proto.graph.node if node.op_type in PRODUCTS and node.input[1] in weights]

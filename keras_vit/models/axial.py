@@ -17,7 +17,7 @@ class AxialVisionTransformer(VisionTransformer):
 
     Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). The layers "encoderblock_0", 2, 4, ...
     attend along rows, "encoderblock_1", 3, 5, ... along columns: after a row block a patch has seen its row, after the
-    column block that follows everything. `attention` gives weights that are zero off the line.
+    column block that follows it everything. `attention` gives weights that are zero off the line.
 
     Args: those of `VisionTransformer`, but for
         num_layers: axial blocks, an even number: 24 for Axial-ViT-B.
