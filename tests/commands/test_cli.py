@@ -56,6 +56,7 @@ def test_the_commands(keras_vit):
         "verify",
         "evaluate",
         "fewshot",
+        "vtab",
         "inspect",
         "demo",
     }
@@ -78,7 +79,8 @@ def test_every_setting_of_a_training_is_an_option(name):
     fields = {field.name: field.default for field in dataclasses.fields(Settings) if field.name != "pretrain"}
     options = {option.name: option for option in COMMANDS[name].params}
     assert set(fields) < set(options)
-    assert set(options) - set(fields) - {"help"} == {"out", "every", "resume"}
+    own = {"protocol", "seeds"} if name == "finetune" else set()
+    assert set(options) - set(fields) - {"help"} == {"out", "every", "resume"} | own
     for field, default in fields.items():
         if field not in ("model", "dataset"):
             assert options[field].default == default, field
