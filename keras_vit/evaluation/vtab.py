@@ -105,7 +105,7 @@ def draw_groups(accuracies: Mapping[str, float], name: str, path: str | os.PathL
         for i, (label, height) in enumerate(zip(series, heights, strict=True)):
             bars = axis.bar(i * width, height, width, label=label, color=f"C{i}")
             axis.bar_label(bars, fmt="%.1f", fontsize=8)
-        axis.set(title=group, xticks=[], ylim=(max(min(heights) - 10, 0), min(max(heights) + 4, 104)))
+        axis.set(title=group, xticks=[], ylim=(0, 105))
         axis.spines[["top", "right"]].set_visible(False)
     figure.supylabel("accuracy, %")
     handles, labels = axis.get_legend_handles_labels()

@@ -57,6 +57,7 @@ def test_the_commands(keras_vit):
         "verify",
         "evaluate",
         "fewshot",
+        "vtab",
         "inspect",
         "preview",
         "benchmark",
@@ -84,7 +85,8 @@ def test_every_setting_of_a_training_is_an_option(name):
     if name == "finetune":
         fields = {field: default for field, default in fields.items() if field not in MASKED_PATCHES}
     assert set(fields) < set(options)
-    assert set(options) - set(fields) - {"help"} == {"out", "every", "resume"}
+    own = {"protocol", "seeds"} if name == "finetune" else set()
+    assert set(options) - set(fields) - {"help"} == {"out", "every", "resume"} | own
     for field, default in fields.items():
         if field not in ("model", "dataset"):
             assert options[field].default == default, field

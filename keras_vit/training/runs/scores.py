@@ -76,5 +76,10 @@ class ScoreRecord:
 
 def remove_run(folder):
     """Removes a run whose result is recorded; nothing that is not a run."""
-    if (folder / CHECKPOINTS / "run.json").is_file():
-        shutil.rmtree(folder, ignore_errors=True)
+    ledger = folder / CHECKPOINTS / "run.json"
+    if not ledger.is_file():
+        return
+    for path in folder.rglob("*"):
+        if path.is_file() and path != ledger:  # which goes last: what a kill leaves is still known to be a run
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
