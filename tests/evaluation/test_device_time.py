@@ -156,12 +156,11 @@ def test_bad_input_is_a_sentence(invented, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [False, True])
-def test_memory_is_limited(training):
+def test_memory_is_limited():
     """Twice the memory takes about twice the batch, and training takes more memory than inference."""
-    small, large = (
+    small, large, trained = (
         evaluation.find_largest_batch("ViT-Test/4", 32, memory=memory, training=training).batch_size
-        for memory in (3 * 10**8, 6 * 10**8)
+        for memory, training in ((3 * 10**8, False), (6 * 10**8, False), (3 * 10**8, True))
     )
     assert 1.6 < large / small < 2.6
-    assert small < 300 if training else small > 300
+    assert 0 < trained < small / 2
