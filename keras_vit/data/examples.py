@@ -78,7 +78,7 @@ class Examples:
         """How many examples have each class, int (num_classes,); None where only reading all of them could tell.
 
         >>> keras_vit.data.load("digits").class_counts()[:3].tolist()
-        [128, 131, 127]
+        [130, 126, 130]
         """
         labels = getattr(self.source, "labels", None)
         if labels is None:
