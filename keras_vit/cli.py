@@ -9,23 +9,19 @@ import typer
 
 from keras_vit._version import __version__
 from keras_vit.commands import (
-    benchmark,
-    deduplicate,
     demo,
     evaluate,
     export,
-    fewshot,
     finetune,
     info,
-    inspect,
     list,
     predict,
     pretrain,
     preview,
     recipes,
     verify,
-    vtab,
 )
+from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
 from keras_vit.errors import KerasVitError
 
 app = typer.Typer(

@@ -9,7 +9,8 @@ import numpy as np
 from rich.table import Table
 
 from keras_vit import data, training
-from keras_vit.commands.training.plan import recipe_for, require_outside_dataset
+from keras_vit.commands.training.checks import require_outside_dataset
+from keras_vit.commands.training.plan import recipe_for
 from keras_vit.commands.training.results import RESULTS, ResultsFile
 from keras_vit.commands.training.searching import SEARCH, make_grid, parse_search, search_fields
 from keras_vit.commands.training.settings import Settings

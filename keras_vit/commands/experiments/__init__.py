@@ -1,0 +1,1 @@
+"""The commands of the paper's experiments (docs/experiments.md)."""
