@@ -14,8 +14,9 @@ from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import Recipe
 from keras_vit.training.scaling import FAMILIES
 
+UNITS = ((1_000_000, "M"), (1000, "k"))
 LEGEND = (
-    "rate: the peak learning rate at that batch size; px: height and width of the images. "
+    "optim: the optimizer; rate: its peak learning rate at that batch size; px: height and width of the images. "
     f"{', '.join(FAMILIES)} alone choose a row by the model or the data. keras-vit recipes NAME shows all of one."
 )
 
@@ -44,15 +45,22 @@ def list_recipes(
         Console().print(tabulate_fields(rows[0]) if len(rows) == 1 else tabulate_recipes(rows))
 
 
+def describe_length(row):
+    """ "500 steps", "20k steps", "1M steps" or "30 epochs"."""
+    if not row.steps:
+        return f"{row.epochs:g} epochs"
+    number = next((f"{row.steps // size}{unit}" for size, unit in UNITS if row.steps % size == 0), f"{row.steps:,}")
+    return f"{number} steps"
+
+
 def tabulate_recipes(rows: list[Recipe]) -> Table:
     """A line for each recipe, within 80 columns."""
     grid = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0), caption=LEGEND)
     grid.caption_justify = "left"
-    grid.add_column("name", overflow="fold")
-    for heading in ("optimizer", "rate", "batch", "length", "px", "augmentation"):
-        grid.add_column(heading, no_wrap=heading != "augmentation")
+    for heading in ("name", "optim", "rate", "batch", "length", "px", "augmented"):
+        grid.add_column(heading, no_wrap=True)
     for row in rows:
-        length = f"{row.steps:,} steps" if row.steps else f"{row.epochs:g} epochs"
+        length = describe_length(row)
         size = str(row.image_size or "")
         grid.add_row(
             row.name, row.optimizer, f"{row.learning_rate:.2g}", f"{row.batch_size:,}", length, size, row.augmentation

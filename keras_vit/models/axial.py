@@ -28,8 +28,8 @@ class AxialVisionTransformer(VisionTransformer):
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.
 
-    >>> sizes = dict(image_size=32, patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128)
-    >>> tuple(AxialVisionTransformer(**sizes, classifier="gap")(np.zeros((2, 32, 32, 3))).shape)
+    >>> model = AxialVisionTransformer(32, patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128)
+    >>> tuple(model(np.zeros((2, 32, 32, 3))).shape)
     (2, 1000)
     """
 

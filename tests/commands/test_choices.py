@@ -40,7 +40,7 @@ def planned(monkeypatch):
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
-        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size)
+        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size, multi_label=False)
         return plan.recipe_for(settings, stub), settings
 
     return plan_of
@@ -280,7 +280,7 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
     settings = Settings(model=str(tmp_path / "own.keras"), dataset="digits")
 
     def head(names):
-        examples = SimpleNamespace(num_examples=1293, class_names=names)
+        examples = SimpleNamespace(num_examples=1293, class_names=names, multi_label=False)
         model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()

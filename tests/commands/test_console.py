@@ -13,6 +13,7 @@ from keras_vit.console import Console, log
 from keras_vit.data.errors import DataError
 from keras_vit.errors import ImageError
 from keras_vit.evaluation import Predictions, draw_mistakes
+from keras_vit.inference.predictions import Prediction
 from keras_vit.text import printable
 
 PLAIN = ("cat [brown]", "dog [/b]", "[/x].png", ":smile:", "größe 猫 👩‍👩‍👧 🏴󠁧󠁢󠁥󠁮󠁧󠁿", r"back\slash", "1,234 'x' https://a.b")
@@ -37,7 +38,7 @@ def test_names_are_shown_as_they_are(name, expected):
     assert printable(name) == expected
     assert shown(lambda console: console.print(name)) == expected + "\n"
     assert expected in str(ImageError(f"{name} cannot be read"))
-    output = shown(lambda console: predict.print_classes(name, [(name, 0.75), ("b", 0.25)], False, console))
+    output = shown(lambda console: predict.print_classes([Prediction((name, "b"), (0.75, 0.25), name)], console))
     assert output.count(expected) == 2 and "75.0%" in output and len(output.splitlines()) == 3
 
 

@@ -71,7 +71,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
         return training.SearchResult(recipe, points[0], scores)
 
     monkeypatch.setattr(training_vtab, "search_fields", search_fields)
-    settings = Settings(model=tiny, dataset="vtab", **SMALL)
+    settings = Settings(model=tiny, dataset="vtab/caltech101", **SMALL)
     out = tmp_path / "out"
     found = run_vtab(settings, out, tasks=["svhn", "EuroSAT"], sweep_settings=True)
     assert asked == [(f"vtab/{task}", "train", out / "sweep" / task) for task in ("svhn", "eurosat")]
@@ -96,7 +96,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(training_vtab, "search_fields", None)
     assert run_vtab(settings, out, tasks=["svhn", "EuroSAT"], sweep_settings=True) == found
     with pytest.raises(ConfigError, match="begun with steps=3. Received: steps=4"):
-        other = Settings(model=tiny, dataset="vtab", **SMALL | {"steps": 4})
+        other = Settings(model=tiny, dataset="vtab/caltech101", **SMALL | {"steps": 4})
         run_vtab(other, out, tasks=["svhn", "EuroSAT"], sweep_settings=True)
 
 

@@ -56,6 +56,7 @@ def test_draws_are_those_of_earlier_versions():
     """A run that was begun with one goes on with another, bit for bit."""
     assert {salt.name: int(salt) for kind in SALTS for salt in kind} == {
         **{"CROP_BOX": 0, "FLIP": 1, "CROP_OFFSET": 2, "RANDAUGMENT": 8},
+        **{"CORRUPTED": 3, "CORRUPTION": 4, "OTHER_PATCH": 5},
         **{"SIGN": 0, "CUTOUT_Y": 1, "CUTOUT_X": 2, "OPERATION": 3},
         **{"MIXUP_OR_CUTMIX": 0, "WEIGHT": 1, "CENTRE": 2},
         **{"EPOCH": 0, "WINDOWS": 1},

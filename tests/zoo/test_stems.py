@@ -68,8 +68,8 @@ def test_every_vtab_name():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ViT-B16", "Did you mean ViT-B/16"),
-        ("vit-b/16", "Did you mean ViT-B/16"),
+        ("ViT-B16", "Here it is called ViT-B/16"),
+        ("vit-b/16", "Here it is called ViT-B/16"),
         ("ViT-B/16:augreg-21k", "Did you mean augreg-i21k"),
         ("R152x1", "no public weights"),
         ("nothing at all", "Known: "),

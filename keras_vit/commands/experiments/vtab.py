@@ -33,7 +33,7 @@ def start_vtab(
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
     **fields,
 ) -> None:
-    settings = Settings(model=model, dataset="vtab", **fields)
+    settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
     import_keras(find_devices=False)
     from keras_vit.commands.training.vtab import run_vtab
 

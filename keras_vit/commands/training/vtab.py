@@ -108,7 +108,7 @@ def run_vtab(
     Raises:
         KerasVitError: for anything that cannot be trained, in a sentence.
 
-    >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
+    >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab/caltech101"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
     0.727
     """
     console, out = console or Console(), Path(out)
@@ -116,7 +116,7 @@ def run_vtab(
     if count_workers() > 1:
         raise ConfigError("VTAB trains one model after the other in one process: not on several workers.")
     settings = dataclasses.replace(
-        settings, dataset="vtab", model=model_of(settings.model), split="train+validation", test=True
+        settings, dataset="vtab/caltech101", model=model_of(settings.model), split="train+validation", test=True
     )
     builders = find_builders(chosen)
     with make_run_folder(out), lock_folder(out):

@@ -85,9 +85,7 @@ def test_nobody_answers(server, caplog):
     url = server.url
     server.shutdown()
     server.server_close()
-    with pytest.raises(
-        DownloadError, match="could not be fetched: 0 of .* then Connection refused. Try again"
-    ) as caught:
+    with pytest.raises(DownloadError, match="could not be fetched: Connection refused. Try again") as caught:
         download.fetch(url)
     assert caplog.messages == [f"{url}: Connection refused. Trying again for some seconds."]
     assert "urllib3" not in "".join(traceback.format_exception(caught.value))
