@@ -93,11 +93,14 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
     loaded = zoo.load(path, image_size=image_size)
+    metadata = describe_provenance(name, path, loaded.config, licence)
+    if image_size is not None:
+        metadata.pop("evaluated", None)  # it was measured at the run's own size
     reports = export.bundle(
         loaded,
         out,
         images=load_calibration(calibration, loaded),
-        metadata=describe_provenance(name, loaded.config, licence),
+        metadata=metadata,
         progress=lambda line: console.print(line, soft_wrap=True),
         **options,
     )

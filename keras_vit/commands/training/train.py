@@ -135,6 +135,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
                 "settings": settings.as_recorded(),
                 "recipe": dataclasses.asdict(recipe),
                 "classes": splits.train.class_names,
+                "held_out": splits.held_out and splits.held_out.num_examples,
             },
         )
 
