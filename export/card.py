@@ -16,8 +16,8 @@ def write_card(about: dict) -> str:
     """The text of README.md for the contents of model.json.
 
     Beside what `description.describe_model` finds, these entries are shown: "architecture", "trained_on" and
-    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or "mean_average_precision"
-    (0 to 1).
+    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or
+    "mean_average_precision" (0 to 1).
     """
     parts = [
         write_front_matter(about),

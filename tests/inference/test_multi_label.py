@@ -82,9 +82,9 @@ def test_a_bundle_of_before(model, bundle, tmp_path):
 
 @pytest.mark.parametrize(("second", "kind"), [("dog|hen", "sigmoid"), ("dog", "softmax")])
 def test_training_chooses(tmp_path, second, kind):
-    for name in ("a", "b"):
+    for name in ("a", "b", "c"):
         Image.fromarray(PIXELS).save(tmp_path / f"{name}.png")
-    (tmp_path / "all.csv").write_text(f"path,label,split\na.png,cat,train\nb.png,{second},train\na.png,cat,val\n")
+    (tmp_path / "all.csv").write_text(f"path,label,split\na.png,cat,train\nb.png,{second},train\nc.png,cat,val\n")
     settings = Settings(dataset=f"csv:{tmp_path / 'all.csv'}", model="ViT-Test/4", pretrain=True)
     examples = data.load(settings.dataset, "train")
     model = load_model(settings, training.recipe("pretrain-imagenet", examples=2, image_size=16), examples)
