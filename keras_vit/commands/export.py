@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from keras_vit import export, zoo
-from keras_vit.commands import import_keras
+from keras_vit.commands import Model, import_keras
+from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
@@ -104,14 +105,12 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
         progress=lambda line: console.print(line, soft_wrap=True),
         **options,
     )
-    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
+    console.print(tabulate_reports(reports, "Exports, each compared with the model"))
     console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
 
 
 def export_model(
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
+    model: Model,
     out: Annotated[Path, typer.Option(help="The folder of the bundle.")],
     weights: Annotated[
         Weights | None,
@@ -128,7 +127,10 @@ def export_model(
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(help="A dataset to calibrate with and to compare on, named as in `finetune --data`."),
+        typer.Option(
+            help="A dataset to calibrate with and to compare on, named as in `finetune --data`.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     endpoints: Annotated[
         list[Endpoint] | None,
