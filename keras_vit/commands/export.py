@@ -6,7 +6,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from keras_vit import export, zoo
 from keras_vit.commands import Model, import_keras
@@ -14,6 +16,7 @@ from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
 Format = StrEnum("Format", NAMES)
@@ -66,11 +69,11 @@ def load_calibration(dataset, model, count=64):
         return np.asarray(next(iter(batches))[0])
 
 
-def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
-    """A table with a line for each artefact."""
+def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
+    """The title, and a table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
     columns = ["format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])]
-    grid = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(column, overflow="fold")
     for report in reports:
@@ -85,7 +88,7 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
         if timed:
             cells.append(", ".join(f"{ms:.1f}" for ms in report.latency_ms.values()))
         grid.add_row(*cells)
-    return grid
+    return Group(Text(printable(title), style="italic"), grid)
 
 
 def export_to_bundle(name, out, console, *, weights=None, calibration=None, image_size=None, licence=None, **options):
@@ -105,7 +108,7 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
         progress=lambda line: console.print(line, soft_wrap=True),
         **options,
     )
-    console.print(tabulate_reports(reports, "Exports, each compared with the model"))
+    console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
 
 

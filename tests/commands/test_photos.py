@@ -9,6 +9,7 @@ from PIL import Image
 
 from keras_vit.commands import provenance
 from keras_vit.commands.completion import complete_place
+from keras_vit.commands.training.outcome import list_next_commands
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
@@ -79,6 +80,17 @@ def test_a_model_where_images_are_expected(keras_vit, tmp_path):
     for model in (tmp_path, tmp_path / "model.keras"):
         done = keras_vit("predict", model, "cat.jpg")
         assert done.status == 1 and f"{model} is a model, not an image. Give it as --model: " in done.err
+
+
+def test_info_of_a_run(keras_vit, tmp_path):
+    done = keras_vit("info", tmp_path)
+    assert done.status == 1 and f"{tmp_path} is a file or folder" in done.err and "keras-vit evaluate" in done.err
+
+
+def test_what_follows_masked_patches():
+    """An encoder without classes can be fine-tuned, neither asked nor evaluated."""
+    (command,) = list_next_commands("runs/1", "folder:photos", None, has_head=False)
+    assert command.startswith("keras-vit finetune --model runs/1 --data ")
 
 
 @pytest.mark.parametrize("kit", [{"lora": 4}, {"freeze": "1"}, {"freeze": "backbone"}, {"class_weights": "balanced"}])

@@ -153,7 +153,7 @@ def finish(run, model, recipe, splits, settings, console):
         found, which = judge(run, model, evaluation_batches(judged, model, recipe), judged.class_names)
         console.print(f"{name} accuracy of {which}: {found}.", soft_wrap=True)
         share = found.value
-    print_outcome(run.folder, settings.dataset, split, console)
+    print_outcome(run.folder, settings.dataset, split, console, has_head=splits.train.objective is None)
     return share
 
 
