@@ -7,6 +7,7 @@ from keras_vit.export.formats import format_named
 from keras_vit.text import printable
 
 MOST_NAMES = 50  # classes that are named
+METRICS = ("accuracy", "mean_average_precision")  # by the Hub's names
 # The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
 LICENCES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
 
@@ -15,13 +16,14 @@ def write_card(about: dict) -> str:
     """The text of README.md for the contents of model.json.
 
     Beside what `description.describe_model` finds, these entries are shown: "architecture", "trained_on" and
-    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "accuracy" (0 to 1) and "images".
+    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or
+    "mean_average_precision" (0 to 1).
     """
     parts = [
         write_front_matter(about),
         f"# {escape_markdown(about['name'])}",
         list_model_facts(about),
-        describe_classes(about["labels"]),
+        describe_classes(about["labels"], about["probabilities"]),
         "## Artefacts",
         artefact_table(about["artefacts"]),
         describe_use(about),
@@ -53,7 +55,7 @@ def as_result(evaluated):
     return {
         "task": {"type": "image-classification"},
         "dataset": {"type": dataset, "name": dataset, "split": printable(evaluated["split"])},
-        "metrics": [{"type": "accuracy", "value": evaluated["accuracy"]}],
+        "metrics": [{"type": name, "value": evaluated[name]} for name in METRICS if name in evaluated],
     }
 
 
@@ -94,20 +96,23 @@ def list_model_facts(about):
 
 
 def describe_accuracy(evaluated):
-    right = round(evaluated["accuracy"] * evaluated["images"])
-    return (
-        f"- Accuracy: {evaluated['accuracy']:.1%}, {right:,} of {evaluated['images']:,} images "
-        f"({escape_markdown(evaluated['split'])} of {escape_markdown(evaluated['dataset'])})"
-    )
+    """Of the model before it was exported, on images that it was not trained on."""
+    images, accuracy = evaluated["images"], evaluated.get("accuracy")
+    if accuracy is None:
+        found = f"Mean average precision: {evaluated['mean_average_precision']:.1%} on {images:,} images"
+    else:
+        found = f"Accuracy: {accuracy:.1%}, {round(accuracy * images):,} of {images:,} images"
+    return f"- {found} ({escape_markdown(evaluated['split'])} of {escape_markdown(evaluated['dataset'])})"
 
 
-def describe_classes(labels):
-    """The names of the classes; the first of many."""
+def describe_classes(labels, probabilities):
+    """The names of the classes, the first of many, and whether an image has several of them."""
     if not labels:
         return None
     names = ", ".join(map(as_code, labels[:MOST_NAMES]))
     more = f" and {len(labels) - MOST_NAMES:,} more, in model.json" if len(labels) > MOST_NAMES else ""
-    return f"## Classes\n\n{len(labels):,}: {names}{more}."
+    several = " An image has any number of them: each has a probability of its own, the sigmoid of its logit."
+    return f"## Classes\n\n{len(labels):,}: {names}{more}.{several if probabilities == 'sigmoid' else ''}"
 
 
 def artefact_table(artefacts):

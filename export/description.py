@@ -72,6 +72,7 @@ def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
         "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
+        "probabilities": getattr(config, "probabilities", "softmax"),
         "config": describe_config(config),
         "source": None,
         "licence": None,

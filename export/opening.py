@@ -12,12 +12,13 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import Format, format_named, format_of_path
 from keras_vit.export.proof.allowed import require_known_operations
-from keras_vit.export.proof.model_json import FIELDS, LONGEST, read_model_json
+from keras_vit.export.proof.model_json import FIELDS, LATER_FIELDS, LONGEST, read_model_json
 from keras_vit.text import printable
 
 DESCRIPTION = "model.json"
 GRAPH = "saved_model.pb"
-DESCRIBED = ("inputs", "outputs", "preprocessing", "labels")
+DESCRIBED = ("inputs", "outputs", "preprocessing", "labels", "probabilities")
+TEXTS = ("probabilities",)  # of these; ONNX has the others as JSON
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Artefact:
 
     Args:
         path: of the file, or of the SavedModel's folder.
-        about: its "inputs", "outputs", "preprocessing" and "labels", as in model.json; None where they are not stated.
+        about: its "inputs", "outputs", "preprocessing", "labels" and "probabilities", as in model.json; None where they
+            are not stated.
         run: float32 images (n, h, w, c) to logits (n, classes).
     """
 
@@ -71,7 +73,7 @@ def read_stored_description(row, path):
         about = read(path)
         if about is None:
             return None
-        about = {name: about.get(name) for name in DESCRIBED}
+        about = {name: about.get(name, LATER_FIELDS.get(name)) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
     except Exception as error:  # whatever the readers of damaged files raise
         raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
@@ -86,7 +88,8 @@ def read_onnx_properties(path):
     properties = {x.key: x.value for x in onnx.load(path, load_external_data=False).metadata_props}
     if "inputs" not in properties:
         return None
-    return {name: json.loads(properties[name]) for name in DESCRIBED if name in properties}
+    texts = {name: properties[name] for name in DESCRIBED if name in properties}
+    return {name: text if name in TEXTS else json.loads(text) for name, text in texts.items()}
 
 
 def read_tflite_archive(path):

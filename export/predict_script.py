@@ -142,6 +142,10 @@ def softmax(logits):
     return x / x.sum()
 
 
+def sigmoid(logits):
+    return np.exp(-np.logaddexp(0, -logits))
+
+
 def main():
     about = json.loads((HERE / "model.json").read_text("utf-8"))
     artefacts = about["artefacts"]
@@ -154,6 +158,7 @@ def main():
     if not chosen or not (HERE / arguments.model).exists():
         sys.exit(f"There is no {printable(arguments.model)} beside this script. Expected a file that model.json lists.")
     run = load_model(chosen[0])
+    to_probabilities = {"softmax": softmax, "sigmoid": sigmoid}[about.get("probabilities", "softmax")]
     Image.MAX_IMAGE_PIXELS = None  # MOST_PIXELS is stricter
     failed = False
     for path in arguments.images:
@@ -163,7 +168,7 @@ def main():
             print(f"{printable(path)} cannot be read as an image: {printable(error)}", file=sys.stderr)
             failed = True
             continue
-        probabilities = softmax(run(x[None])[0].astype("float64"))
+        probabilities = to_probabilities(run(x[None])[0].astype("float64"))
         for i in np.argsort(-probabilities)[: arguments.top]:
             name = about["labels"][i] if about["labels"] else i
             print(f"{printable(path)}\t{probabilities[i]:.4f}\t{printable(name)}")

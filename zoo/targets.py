@@ -93,6 +93,8 @@ def plan_target(config, labels, request):
     new_head = takes_new_head(config, wanted, labels, request)
     if new_head and isinstance(config, ViTConfig) and "representation_size" not in request.fields:
         wanted = dataclasses.replace(wanted, representation_size=None)
+    if new_head and "probabilities" not in request.fields:
+        wanted = dataclasses.replace(wanted, probabilities="softmax")
     kept = None if new_head or wanted.num_classes != config.num_classes else labels
     names = as_labels(kept if request.labels is None else request.labels, wanted)
     return Target(config=wanted, labels=names, new_head=new_head)

@@ -28,6 +28,7 @@ def read_model_json(folder):
             raise ValueError(f"it has more than {LONGEST:,} bytes")
         about = json.loads(path.read_text("utf-8"), parse_constant=refuse_constant)
         require_field(isinstance(about, dict), "", about)
+        about = {**LATER_FIELDS, **about}
         for name, is_right in FIELDS.items():
             require_field(name in about and is_right(about[name]), name, about.get(name))
         for entry in about["artefacts"]:
@@ -112,10 +113,13 @@ FIELDS = {
     "outputs": lambda x: is_list(x, is_tensor, 1),
     "preprocessing": is_preprocessing,
     "labels": is_labels,
+    "probabilities": lambda x: x in ("softmax", "sigmoid"),
     "config": lambda x: x is None or isinstance(x, dict),
     "versions": lambda x: isinstance(x, dict) and all(is_text(y) for y in x.values()),
     "artefacts": lambda x: is_list(x, lambda entry: isinstance(entry, dict), 1),
 }
+# What older files do not say.
+LATER_FIELDS = {"probabilities": "softmax"}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,

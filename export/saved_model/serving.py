@@ -95,11 +95,13 @@ def png_size(encoded):
     return tf.reverse(tf.reduce_sum(tf.reshape(header, (2, 4)) * weights, axis=1), [0])
 
 
-def build_answer(logits, labels):
+def build_answer(logits, model):
     """What a server returns: logits, probabilities and, if the classes have names, the best one's."""
-    result = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
-    if labels is not None:
-        result["label"] = tf.gather(tf.constant(labels), tf.argmax(logits, axis=-1))
+    kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
+    make = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}[kind]
+    result = {"logits": logits, "probabilities": make(logits)}
+    if model.labels is not None:
+        result["label"] = tf.gather(tf.constant(model.labels), tf.argmax(logits, axis=-1))
     return result
 
 
@@ -107,7 +109,7 @@ def images_endpoint(model, channels):
     """(function, signature) for uint8 images (n, h, w, c) of one size."""
 
     def serve_uint8(images):
-        return build_answer(model(preprocess(images, model.preprocessing), training=False), model.labels)
+        return build_answer(model(preprocess(images, model.preprocessing), training=False), model)
 
     return serve_uint8, [tf.TensorSpec((None, None, None, channels), "uint8", name="images")]
 
@@ -121,6 +123,6 @@ def bytes_endpoint(model, channels):
     def serve_bytes(image_bytes):
         shape = (*model.preprocessing.image_size, channels)
         images = tf.map_fn(decode_and_preprocess, image_bytes, fn_output_signature=tf.TensorSpec(shape, "float32"))
-        return build_answer(model(images, training=False), model.labels)
+        return build_answer(model(images, training=False), model)
 
     return serve_bytes, [tf.TensorSpec((None,), "string", name="image_bytes")]

@@ -8,26 +8,31 @@ from typing import Annotated
 
 import typer
 
+from keras_vit.commands.completion import complete_dataset, complete_place
 from keras_vit.data.datasets.schemes import describe_schemes
 
 # Options that several commands have.
 Model = Annotated[
     str,
-    typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run."),
+    typer.Argument(
+        help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.", autocompletion=complete_place
+    ),
 ]
 AnyModel = Annotated[
     str,
     typer.Argument(
-        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file."
+        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file.",
+        autocompletion=complete_place,
     ),
 ]
-Data = Annotated[str, typer.Option("--data", help=describe_schemes())]
+Data = Annotated[str, typer.Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")]
 Like = Annotated[
     str | None,
     typer.Option(
         help="For an exported file that does not say how images become its input (a SavedModel outside of its bundle): "
-        "the model, run or bundle that does."
+        "the model, run or bundle that does.",
+        autocompletion=complete_place,
     ),
 ]
 

@@ -1,5 +1,8 @@
 """What the shell offers for an option's value, from the tables of names. Imports neither Keras nor TensorFlow."""
 
+import glob
+import os
+
 from keras_vit.data.augment.rows import AUGMENTATIONS
 from keras_vit.data.datasets.schemes import DATASETS
 from keras_vit.models.config import VARIANTS
@@ -20,6 +23,17 @@ def complete_model(incomplete: str) -> list[str]:
     ['ViT-H/14', 'ViT-H/14:i21k']
     """
     return select([*VARIANTS, *(row.name for row in checkpoints())], incomplete)
+
+
+def complete_place(incomplete: str) -> list[str]:
+    """As `complete_model`, and the files and folders whose paths begin so: a run, a checkpoint, a bundle.
+
+    >>> complete_place("vit-h")
+    ['ViT-H/14', 'ViT-H/14:i21k']
+    """
+    paths = sorted(glob.glob(glob.escape(incomplete) + "*"))
+    folders = (path + "/" if os.path.isdir(path) else path for path in paths)
+    return [*complete_model(incomplete), *folders]
 
 
 def complete_recipe(incomplete: str) -> list[str]:

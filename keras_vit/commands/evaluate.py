@@ -12,6 +12,7 @@ from rich.table import Table
 from keras_vit import data, evaluation
 from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, show_count
 from keras_vit.console import Console
+from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
@@ -70,6 +71,8 @@ def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
     A folder of photos without a subfolder test is a test set itself, unless it is what the run was trained on.
     """
     scheme, path = find_scheme(dataset)
+    if scheme.name == "csv" and "test" not in list_splits(path):
+        return "validation", f"{dataset} has no images of the split test: those held out are evaluated."
     if scheme.name != "folder":
         return "test", None
     places = split_folders(require_folder(path))
@@ -117,7 +120,8 @@ def evaluate_model(
         str | None,
         typer.Option(
             help="The images to evaluate on: train, validation or test. By default test; of a folder without a "
-            "subfolder test all images, or those that the run held out if it was trained on that folder."
+            "subfolder test all images, or those that the run held out if it was trained on that folder; of a CSV file "
+            "without such images those held out."
         ),
     ] = None,
     out: Annotated[

@@ -6,13 +6,17 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import import_keras
+from keras_vit.commands import Model, import_keras
+from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
 Format = StrEnum("Format", NAMES)
@@ -65,11 +69,11 @@ def load_calibration(dataset, model, count=64):
         return np.asarray(next(iter(batches))[0])
 
 
-def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
-    """A table with a line for each artefact."""
+def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
+    """The title, and a table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
     columns = ["format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])]
-    grid = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         grid.add_column(column, overflow="fold")
     for report in reports:
@@ -84,7 +88,7 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Table:
         if timed:
             cells.append(", ".join(f"{ms:.1f}" for ms in report.latency_ms.values()))
         grid.add_row(*cells)
-    return grid
+    return Group(Text(printable(title), style="italic"), grid)
 
 
 def export_to_bundle(name, out, console, *, weights=None, calibration=None, image_size=None, licence=None, **options):
@@ -93,11 +97,14 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
     loaded = zoo.load(path, image_size=image_size)
+    metadata = describe_provenance(name, path, loaded.config, licence)
+    if image_size is not None:
+        metadata.pop("evaluated", None)  # it was measured at the run's own size
     reports = export.bundle(
         loaded,
         out,
         images=load_calibration(calibration, loaded),
-        metadata=describe_provenance(name, loaded.config, licence),
+        metadata=metadata,
         progress=lambda line: console.print(line, soft_wrap=True),
         **options,
     )
@@ -106,9 +113,7 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
 
 
 def export_model(
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
+    model: Model,
     out: Annotated[Path, typer.Option(help="The folder of the bundle.")],
     weights: Annotated[
         Weights | None,
@@ -125,7 +130,10 @@ def export_model(
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(help="A dataset to calibrate with and to compare on, named as in `finetune --data`."),
+        typer.Option(
+            help="A dataset to calibrate with and to compare on, named as in `finetune --data`.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     endpoints: Annotated[
         list[Endpoint] | None,

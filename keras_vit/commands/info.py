@@ -1,5 +1,6 @@
 """`keras-vit info`: everything that is known about one model."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ from rich.table import Table
 
 from keras_vit.commands.completion import complete_model
 from keras_vit.console import Console
+from keras_vit.errors import ConfigError
 from keras_vit.zoo.names import listed_models
 
 
@@ -23,6 +25,10 @@ def show_info(
 
     Example: keras-vit info ViT-B/16:augreg-i21k
     """
+    if os.path.exists(name):
+        raise ConfigError(
+            f"{name} is a file or folder, and info shows models by name. For a model of yours: keras-vit evaluate {name}."
+        )
     row = listed_models.info(name)
     if as_json:
         print(listed_models.as_json([row]))

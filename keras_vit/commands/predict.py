@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from keras_vit.commands import BatchSize, Like, import_keras, show_count
+from keras_vit.commands.completion import complete_place
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.files import make_folder, write_whole
@@ -78,6 +79,17 @@ def tell_each(predictions, unreadable, tell):
         tell(number + len(unreadable))
 
 
+def require_images(places):
+    """Refuses a model where images are expected: `export` and `evaluate` take it there."""
+    for place in places:
+        path = Path(place)
+        names = ("model.keras", "best.weights.npz", "model.json", "saved_model.pb")
+        if path.suffix in (".keras", ".npz", ".onnx", ".tflite") or any((path / name).is_file() for name in names):
+            raise ConfigError(
+                f"{place} is a model, not an image. Give it as --model: keras-vit predict IMAGE --model {place}"
+            )
+
+
 def predict(
     images: Annotated[
         list[str],
@@ -89,7 +101,8 @@ def predict(
     model: Annotated[
         str,
         typer.Option(
-            help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file."
+            help="A name of `keras-vit list`, a checkpoint, the folder of a run, a bundle, or an exported file.",
+            autocompletion=complete_place,
         ),
     ] = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
@@ -108,6 +121,7 @@ def predict(
 
     Example: keras-vit predict photos --model runs/1 --out predictions.csv
     """
+    require_images(images)
     writer = choose_writer(out, as_json, as_csv)
     import_keras()
     failed = predict_images(model, images, writer, out, top, batch_size, like)

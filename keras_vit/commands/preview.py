@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from keras_vit.commands import Data, import_keras
+from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
 from keras_vit.errors import ConfigError
 
 
@@ -28,13 +29,22 @@ def preview_images(
     out: Annotated[Path, typer.Option(help="The PNG file, which is replaced.")] = Path("preview.png"),
     augmentation: Annotated[
         str | None,
-        typer.Option(help="none, inception, bit, light1, medium2, strong1 and the like; by default finetune's."),
+        typer.Option(
+            help="none, inception, bit, light1, medium2, strong1 and the like; by default finetune's.",
+            autocompletion=complete_augmentation,
+        ),
     ] = None,
     model: Annotated[
         str,
-        typer.Option(help="The model that will be trained, for its recipe and the size of its images."),
+        typer.Option(
+            help="The model that will be trained, for its recipe and the size of its images.",
+            autocompletion=complete_place,
+        ),
     ] = "ViT-B/16",
-    recipe: Annotated[str | None, typer.Option(help="The recipe whose augmentation and size are shown.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="The recipe whose augmentation and size are shown.", autocompletion=complete_recipe),
+    ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the model's input in pixels; by default finetune's.")
     ] = None,

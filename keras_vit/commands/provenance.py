@@ -1,10 +1,16 @@
 """What a model card says of a model's past: where it comes from, what it was trained on, how good it is there."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.errors import KerasVitError
 from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
+from keras_vit.training.runs.files import read_small_json
+from keras_vit.training.runs.folder import FILES
+from keras_vit.training.runs.history import NAME as METRICS
+from keras_vit.training.runs.history import find_best, read_rows
 from keras_vit.zoo.fetch.urls import public_form
 from keras_vit.zoo.names.registry import resolve
 
@@ -40,15 +46,79 @@ def find_licence(name: str) -> str | None:
         return None
 
 
-def describe_provenance(name: str, config: ViTConfig | ResNetConfig, licence: str | None = None) -> dict[str, Any]:
+def describe_dataset(dataset: str) -> str:
+    """A dataset without the folders that its own lies in.
+
+    >>> describe_dataset("folder:/home/ann/photos"), describe_dataset("cifar10")
+    ('folder:photos', 'cifar10')
+    """
+    scheme, _, place = dataset.partition(":")
+    return f"{scheme}:{Path(place).name}" if place.startswith("/") else dataset
+
+
+def describe_beginning(settings):
+    """The weights that a run began with."""
+    if settings["pretrain"]:
+        return f"{settings['model']}, random"
+    path = Path(settings["model"])
+    return f"the run {path.parent.name}" if path.name in FILES else describe_source(choose_checkpoint(str(path)))
+
+
+def find_row(path, rows, monitor):
+    """The row of metrics.csv that was measured with the weights in a file; None where none was.
+
+    A run that averages its weights validates the averaged ones.
+    """
+    if path.name == "best.weights.npz":
+        return find_best(rows, monitor)
+    averages = path.with_name("averaged.weights.npz").is_file()
+    return None if not rows or (path.name == "last.weights.npz" and averages) else rows[-1]
+
+
+def describe_accuracy(path, facts, dataset):
+    """How good the weights in a run's file are on what it held out, as `write_card` takes it; None if unknown."""
+    monitor = facts["monitor"]
+    row = find_row(path, read_rows(path.with_name(METRICS)), monitor)
+    if row is None or monitor == "val_loss" or not facts.get("held_out"):
+        return None
+    measured = {monitor.removeprefix("val_"): float(row[monitor]), "images": int(facts["held_out"])}
+    return {"dataset": dataset, "split": "validation", **measured}
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """What a run says of its weights in the file `path`: "name", "trained_on", "weights_from" and "evaluated".
+
+    Nothing for a file that is not a run's, or of one that is damaged.
+    """
+    if path.name not in FILES:
+        return {}
+    try:
+        facts = read_small_json(path.with_name("config.json"))
+        settings, recipe = facts["settings"], facts["recipe"]
+        dataset = describe_dataset(settings["dataset"])
+        return {
+            "name": path.absolute().parent.name,
+            "trained_on": f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
+            "weights_from": describe_beginning(settings),
+            "evaluated": describe_accuracy(path, facts, dataset),
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KerasVitError):
+        return {}
+
+
+def describe_provenance(
+    name: str, path: str | os.PathLike, config: ViTConfig | ResNetConfig, licence: str | None = None
+) -> dict[str, Any]:
     """The entries of model.json that the model itself does not know; `export.card.write_card` shows them.
 
     Args:
         name: of the model, as the command was given it.
+        path: what `model_of` makes of the name: a file of a run, if it is one's.
         config: of the model.
         licence: what the user states; None for that of public weights.
     """
     return {
+        **describe_run(Path(path)),
         "source": describe_source(name),
         "architecture": name_architecture(config),
         "licence": licence or find_licence(name),

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
-import scipy.special
 
 from keras_vit.console import log
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.scores import Evaluation, Share, count_confusion, measure_calibration, score_classes
+from keras_vit.models.probabilities import to_probabilities
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -96,7 +96,8 @@ def collect(model, batches, tell):
     for images, labels, weights in batches:
         kept = np.asarray(weights) > 0
         logits = np.asarray(model.predict_on_batch(images)).astype("float32")[kept]
-        probabilities, labels = scipy.special.softmax(logits, axis=-1), np.asarray(labels)[kept]
+        probabilities = to_probabilities(logits, model.config.probabilities)
+        labels = np.asarray(labels)[kept]
         single = labels.ndim == 1
         columns.append(score_batch(probabilities, labels))
         seconds = time.perf_counter() - start if start else None

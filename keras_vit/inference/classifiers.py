@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.export.opening import Artefact, open_artefact
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.config import VARIANTS, ProbabilityKind
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.training.runs.folder import model_of
 
@@ -25,6 +25,7 @@ class ExportedConfig:
     num_classes: int
     num_channels: int
     image_size: tuple[int, int]
+    probabilities: ProbabilityKind
 
 
 class ExportedModel:
@@ -35,13 +36,19 @@ class ExportedModel:
         preprocessing: how uint8 images become its input.
         labels: names of its classes, or None.
         num_classes: of its logits.
+        probabilities: what makes probabilities of them, as of `VisionTransformer`.
     """
 
     def __init__(
-        self, artefact: Artefact, preprocessing: Preprocessing, labels: tuple[str, ...] | None, num_classes: int
+        self,
+        artefact: Artefact,
+        preprocessing: Preprocessing,
+        labels: tuple[str, ...] | None,
+        num_classes: int,
+        probabilities: ProbabilityKind = "softmax",
     ):
         self.name, self.preprocessing, self.labels = artefact.path.name, preprocessing, labels
-        self.config = ExportedConfig(num_classes, len(preprocessing.mean), preprocessing.image_size)
+        self.config = ExportedConfig(num_classes, len(preprocessing.mean), preprocessing.image_size, probabilities)
         self.run = artefact.run
 
     def predict_on_batch(self, images: Any) -> np.ndarray:
@@ -98,6 +105,7 @@ def describe_artefact(artefact, like):
     if about["preprocessing"]:
         preprocessing = Preprocessing(**about["preprocessing"])
         labels = None if about["labels"] is None else tuple(about["labels"])
+        probabilities = about["probabilities"]
     elif like is None:
         raise ConfigError(
             f"{artefact.path} does not say how images become its input. Name what it was exported from, or its bundle: "
@@ -105,8 +113,9 @@ def describe_artefact(artefact, like):
         )
     else:
         source = open_classifier(like)
-        preprocessing, labels = source.preprocessing, source.labels
-    return ExportedModel(artefact, preprocessing, labels, count_classes(artefact, preprocessing, labels))
+        preprocessing, labels, probabilities = source.preprocessing, source.labels, source.config.probabilities
+    count = count_classes(artefact, preprocessing, labels)
+    return ExportedModel(artefact, preprocessing, labels, count, probabilities)
 
 
 def count_classes(artefact, preprocessing, labels):

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
-import scipy.special
 
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
 from keras_vit.inference.predictions import Prediction, make_prediction
+from keras_vit.models.probabilities import to_probabilities
 
 if TYPE_CHECKING:
     import keras
@@ -36,6 +36,9 @@ def predict(model: "Asked", images: "Picture", top: int = ..., batch_size: int =
 
 def predict(model, images, top=5, batch_size=BATCH_SIZE):
     """The likeliest classes of an image, or of each of a list of images, with names and probabilities.
+
+    The probabilities sum to 1 over all classes where an image has one class; of a model that was trained on images with
+    several classes each is that of its class alone (`config.probabilities`).
 
     Args:
         model: a model of this package; a name or path that `zoo.load` takes; the folder of a run; an exported file, or
@@ -130,7 +133,7 @@ def prepare_ahead(model, images, count):
 
 def ask_batch(model, batch, top):
     logits = np.asarray(model.predict_on_batch(np.stack([model_input for _, model_input in batch])))
-    probabilities = scipy.special.softmax(logits.astype("float64"), axis=-1)
+    probabilities = to_probabilities(logits.astype("float64"), model.config.probabilities)
     for (image, _), shares in zip(batch, probabilities, strict=True):
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
         yield make_prediction(shares, model.labels, top, path)

@@ -15,6 +15,7 @@ from keras_vit.inspection.attention import attention_weights, rollout
 from keras_vit.inspection.distance import attention_distance
 from keras_vit.inspection.embeddings import filters, position_similarity
 from keras_vit.inspection.intermediate import class_activation, feature_colours, features
+from keras_vit.models.probabilities import to_probabilities
 from keras_vit.pages import embed_image, fill_page, tabulate
 
 SHOWN = 8  # images that are drawn; attention distance is averaged over all
@@ -32,7 +33,7 @@ def likeliest(model, inputs, names, top):
     """A table of the likeliest classes of each image; nothing for a model without a head."""
     if not model.config.num_classes:
         return ""
-    probabilities = ops.convert_to_numpy(ops.softmax(ops.cast(model.predict(inputs, verbose=0), "float32")))
+    probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model.config.probabilities)
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
     rows = [
         (html.escape(str(name)), html.escape(", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top])))

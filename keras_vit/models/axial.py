@@ -6,7 +6,7 @@ import keras
 
 from keras_vit.layers import AxialBottleneck, AxialEncoderBlock
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ProbabilityKind
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.vit import VisionTransformer, hybrid_backbone
 
@@ -60,6 +60,8 @@ class AxialResNet(Classifier):
         group_norm_epsilon: 1e-4 in the authors' code.
         kernel_variance_epsilon, kernel_std_epsilon: of the standardized kernels, see `StandardizedConv2D`.
         num_heads: attention heads of every unit, 8 in the authors' code.
+        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
+            class; "sigmoid", where it has several or none.
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -82,6 +84,7 @@ class AxialResNet(Classifier):
         kernel_variance_epsilon: float = 0.0,
         kernel_std_epsilon: float = 1e-5,
         num_heads: int = 8,
+        probabilities: ProbabilityKind = "softmax",
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -97,6 +100,7 @@ class AxialResNet(Classifier):
             kernel_variance_epsilon=kernel_variance_epsilon,
             kernel_std_epsilon=kernel_std_epsilon,
             num_heads=num_heads,
+            probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")

@@ -101,6 +101,8 @@ BLOCK_ARGUMENTS = (
 # What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8).
 PositionEmbeddingKind = Literal["none", "1d", "2d", "relative"]
 PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
+# What makes probabilities of the logits: softmax where an image has one class, sigmoid where it has several or none.
+ProbabilityKind = Literal["softmax", "sigmoid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,7 @@ class ViTConfig:
     position_embedding: PositionEmbeddingKind = "1d"
     position_embedding_at: PositionEmbeddingPlace = "stem"
     stochastic_depth_rate: float = 0.0
+    probabilities: ProbabilityKind = "softmax"
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -155,6 +158,7 @@ class ViTConfig:
         )
         require_whole_patches(self.image_size, self.pixels_per_token)
         require_positions(self)
+        require_probabilities(self)
 
     def block_arguments(self, i: int) -> dict[str, Any]:
         """What the `EncoderBlock` of number i, from 0, is made with; the rate of stochastic depth grows with i."""
@@ -208,6 +212,11 @@ def require_positions(config):
     )
 
 
+def require_probabilities(config):
+    kind, known = config.probabilities, get_args(ProbabilityKind)
+    require(kind in known, f"probabilities must be one of {', '.join(known)}. Received: probabilities={kind!r}.")
+
+
 def require_whole_patches(image_size, step):
     if min(*image_size, *step) > 0 and image_size[0] % step[0] == 0 and image_size[1] % step[1] == 0:
         return
@@ -231,6 +240,7 @@ class ResNetConfig:
     num_channels: int = 3
     group_norm_epsilon: float = 1e-5
     kernel_variance_epsilon: float = 1e-10
+    probabilities: ProbabilityKind = "softmax"
 
     def __post_init__(self):
         if self.image_size is not None:
@@ -240,6 +250,7 @@ class ResNetConfig:
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
+        require_probabilities(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +323,7 @@ class ModelFields(TypedDict, total=False):
     kernel_variance_epsilon: float
     kernel_std_epsilon: float
     stochastic_depth_rate: float
+    probabilities: ProbabilityKind
 
 
 # What a ResNet does not have, and the value that asks for none of it.

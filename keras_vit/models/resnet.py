@@ -6,7 +6,7 @@ import keras
 
 from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.config import ResNetConfig
+from keras_vit.models.config import ProbabilityKind, ResNetConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 
@@ -24,6 +24,8 @@ class ResNet(Classifier):
         num_channels: of the images.
         group_norm_epsilon: 1e-5 in the authors' code.
         kernel_variance_epsilon: of the standardized kernels, 1e-10 in the authors' code.
+        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
+            class; "sigmoid", where it has several or none.
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -44,6 +46,7 @@ class ResNet(Classifier):
         num_channels: int = 3,
         group_norm_epsilon: float = 1e-5,
         kernel_variance_epsilon: float = 1e-10,
+        probabilities: ProbabilityKind = "softmax",
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -57,6 +60,7 @@ class ResNet(Classifier):
             num_channels=num_channels,
             group_norm_epsilon=group_norm_epsilon,
             kernel_variance_epsilon=kernel_variance_epsilon,
+            probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*(config.image_size or (None, None)), config.num_channels), name="images")

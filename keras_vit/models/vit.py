@@ -19,7 +19,13 @@ from keras_vit.layers import (
     TakeClassToken,
 )
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.config import BackboneConfig, PositionEmbeddingKind, PositionEmbeddingPlace, ViTConfig
+from keras_vit.models.config import (
+    BackboneConfig,
+    PositionEmbeddingKind,
+    PositionEmbeddingPlace,
+    ProbabilityKind,
+    ViTConfig,
+)
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
 
@@ -54,6 +60,8 @@ class VisionTransformer(Classifier):
             the input of every block, each its own; "every-layer-shared", the same ones.
         stochastic_depth_rate: share of the examples for which training skips the last block, [0, 1); it grows linearly
             from 0 in the first block (arXiv 1603.09382, section 3).
+        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
+            class; "sigmoid", where it has several or none.
         preprocessing, labels, dtype, name: see `Classifier`.
 
     Raises:
@@ -87,6 +95,7 @@ class VisionTransformer(Classifier):
         position_embedding: PositionEmbeddingKind = "1d",
         position_embedding_at: PositionEmbeddingPlace = "stem",
         stochastic_depth_rate: float = 0.0,
+        probabilities: ProbabilityKind = "softmax",
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
@@ -111,6 +120,7 @@ class VisionTransformer(Classifier):
             position_embedding=position_embedding,
             position_embedding_at=position_embedding_at,
             stochastic_depth_rate=stochastic_depth_rate,
+            probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
         images = keras.Input((*config.image_size, config.num_channels), name="images")

@@ -177,6 +177,7 @@ def test_nothing_from_elsewhere_is_markup_in_the_card():
         "name": "a<script>\n# title",
         "labels": ["![x](http://evil)", "`</code><b>", "http://evil.example", "---"],
         "source": "[x](javascript:y)",
+        "probabilities": "softmax",
         "licence": None,
         "preprocessing": None,
         "inputs": [{"shape": [None, 8], "dtype": "float32"}],
@@ -204,6 +205,7 @@ def test_the_card_says_what_was_measured():
     about = {
         "name": "photos",
         "labels": [f"class {i}" for i in range(60)],
+        "probabilities": "softmax",
         "licence": "MIT",
         "architecture": "ViT-B/16",
         "preprocessing": None,

@@ -14,7 +14,7 @@ CONFIGS = {
     "AxialResNet": AxialResNetConfig,
 }
 # Fields that files from before do not have: the defaults are what models were then.
-LATER_FIELDS = ("position_embedding", "position_embedding_at", "stochastic_depth_rate")
+LATER_FIELDS = ("position_embedding", "position_embedding_at", "stochastic_depth_rate", "probabilities")
 
 
 def serialize_model(model):

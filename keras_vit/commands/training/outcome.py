@@ -47,18 +47,20 @@ def tabulate_files(folder):
     return table
 
 
-def list_next_commands(folder, dataset, split):
+def list_next_commands(folder, dataset, split, has_head=True):
     """What one types after a training; `split` is what it was judged by, or None."""
     place = shlex.quote(str(folder))
+    if not has_head:
+        return [f"keras-vit finetune --model {place} --data folder:PHOTOS --out {shlex.quote(f'{folder}-finetuned')}"]
     commands = [f"keras-vit predict IMAGE --model {place}"]
     commands += [f"keras-vit evaluate {place} --data {shlex.quote(dataset)} --split {split}"] if split else []
     return [*commands, f"keras-vit export {place} --out {shlex.quote(f'{folder}-export')}"]
 
 
-def print_outcome(folder, dataset, split, console: Console) -> None:
+def print_outcome(folder, dataset, split, console: Console, has_head: bool = True) -> None:
     """Every file of the run, and the next commands."""
     console.print(f"Everything is in {folder}:", soft_wrap=True)
     console.print(tabulate_files(folder))
     console.print("Next:")
-    for command in list_next_commands(folder, dataset, split):
+    for command in list_next_commands(folder, dataset, split, has_head):
         console.print(f"  {command}", soft_wrap=True)

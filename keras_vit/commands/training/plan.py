@@ -82,6 +82,8 @@ def load_model(settings, recipe, examples):
     arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
     arguments |= {name: value for name, value in positions.items() if value is not None}
+    if examples.multi_label:
+        arguments["probabilities"] = "sigmoid"
     if settings.pretrain:
         model = zoo.load(settings.model, weights=None, **arguments)
     else:

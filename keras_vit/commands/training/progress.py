@@ -11,6 +11,7 @@ from keras_vit.training.runs.history import find_best
 
 WIDTHS = {"epoch": 7, "best": 12, "images/s": 10, "left": 9}  # characters; a metric's are those of its name
 HIDDEN = ("learning_rate",)
+SHORT = {"mean_average_precision": "mAP", "val_mean_average_precision": "val_mAP"}  # as headings
 
 
 def format_seconds(seconds: float) -> str:
@@ -135,7 +136,7 @@ class FitProgress(keras.callbacks.Callback):
         logs = {name: value for name, value in (logs or {}).items() if name not in HIDDEN}
         self.rows.append({"epoch": epoch + 1, **logs})
         cells = {"epoch": f"{epoch + 1}/{self.epochs}"}
-        cells |= {name: f"{value:.3f}" for name, value in logs.items()}
+        cells |= {SHORT.get(name, name): f"{value:.3f}" for name, value in logs.items()}
         if self.monitor in logs:
             cells["best"] = self.describe_best(logs)
         if self.batch_size:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
 from keras_vit.data.augment.masked_patches import PatchTarget
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
@@ -55,18 +56,22 @@ class Settings:
     'train'
     """
 
-    dataset: Annotated[str, Option("--data", help=describe_schemes())]
+    dataset: Annotated[str, Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
     model: Annotated[
         str,
         Option(
             help="A variant of `keras-vit list`; to fine-tune, also a name with a tag, a checkpoint or the folder of a "
-            "run."
+            "run.",
+            autocompletion=complete_place,
         ),
     ]
     pretrain: bool = False
     recipe: Annotated[
         str | None,
-        Option(help="The recipe to train by, such as finetune-pets or bit-hyperrule; by default the dataset's own."),
+        Option(
+            help="The recipe to train by, such as finetune-pets or bit-hyperrule; by default the dataset's own.",
+            autocompletion=complete_recipe,
+        ),
     ] = None
     split: Annotated[Split, Option(help="The images to train on. With train+validation, no images are held out.")] = (
         "train"
@@ -110,7 +115,10 @@ class Settings:
     ] = None
     augmentation: Annotated[
         str | None,
-        Option(help="none, inception, bit, light1, medium2, strong1 and the like; by default the dataset's own."),
+        Option(
+            help="none, inception, bit, light1, medium2, strong1 and the like; by default the dataset's own.",
+            autocompletion=complete_augmentation,
+        ),
     ] = None
     microbatches: Annotated[
         int | None,
@@ -238,6 +246,12 @@ class Settings:
             names.append(f"recipe={self.recipe}")
         if names and not masked:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
+        kept = [name for name in ("freeze", "lora", "class_weights") if masked and getattr(self, name) is not None]
+        if kept:
+            raise ConfigError(
+                f"{kept[0]} is for a model with classes, and masked patches pre-train all of one that has none. Leave "
+                "it out here, and give it to keras-vit finetune --model RUN afterwards."
+            )
         if masked and not self.pretrain:
             raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
 

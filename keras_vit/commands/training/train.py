@@ -135,6 +135,7 @@ def fit(run, model, recipe, splits, settings, start, resume):
                 "settings": settings.as_recorded(),
                 "recipe": dataclasses.asdict(recipe),
                 "classes": splits.train.class_names,
+                "held_out": splits.held_out and splits.held_out.num_examples,
             },
         )
 
@@ -152,7 +153,7 @@ def finish(run, model, recipe, splits, settings, console):
         found, which = judge(run, model, evaluation_batches(judged, model, recipe), judged.class_names)
         console.print(f"{name} accuracy of {which}: {found}.", soft_wrap=True)
         share = found.value
-    print_outcome(run.folder, settings.dataset, split, console)
+    print_outcome(run.folder, settings.dataset, split, console, has_head=splits.train.objective is None)
     return share
 
 

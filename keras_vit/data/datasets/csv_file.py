@@ -79,6 +79,12 @@ def scan(file, split):
     return [place_of(file, row) for row in chosen], labels, classes, multi_label
 
 
+def list_splits(file):
+    """The splits that the file's column names; none where it has no such column."""
+    file = Path(os.path.expanduser(file))
+    return {row.split for row in read_rows(file)} - {None}
+
+
 def read_rows(file):
     """Every row of the file, checked."""
     if not file.is_file():

@@ -1,0 +1,131 @@
+"""From a folder of photos to a bundle: what the model card says of the run, and what a slip of the hand is answered."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from keras_vit.commands import provenance
+from keras_vit.commands.completion import complete_place
+from keras_vit.commands.training.outcome import list_next_commands
+from keras_vit.commands.training.progress import FitProgress
+from keras_vit.commands.training.settings import Settings
+from keras_vit.errors import ConfigError
+from tests.commands.test_names import test_the_shell_completes as require_completion
+
+SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 8 --epochs 1 --augmentation none"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with photos/, tags.csv of several classes each, and no runs yet."""
+    root, rng = tmp_path_factory.mktemp("place"), np.random.default_rng(0)
+    rows = ["path,labels"]
+    for name in ("dark", "light"):
+        (root / "photos" / name).mkdir(parents=True)
+        for i in range(20):
+            Image.fromarray(rng.integers(0, 256, (16, 16, 3), "uint8")).save(root / "photos" / name / f"{i:02}.png")
+            rows.append(f"photos/{name}/{i:02}.png,{name}{'|odd' if i % 2 else ''}")
+    (root / "tags.csv").write_text("\n".join(rows) + "\n")
+    return root
+
+
+def test_the_card_of_a_run_says_how_it_was_trained(keras_vit, place, monkeypatch):
+    monkeypatch.chdir(place)
+    assert keras_vit("pretrain", "--data", "folder:photos", "--out", "run", *SMALL.split()).status == 0
+    done = keras_vit("export", "run", "--to", "onnx", "--licence", "mit", "--out", "dist")
+    assert done.status == 0 and max(map(len, done.out.splitlines())) <= 120, done.err
+    about, card = json.loads((place / "dist/model.json").read_text()), (place / "dist/README.md").read_text()
+    measured = json.loads(keras_vit("evaluate", "run", "--data", "folder:photos", "--json").out)["top1"]
+    assert about["evaluated"] == {
+        "dataset": "folder:photos",
+        "split": "validation",
+        "images": measured["count"],
+        "accuracy": pytest.approx(measured["right"] / measured["count"]),
+    }
+    assert "\n# run\n" in card and "37 images of folder:photos, by the recipe pretrain-imagenet" in card
+    assert f"{measured['right']} of {measured['count']} images (validation of folder:photos)" in card
+    assert "weights of: ViT-Test/4, random" in card and str(place) not in card + json.dumps(about)
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["license"] == "mit" and front["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
+    assert keras_vit("verify", "dist").status == 0
+
+
+def test_a_run_with_several_classes_per_image(keras_vit, place, monkeypatch):
+    monkeypatch.chdir(place)
+    done = keras_vit("pretrain", "--data", "csv:tags.csv", "--out", "tags", *SMALL.split())
+    assert done.status == 0 and " val_mAP " in done.out, done.err
+    done = keras_vit("evaluate", "tags", "--data", "csv:tags.csv")
+    assert done.status == 0 and "no images of the split test: those held out" in done.err
+    answer = json.loads(keras_vit("predict", "photos/dark/01.png", "--model", "tags", "--json").out)
+    assert sum(row["probability"] for row in answer["classes"]) > 1.01  # of a softmax 1
+    assert "mean_average_precision" in provenance.describe_run(place / "tags/best.weights.npz")["evaluated"]
+
+
+def test_what_was_not_measured_is_not_stated(tmp_path):
+    """Metrics of a run that averages are those of the averaged weights."""
+    rows = [{"epoch": 1, "step": 3, "val_accuracy": 0.5}, {"epoch": 2, "step": 6, "val_accuracy": 0.25}]
+    last, best = tmp_path / "last.weights.npz", tmp_path / "best.weights.npz"
+    assert provenance.find_row(best, rows, "val_accuracy") is rows[0]
+    assert provenance.find_row(last, rows, "val_accuracy") is rows[1]
+    (tmp_path / "averaged.weights.npz").touch()
+    assert provenance.find_row(last, rows, "val_accuracy") is None
+    assert provenance.describe_run(tmp_path / "mine.npz") == provenance.describe_run(best) == {}
+
+
+def test_a_model_where_images_are_expected(keras_vit, tmp_path):
+    (tmp_path / "model.keras").touch()
+    for model in (tmp_path, tmp_path / "model.keras"):
+        done = keras_vit("predict", model, "cat.jpg")
+        assert done.status == 1 and f"{model} is a model, not an image. Give it as --model: " in done.err
+
+
+def test_info_of_a_run(keras_vit, tmp_path):
+    done = keras_vit("info", tmp_path)
+    assert done.status == 1 and f"{tmp_path} is a file or folder" in done.err and "keras-vit evaluate" in done.err
+
+
+def test_what_follows_masked_patches():
+    """An encoder without classes can be fine-tuned, neither asked nor evaluated."""
+    (command,) = list_next_commands("runs/1", "folder:photos", None, has_head=False)
+    assert command.startswith("keras-vit finetune --model runs/1 --data ")
+
+
+@pytest.mark.parametrize("kit", [{"lora": 4}, {"freeze": "1"}, {"freeze": "backbone"}, {"class_weights": "balanced"}])
+def test_the_fine_tuning_kit_is_not_for_masked_patches(kit):
+    with pytest.raises(ConfigError, match=f"{next(iter(kit))} is for a model with classes.* finetune --model RUN"):
+        Settings(dataset="digits", model="ViT-Test/4", pretrain=True, objective="masked-patches", **kit)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("keras-vit finetune --recipe finetune-fl", ["finetune-flowers"]),
+        ("keras-vit pretrain --augmentation strong", ["strong1", "strong2"]),
+        ("keras-vit finetune --data fo", ["folder:"]),
+        ("keras-vit evaluate R152x4:bit-m", ["R152x4:bit-m", "R152x4:bit-m-in1k"]),
+        ("keras-vit export ViT-H", ["ViT-H/14", "ViT-H/14:i21k"]),
+        ("keras-vit predict a.png --model ViT-H", ["ViT-H/14", "ViT-H/14:i21k"]),
+        ("keras-vit preview --recipe finetune-fl", ["finetune-flowers"]),
+    ],
+)
+def test_the_shell_completes_options(typed, offered):
+    require_completion(typed, offered)
+
+
+def test_the_shell_completes_paths(tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert complete_place(f"{tmp_path}/ru") == [f"{tmp_path}/runs/"]
+
+
+def test_an_epoch_of_several_classes_per_image_fits_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = FitProgress(10, batch_size=2, epochs=10, monitor="val_mean_average_precision")
+    shown.params = {"epochs": 10, "steps": 1}
+    shown.on_train_begin()
+    names = ("mean_average_precision", "loss", "val_mean_average_precision", "val_loss")
+    shown.on_epoch_end(0, dict.fromkeys(names, 0.5))
+    shown.close()
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
