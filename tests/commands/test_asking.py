@@ -29,6 +29,7 @@ def root(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_evaluate(keras_vit, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     done = keras_vit("evaluate", "dist", "--data", "folder:photos", "--json", "--out", tmp_path / "report")
@@ -79,6 +80,7 @@ def test_predict(keras_vit, root, tmp_path, monkeypatch):
     assert len(json.loads((tmp_path / "p.json").read_text())) == 21
 
 
+@pytest.mark.slow
 def test_preview(keras_vit, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     done = keras_vit("preview", "--data", "folder:photos", "--model", "model.keras", "--out", tmp_path / "new/p.png")

@@ -12,6 +12,7 @@ from keras_vit.commands.training.settings import Settings
 ALL = "train+validation"  # nothing held out
 
 
+@pytest.mark.slow
 def test_benchmark(keras_vit, tmp_path):
     """Whole: a process that starts, finds its device, runs steps, and writes what it found."""
     asked = ["benchmark", "ViT-Test/4", "--image-size", 8, "--batch-size", 1, "--batch-size", 3, "--rounds", 2]

@@ -32,6 +32,7 @@ def place(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_the_card_of_a_run_says_how_it_was_trained(keras_vit, place, monkeypatch):
     monkeypatch.chdir(place)
     assert keras_vit("pretrain", "--data", "folder:photos", "--out", "run", *SMALL.split()).status == 0
@@ -53,6 +54,7 @@ def test_the_card_of_a_run_says_how_it_was_trained(keras_vit, place, monkeypatch
     assert keras_vit("verify", "dist").status == 0
 
 
+@pytest.mark.slow
 def test_a_run_with_several_classes_per_image(keras_vit, place, monkeypatch):
     monkeypatch.chdir(place)
     done = keras_vit("pretrain", "--data", "csv:tags.csv", "--out", "tags", *SMALL.split())

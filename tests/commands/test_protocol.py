@@ -39,6 +39,7 @@ def finds(best, asked):
     return search_fields
 
 
+@pytest.mark.slow
 def test_search_then_all_images_then_one_test(tiny, tmp_path, capsys, monkeypatch):
     asked, best = [], {"learning_rate": 0.3, "label_smoothing": 0.1}
     monkeypatch.setattr(protocol, "search_fields", finds(best, asked))

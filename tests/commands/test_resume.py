@@ -31,6 +31,7 @@ def steps_in(folder):
         return [int(row["step"]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_by_its_folder_and_prolonged(keras_vit, place, monkeypatch):
     monkeypatch.chdir(place)
     done = keras_vit("pretrain", "--data", "folder:photos", "--out", "run", *SMALL.split())

@@ -59,6 +59,7 @@ def local(prepared, monkeypatch):
 SMALL = {"steps": 3, "batch_size": 8, "image_size": 8}
 
 
+@pytest.mark.slow
 def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
     """The sweep chooses one setting for all tasks: here neither task's own best."""
     accuracies = {"vtab/svhn": (0.9, 0.7, None, 0.0), "vtab/eurosat": (0.1, 0.6, 0.9, 0.2)}

@@ -35,6 +35,7 @@ def formats_in(folder):
     return [entry["format"] for entry in json.loads((folder / "model.json").read_text())["artefacts"]]
 
 
+@pytest.mark.slow
 def test_another_format_of_the_same_model_joins_the_others(dist):
     before, said = contents(dist), []
     reports = export.bundle(vit(0), dist, ["tflite"], "dynamic", progress=said.append)
@@ -59,6 +60,7 @@ def test_another_model_does_not_stand_beside_them(dist, other):
     assert contents(dist) == before
 
 
+@pytest.mark.slow
 def test_all_formats_at_once_replace_another_model(dist):
     export.bundle(vit(1), dist, ["onnx", "saved_model"])
     assert formats_in(dist) == ["onnx", "saved_model"] and export.verify(dist)

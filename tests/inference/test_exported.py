@@ -45,6 +45,7 @@ def model(root):
     return zoo.load(root / "model.keras")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_an_exported_file_is_as_good_as_its_model(root, photos, model, place):
     exported = inference.open_classifier(root / place)

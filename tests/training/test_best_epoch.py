@@ -104,6 +104,7 @@ def train(folder, kill_at=None, patience=2, resume=False, total=60):
     return [v.numpy() for v in model.weights]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_better_epoch_ends(tmp_path):
     weights = train(tmp_path / "whole")
     rows = read_rows(tmp_path / "whole/metrics.csv")
@@ -131,6 +132,7 @@ def test_patience_needs_something_to_judge_by(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_prolonged_run_is_the_longer_one_from_there(tmp_path):
     """Here without a schedule: as one that was that long from the first step."""
     train(tmp_path / "short", patience=None, total=6)

@@ -156,6 +156,7 @@ def test_layer_decay_is_the_rate_of_each_layer():
         np.testing.assert_allclose(variable.numpy(), before[path] - step, atol=1e-6, err_msg=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_loras_factors_are_merged_into_every_file(dtype, tmp_path):
     model = tuned(dtype)
