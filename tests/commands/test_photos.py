@@ -13,6 +13,7 @@ from keras_vit.commands.training.outcome import list_next_commands
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
+from keras_vit.training.runs.folder import RunFolder
 from tests.commands.test_names import test_the_shell_completes as require_completion
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 8 --epochs 1 --augmentation none"
@@ -80,6 +81,15 @@ def test_a_model_where_images_are_expected(keras_vit, tmp_path):
     for model in (tmp_path, tmp_path / "model.keras"):
         done = keras_vit("predict", model, "cat.jpg")
         assert done.status == 1 and f"{model} is a model, not an image. Give it as --model: " in done.err
+
+
+@pytest.mark.parametrize("pretrain", [True, False])
+def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path, pretrain):
+    RunFolder(tmp_path).ledger.claim()
+    (tmp_path / "config.json").write_text(json.dumps({"total_steps": 9, "settings": {"pretrain": pretrain}}))
+    done = keras_vit("export", tmp_path, "--out", tmp_path / "dist")
+    command = "pretrain" if pretrain else "finetune"
+    assert done.status == 1 and f"of 9 steps are saved): --resume it. The command is keras-vit {command} --" in done.err
 
 
 def test_info_of_a_run(keras_vit, tmp_path):
