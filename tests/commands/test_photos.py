@@ -1,6 +1,8 @@
 """From a folder of photos to a bundle: what the model card says of the run, and what a slip of the hand is answered."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from keras_vit.commands.training.outcome import list_next_commands
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
+from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.folder import RunFolder
 from tests.commands.test_names import test_the_shell_completes as require_completion
 
@@ -139,3 +142,16 @@ def test_an_epoch_of_several_classes_per_image_fits_80_columns(capsys, monkeypat
     shown.on_epoch_end(0, dict.fromkeys(names, 0.5))
     shown.close()
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("stopped", "status"), [(Interrupted(3), 130), (Preempted(3), 143)])
+def test_a_stopped_training_ends_whatever_still_reads(stopped, status):
+    """TensorFlow's readers, stopped by the interpreter's end, may wait for Python forever; here a thread does."""
+    code = (
+        "import threading, keras_vit.cli as c; from keras_vit.training.errors import Interrupted, Preempted\n"
+        "def app(): threading.Thread(target=threading.Event().wait).start(); print('saved'); "
+        f"raise {type(stopped).__name__}(3)\n"
+        "c.app = app; c.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (status, "saved\n")
