@@ -94,8 +94,13 @@ def main() -> None:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except Preempted as stopped:
-        end_process(stopped.code)
+    except SystemExit as end:
+        cause = end  # typer makes an exit of Ctrl-C
+        while cause and not isinstance(cause, Preempted | Interrupted):
+            cause = cause.__context__
+        if cause:
+            end_process(end.code)
+        raise
     except Interrupted:
         end_process(130)
     except KeyboardInterrupt:
