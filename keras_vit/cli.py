@@ -23,6 +23,7 @@ from keras_vit.commands import (
 )
 from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
 from keras_vit.errors import KerasVitError
+from keras_vit.training.errors import Interrupted, Preempted
 
 app = typer.Typer(
     name="keras-vit",
@@ -66,6 +67,16 @@ def options(
     pass
 
 
+def end_process(status):
+    """Ends the process without the interpreter's own end.
+
+    After an interrupted training that end may take forever: it stops TensorFlow's readers, which wait for Python.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def main() -> None:
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -83,5 +94,14 @@ def main() -> None:
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except SystemExit as end:
+        cause = end  # typer makes an exit of Ctrl-C
+        while cause and not isinstance(cause, Preempted | Interrupted):
+            cause = cause.__context__
+        if cause:
+            end_process(end.code)
+        raise
+    except Interrupted:
+        end_process(130)
     except KeyboardInterrupt:
         sys.exit(130)

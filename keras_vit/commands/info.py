@@ -27,7 +27,7 @@ def show_info(
     """
     if os.path.exists(name):
         raise ConfigError(
-            f"{name} is a file or folder, and info shows models by name. For a model of yours: keras-vit evaluate {name}."
+            f"{name} is a file or folder, and info shows models by name. For one of yours: keras-vit evaluate {name}."
         )
     row = listed_models.info(name)
     if as_json:

@@ -1,6 +1,8 @@
 """From a folder of photos to a bundle: what the model card says of the run, and what a slip of the hand is answered."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from keras_vit.commands.training.outcome import list_next_commands
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
+from keras_vit.training.errors import Interrupted, Preempted
+from keras_vit.training.runs.folder import RunFolder
 from tests.commands.test_names import test_the_shell_completes as require_completion
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 8 --epochs 1 --augmentation none"
@@ -84,6 +88,15 @@ def test_a_model_where_images_are_expected(keras_vit, tmp_path):
         assert done.status == 1 and f"{model} is a model, not an image. Give it as --model: " in done.err
 
 
+@pytest.mark.parametrize("pretrain", [True, False])
+def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path, pretrain):
+    RunFolder(tmp_path).ledger.claim()
+    (tmp_path / "config.json").write_text(json.dumps({"total_steps": 9, "settings": {"pretrain": pretrain}}))
+    done = keras_vit("export", tmp_path, "--out", tmp_path / "dist")
+    command = "pretrain" if pretrain else "finetune"
+    assert done.status == 1 and f"of 9 steps are saved): --resume it. The command is keras-vit {command} --" in done.err
+
+
 def test_info_of_a_run(keras_vit, tmp_path):
     done = keras_vit("info", tmp_path)
     assert done.status == 1 and f"{tmp_path} is a file or folder" in done.err and "keras-vit evaluate" in done.err
@@ -131,3 +144,16 @@ def test_an_epoch_of_several_classes_per_image_fits_80_columns(capsys, monkeypat
     shown.on_epoch_end(0, dict.fromkeys(names, 0.5))
     shown.close()
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("stopped", "status"), [(Interrupted(3), 130), (Preempted(3), 143)])
+def test_a_stopped_training_ends_whatever_still_reads(stopped, status):
+    """TensorFlow's readers, stopped by the interpreter's end, may wait for Python forever; here a thread does."""
+    code = (
+        "import threading, keras_vit.cli as c; from keras_vit.training.errors import Interrupted, Preempted\n"
+        "def app(): threading.Thread(target=threading.Event().wait).start(); print('saved'); "
+        f"raise {type(stopped).__name__}(3)\n"
+        "c.app = app; c.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (status, "saved\n")

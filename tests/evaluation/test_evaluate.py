@@ -32,7 +32,7 @@ def stub(logits, labels, batch, weights=None):
     names = tuple(f"c{i}" for i in range(classes))
     examples = SimpleNamespace(name="stub", num_classes=classes, class_names=names, evaluation=batches)
 
-    config = SimpleNamespace(num_classes=classes)
+    config = SimpleNamespace(num_classes=classes, probabilities="softmax")
 
     def predict(numbers):
         return logits[np.asarray(numbers)]

@@ -152,12 +152,16 @@ class RunFolder:
                 (self.path / CHECKPOINTS).rmdir()
 
 
-def describe_total_steps(folder):
-    """How many steps a run is to have, as text; "all" where its config.json does not say."""
+def describe_asked(folder):
+    """(how many steps a run is to have, by which command it was begun), as texts, also where config.json is damaged."""
+    steps, command = "all", "finetune, or pretrain,"
     try:
-        return f"{int(read_small_json(folder.path / 'config.json')['total_steps']):,}"
+        config = read_small_json(folder.path / "config.json")
+        steps = f"{int(config['total_steps']):,}"
+        command = "pretrain" if config["settings"]["pretrain"] else "finetune"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return "all"
+        pass
+    return steps, command
 
 
 def require_finished(folder, facts):
@@ -165,9 +169,10 @@ def require_finished(folder, facts):
     if (folder.path / "model.keras").is_file():
         return
     done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
+    steps, command = describe_asked(folder)
     raise RunError(
-        f"{folder.path} is a run that has not finished ({done:,} of {describe_total_steps(folder)} steps are saved): "
-        f"--resume it. The command is keras-vit finetune, or pretrain, --out {folder.path} --resume."
+        f"{folder.path} is a run that has not finished ({done:,} of {steps} steps are saved): --resume it. The "
+        f"command is keras-vit {command} --out {folder.path} --resume."
     )
 
 
