@@ -59,7 +59,6 @@ def test_pixels_without_held_out_images(keras_vit, tmp_path):
         ("--model ViT-B/17", "Did you mean ViT-B/16"),
         ("--image-size 4", "several whole patches. Received: 4 x 4 pixels"),
         ("--augmentation strong1", "no labels that mixup or cutmix could mix"),
-        ("--lora 2", "lora is for fine-tuning by labels. Leave it out"),
         ("--patch-target pixels --search dropout_rate=0,0.1", "A search chooses by accuracy, which pixels do not have"),
         ("--objective labels --patch-target pixels", "patch_target is for masked patches"),
         ("--objective labels --corruption-rate 0.15", "corruption_rate is for masked patches"),

@@ -238,9 +238,6 @@ class Settings:
             names.append(f"recipe={self.recipe}")
         if names and not masked:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
-        kit = [name for name in ("freeze", "lora", "class_weights") if getattr(self, name) is not None]
-        if masked and kit:
-            raise ConfigError(f"{kit[0]} is for fine-tuning by labels. Leave it out, or objective=masked-patches.")
         if masked and not self.pretrain:
             raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
 
