@@ -9,8 +9,8 @@ def pretrain(**arguments) -> None:
     """Trains a model from random weights, with the options of `finetune`.
 
     With --objective masked-patches it learns without labels: a share of the patches is corrupted and their colours are
-    predicted (Appendix B.1.2 of the paper). model.keras and the weights of the run are then the encoder's, without a
-    head, which `finetune --model` starts from; masked_patches.png shows what is predicted.
+    predicted (Appendix B.1.2 of the paper). model.keras and model.npz of the run are then the encoder without a head,
+    which `finetune --model` starts from; masked_patches.png shows what is predicted.
 
     Example: keras-vit pretrain --data digits --out runs/2 --model ViT-Test/4 --image-size 16 --learning-rate 0.002
     """
