@@ -10,6 +10,7 @@ import numpy as np
 from keras_vit.console import log
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
+from keras_vit.evaluation.checks import require_described
 from keras_vit.evaluation.scores import Evaluation, Share, count_confusion, measure_calibration, score_classes
 from keras_vit.models.probabilities import to_probabilities
 
@@ -32,12 +33,13 @@ def evaluate(
         tell: called after every batch with the number of examples so far.
 
     Raises:
-        ConfigError: for a model without a head, or of other classes.
+        ConfigError: for a model of others, without a head, or of other classes.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
     360
     """
+    require_described(model)
     if not model.config.num_classes:
         raise ConfigError(
             f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "

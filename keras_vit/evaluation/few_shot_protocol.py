@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
+from keras_vit.evaluation.checks import require_described
 from keras_vit.evaluation.least_squares import few_shot
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and keep the middle
 def feature_reader(model):
     """The model up to its head, and the preprocessing of the authors' few-shot evaluation."""
     model = getattr(model, "encoder", model)  # of a MaskedPatchModel
+    require_described(model)
+    if not isinstance(model, keras.Model):
+        raise ConfigError(f"{model.name} is an exported file, without features. Take the model that it was made from.")
     head = model.get_layer("head").input if model.config.num_classes else model.outputs[0]
     preprocessing = dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
     return keras.Model(model.inputs[0], head), preprocessing

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
+from keras_vit.evaluation.checks import require_described
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -58,6 +59,7 @@ def evaluate_multi_label(
     >>> model = keras_vit.zoo.load("runs/1/model.keras")  # doctest: +SKIP
     >>> evaluate_multi_label(model, keras_vit.data.load("csv:photos.csv", "test"))  # doctest: +SKIP
     """
+    require_described(model)
     if not examples.multi_label or model.config.num_classes != examples.num_classes:
         kind = "several classes" if examples.multi_label else "one class"
         raise ConfigError(

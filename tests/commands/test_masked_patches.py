@@ -26,12 +26,12 @@ def test_from_masked_patches_to_a_classifier(keras_vit, tmp_path):
     assert np.asarray(Image.open(out / "masked_patches.png").convert("L")).std() > 20
     assert not (out / "mistakes.png").exists() and (out / "best.weights.npz").exists()
     whole = keras.saving.load_model(out / "masked_patches.keras")
-    for name in ("model.npz", "model.keras"):
+    for name in ("last.weights.npz", "model.keras"):
         encoder = zoo.load(out / name)
         assert encoder.config.num_classes == 0
         for a, b in zip(encoder.weights, whole.encoder.weights, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
-    with np.load(out / "model.npz") as arrays:
+    with np.load(out / "last.weights.npz") as arrays:
         assert {"embedding/kernel", "Transformer/encoder_norm/scale"} < set(arrays) and "head/kernel" not in arrays
     tuned = keras_vit("finetune", "--data", "digits", "--model", out, "--steps", 2, "--out", tmp_path / "tuned")
     assert tuned.status == 0, tuned.err
@@ -59,6 +59,7 @@ def test_pixels_without_held_out_images(keras_vit, tmp_path):
         ("--model ViT-B/17", "Did you mean ViT-B/16"),
         ("--image-size 4", "several whole patches. Received: 4 x 4 pixels"),
         ("--augmentation strong1", "no labels that mixup or cutmix could mix"),
+        ("--patch-target pixels --search dropout_rate=0,0.1", "A search chooses by accuracy, which pixels do not have"),
         ("--objective labels --patch-target pixels", "patch_target is for masked patches"),
         ("--objective labels --corruption-rate 0.15", "corruption_rate is for masked patches"),
         ("--objective labels --recipe pretrain-masked-patches", "give objective=masked-patches too"),

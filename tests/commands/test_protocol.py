@@ -1,5 +1,6 @@
 """The paper's protocol: what it trains on what, what it takes for the best, and that it survives kills."""
 
+import dataclasses
 import json
 import signal
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 from forking import forked_commands
 
-from keras_vit import training, zoo
+from keras_vit import data, training, zoo
 from keras_vit.commands.training import protocol
+from keras_vit.commands.training.plan import load_model, recipe_for
 from keras_vit.commands.training.protocol import run_protocol
-from keras_vit.commands.training.searching import make_grid, parse_search
+from keras_vit.commands.training.searching import load_examples, make_grid, parse_search, search_fields
 from keras_vit.commands.training.settings import Settings
 from keras_vit.commands.training.train import train
 from keras_vit.console import Console
 from keras_vit.data import DataError
+from keras_vit.data.duplicates.listing import Duplicates, Pair
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import find_published
 
@@ -90,6 +93,39 @@ def test_a_dataset_without_a_test_split(tmp_path):
     settings = Settings(model="ViT-B/16", dataset=f"folder:{tmp_path / 'photos'}")
     with pytest.raises(DataError, match="tests once, on examples that chose nothing, which folder:"):
         run_protocol(settings, tmp_path / "paper")
+
+
+def test_a_list_of_duplicates_is_of_one_split(tiny, tmp_path, monkeypatch):
+    """That of train stays out of a search too; the protocol's is of all that its runs train on."""
+    lists = {split: tmp_path / f"{split}.json" for split in ("train", "train+validation")}
+    for split, path in lists.items():
+        pair = Pair(3, "3", "digits (test)", 0, "0", 0, False)
+        Duplicates("digits", split, data.load("digits", split).num_examples, (pair,)).save(path)
+    settings = Settings(model=tiny, **SMALL, without=str(lists["train"]))
+    whole = data.load("digits").num_examples
+    assert load_examples(settings)[0].num_examples == whole - 1
+    assert load_examples(dataclasses.replace(settings, examples=50))[0].num_examples == 50
+    with pytest.raises(DataError, match="is of the split train of digits, not train.validation"):
+        run_protocol(settings, tmp_path / "paper")
+    asked = []
+    monkeypatch.setattr(protocol, "search_fields", finds({"learning_rate": 0.1}, asked))
+    settings = dataclasses.replace(settings, without=str(lists["train+validation"]), split="train+validation")
+    assert load_examples(settings)[0].num_examples == whole
+    run_protocol(dataclasses.replace(settings, steps=1), tmp_path / "paper", seeds=1)
+    assert len(asked) == 1
+
+
+def test_a_search_by_masked_patches(tmp_path):
+    """It trains what the run trains: the objective's model, with the position embeddings asked for."""
+    arguments = {"model": "ViT-Test/4", "dataset": "digits", "pretrain": True, "objective": "masked-patches"}
+    sizes = {"image_size": 16, "batch_size": 16, "steps": 1}
+    settings = Settings(**arguments, **sizes, search=["weight_decay=0.1"], position_embedding="2d")
+    examples = load_examples(settings)[0]
+    recipe = recipe_for(settings, examples)
+    model = load_model(settings, recipe, examples)
+    assert model.encoder.config.position_embedding == "2d"
+    found = search_fields(settings, recipe, tmp_path / "search", Console(), 2)
+    assert found.best == {"weight_decay": 0.1} and 0 <= found.accuracy <= 1
 
 
 def test_the_command_line(keras_vit, tmp_path):

@@ -53,6 +53,9 @@ def test_eighty_ten_ten(drawn):
     distance = (found - places)[shares["other"]] % PATCHES
     often = np.bincount(distance, minlength=PATCHES) / len(distance)
     assert often[0] == 0 and np.abs(often[1:] - 1 / (PATCHES - 1)).max() < spread(1 / (PATCHES - 1), len(distance))
+    # None stands for two others: such gradients would add up in an order that a GPU does not fix.
+    for row, other in zip(found[:200], shares["other"][:200], strict=True):
+        assert len(set(row[other])) == other.sum()
     # Patches of one image are drawn apart from each other.
     both = (shares["masked"][:, 0] & shares["masked"][:, 1]).mean()
     assert abs(both - 0.64) < spread(0.64, DRAWS)

@@ -41,6 +41,13 @@ def test_protocol_is_few_shot_on_features(vit, digits):
         evaluation.evaluate_few_shot(vit, *digits, shots=(500,))
 
 
+@pytest.mark.parametrize("judge", [evaluation.evaluate, evaluation.extract_features, evaluation.evaluate_multi_label])
+def test_a_keras_model_of_others_is_refused_in_a_sentence(judge, digits):
+    foreign = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(10)])
+    with pytest.raises(ConfigError, match="A Sequential does not say how images become its input"):
+        judge(foreign, digits[1])
+
+
 def test_callback_logs_while_a_model_trains(vit, digits):
     model = zoo.load("ViT-Test/4", weights=None, num_classes=10)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))

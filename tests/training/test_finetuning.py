@@ -14,6 +14,7 @@ from keras_vit import data, layers, models, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.export.preparation import prepare_model
 from keras_vit.lora import without_lora
+from keras_vit.training.runs.weights import write_weights
 
 SIZES = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=32, num_classes=4)
 RNG = np.random.default_rng(0)
@@ -177,6 +178,17 @@ def test_loras_factors_are_merged_into_every_file(dtype, tmp_path):
     prepared = prepare_model(model)  # what every export begins with
     assert not [v.path for v in prepared.weights if "lora" in v.path]
     np.testing.assert_array_equal(prepared.get_layer("encoderblock_1").mlp.hidden.kernel, merged.kernel)
+
+
+def test_a_runs_weights_load_into_models_with_and_without_lora(tmp_path):
+    model = tuned("float32")
+    write_weights(model, tmp_path / "best.weights.npz")
+    plain, other = vit(), vit()
+    training.enable_lora(other, 4)
+    for again in (plain, other):
+        training.load_weights(again, tmp_path / "best.weights.npz")
+        np.testing.assert_allclose(again(IMAGES), model(IMAGES), atol=1e-5)
+    assert all(np.asarray(v).any() for v in other.weights if v.name == "kernel")
 
 
 def test_lora_merges_in_models_of_keras_own(tmp_path):

@@ -32,9 +32,11 @@ def recipe_changes(settings):
     return {"loss": loss, "representation_size": None, "head_bias": None}
 
 
-def load_masked_patch_model(settings, recipe):
-    """A `MaskedPatchModel` around a new encoder, as the recipe asks."""
-    encoder = zoo.load(settings.model, weights=None, num_classes=0, dtype=settings.precision, **recipe.model_arguments)
+def load_masked_patch_model(settings, recipe, positions):
+    """A `MaskedPatchModel` around a new encoder, as the recipe asks; `positions` are the encoder's, None by default."""
+    arguments = {"dtype": settings.precision, **recipe.model_arguments}
+    arguments |= {name: value for name, value in positions.items() if value is not None}
+    encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)
     objective = objective_of(settings)
     return training.MaskedPatchModel(encoder, objective.target, objective.rate)
 

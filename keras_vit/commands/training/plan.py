@@ -77,10 +77,10 @@ def load_model(settings, recipe, examples):
 
     It is as the recipe asks, and what of it learns as the settings do.
     """
-    if settings.objective == "masked-patches":
-        return load_masked_patch_model(settings, recipe)
-    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
+    if settings.objective == "masked-patches":
+        return load_masked_patch_model(settings, recipe, positions)
+    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
     arguments |= {name: value for name, value in positions.items() if value is not None}
     if examples.multi_label:
         arguments["probabilities"] = "sigmoid"

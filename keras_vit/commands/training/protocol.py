@@ -12,7 +12,7 @@ from keras_vit import data, training
 from keras_vit.commands.training.checks import require_outside_dataset
 from keras_vit.commands.training.plan import recipe_for
 from keras_vit.commands.training.results import RESULTS, ResultsFile
-from keras_vit.commands.training.searching import SEARCH, make_grid, parse_search, search_fields
+from keras_vit.commands.training.searching import SEARCH, load_examples, make_grid, parse_search, search_fields
 from keras_vit.commands.training.settings import Settings
 from keras_vit.commands.training.train import train
 from keras_vit.console import Console
@@ -26,6 +26,7 @@ from keras_vit.training.runs.folder import model_of
 from keras_vit.training.strategies import count_workers
 
 HYPER_RULE = "search-hyperrule"  # folder
+ALL = "train+validation"  # the split of the final runs
 
 
 def require_protocol(settings, seeds):
@@ -42,13 +43,15 @@ def require_protocol(settings, seeds):
             data.load(settings.dataset, split)
         except DataError as error:
             raise DataError(f"The paper's protocol {what}, which {settings.dataset} does not have: {error}") from error
+    if settings.without is not None:
+        data.load(settings.dataset, ALL, without=settings.without)  # refuses a list of another split
 
 
 def find_settings(settings, out, console, every):
     """(the settings of the final runs, the fields of the recipe that the search found, its scores)."""
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
-    recipe = recipe_for(settings, data.load(settings.dataset, "train"), strategy.num_replicas_in_sync)
+    recipe = recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
     rates_given = "learning_rate" in parse_search(settings.search or [])
     wanted = dataclasses.replace(settings, grid_search=bool(recipe.learning_rates) and not rates_given)
     grid = make_grid(wanted, recipe) if wanted.searches else {}
@@ -77,8 +80,7 @@ def hyper_rule_for(settings, strategy):
     known = VARIANTS.get(settings.model.partition(":")[0])
     if settings.recipe is not None or known is None or known.family != "ResNet":
         return None
-    examples = data.load(settings.dataset, "train")
-    return recipe_for(rule_settings(settings), examples, strategy.num_replicas_in_sync)
+    return recipe_for(rule_settings(settings), load_examples(settings)[0], strategy.num_replicas_in_sync)
 
 
 def run_protocol(
@@ -114,7 +116,7 @@ def run_protocol(
     0.989
     """
     console, out = console or Console(), Path(out)
-    settings = dataclasses.replace(settings, model=model_of(settings.model), split="train", test=False)
+    settings = dataclasses.replace(settings, model=model_of(settings.model), split=ALL, test=False)
     require_outside_dataset(out, settings.dataset)
     require_protocol(settings, seeds)
     with make_run_folder(out), lock_folder(out):
@@ -149,7 +151,7 @@ def final_settings(settings, results, number):
     return dataclasses.replace(
         settings,
         recipe=recipe,
-        split="train+validation",
+        split=ALL,
         test=True,
         seed=settings.seed + number,
         grid_search=False,

@@ -6,6 +6,7 @@ from typing import get_args, get_type_hints
 
 from keras_vit import data, training
 from keras_vit.commands.training import kit
+from keras_vit.commands.training.masked_patches import objective_of
 from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
 from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
@@ -83,6 +84,22 @@ def describe_point(point):
     )
 
 
+def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
+    """(what a search trains on, what it judges by): parts of train and validation, whatever the run trains on.
+
+    A list of duplicates is of one split: that of train+validation leaves nothing out of a search, only of the run.
+
+    Raises:
+        DataError: when nothing is held out of the training examples.
+    """
+    objective, examples = objective_of(settings), settings.examples
+    left_out = {"without": settings.without} if settings.split == "train" else {}
+    train = data.load(settings.dataset, "train", **left_out)
+    if examples and examples < train.num_examples:
+        train = data.load(settings.dataset, "train", examples=examples, seed=settings.seed, **left_out)
+    return train.with_objective(objective), data.load(settings.dataset, "validation").with_objective(objective)
+
+
 def search_fields(
     settings: Settings, recipe: training.Recipe, folder: Path, console: Console, every: int, grid: dict | None = None
 ) -> SearchResult:
@@ -96,11 +113,11 @@ def search_fields(
         DataError: when nothing is held out of the training examples.
     """
     grid = make_grid(settings, recipe) if grid is None else grid
-    examples, held_out = data.load(settings.dataset, "train"), data.load(settings.dataset, "validation")
-    if settings.examples and settings.examples < examples.num_examples:
-        examples = data.load(settings.dataset, "train", examples=settings.examples, seed=settings.seed)
+    examples, held_out = load_examples(settings)
     if examples.multi_label:
         raise ConfigError("A search chooses by accuracy, which images of several classes do not have.")
+    if settings.patch_target == "pixels":
+        raise ConfigError("A search chooses by accuracy, which pixels do not have. Predict mean-colour or colours-4x4.")
     if "augmentation" in grid and examples.augmentation == "none":
         raise ConfigError(f"The images of {examples.name} are not augmented. Search other fields.")
     microbatches = count_microbatches(settings, recipe, load_model(settings, recipe, examples))

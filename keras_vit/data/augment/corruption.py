@@ -23,16 +23,17 @@ def draw_corruption(patches, count, seed):
         count: how many of them are corrupted, from 1; each choice of places is as likely, and they come in order.
         seed: of this visit of the example (`order.example_seed`), int64 (2,).
 
-    `sources` is a patch's own number where nothing is replaced, MASKED for the mask embedding, else another patch's.
+    `sources` is a patch's own number where nothing is replaced, MASKED for the mask embedding, else another patch's:
+    the next on a random circle of all, so that no patch stands for two others. Gradients of a gather that adds at most
+    two values do not depend on the order, which a GPU does not fix.
     """
     ranks = tf.random.stateless_uniform((patches,), add_salt(seed, ExampleSalt.CORRUPTED))
     places = tf.sort(tf.argsort(ranks, stable=True)[:count])
     fate = tf.random.stateless_uniform((count,), add_salt(seed, ExampleSalt.CORRUPTION))
-    distance = tf.random.stateless_uniform(
-        (count,), add_salt(seed, ExampleSalt.OTHER_PATCH), minval=1, maxval=patches, dtype=tf.int32
-    )
+    circle = tf.argsort(tf.random.stateless_uniform((patches,), add_salt(seed, ExampleSalt.OTHER_PATCH)), stable=True)
+    others = tf.scatter_nd(circle[:, None], tf.roll(circle, -1, axis=0), (patches,))
     masked, other, _ = SHARES
-    replaced = tf.where(fate < masked + other, (places + distance) % patches, places)
+    replaced = tf.where(fate < masked + other, tf.gather(others, places), places)
     replaced = tf.where(fate < masked, MASKED, replaced)
     return places, tf.tensor_scatter_nd_update(tf.range(patches), places[:, None], replaced)
 
