@@ -59,6 +59,8 @@ def is_private(name):
 def names_in(node):
     """The private names that one node of a tree takes."""
     match node:
+        case ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
+            return  # public, and documented, in spite of its name
         case ast.Attribute(attr=name) if is_private(name):
             yield name
         case ast.ClassDef(body=body):
