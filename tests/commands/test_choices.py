@@ -297,7 +297,7 @@ def test_examples_limits_the_training_images_alone():
 def test_ablations_of_position_embeddings_are_options_of_pretraining(planned):
     """Appendix D.4; a checkpoint to fine-tune has its own."""
     line = "--data cifar10 --position-embedding 2d --position-embedding-at every-layer-shared --image-size 32"
-    examples = SimpleNamespace(class_names=tuple("abc"))
+    examples = SimpleNamespace(class_names=tuple("abc"), multi_label=False)
     recipe, settings = planned(f"pretrain --model ViT-Test/4 {line}")
     config = plan.load_model(settings, recipe, examples).config
     assert (config.position_embedding, config.position_embedding_at) == ("2d", "every-layer-shared")

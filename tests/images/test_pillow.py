@@ -155,7 +155,7 @@ def test_a_bad_image_does_not_stop_a_prediction(tmp_path, monkeypatch, capsys):
     (tmp_path / "flat.png").write_bytes(HARMFUL["a PNG of a row"][0])
     (tmp_path / "ok.png").write_bytes(saved("PNG"))
     model = SimpleNamespace(
-        config=SimpleNamespace(num_channels=3, num_classes=2),
+        config=SimpleNamespace(num_channels=3, num_classes=2, probabilities="softmax"),
         preprocessing=np.asarray,
         labels=None,
         predict_on_batch=lambda images: np.zeros((len(images), 2)),
