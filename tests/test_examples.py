@@ -93,7 +93,7 @@ def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     with open(tmp_path / "run" / "metrics.csv", newline="") as file:
         assert float(list(csv.DictReader(file))[-1]["val_accuracy"]) == 1
     bundle = tmp_path / "dist"
-    formats = ("--to", "onnx", "tflite", "--quantize", "dynamic")
+    formats = ("--to", "onnx", "tflite", "--quantize", "dynamic", "--calibration", f"folder:{photos}")
     run("-m", "keras_vit", "export", tmp_path / "run", *formats, "--out", bundle)
     about = json.loads((bundle / "model.json").read_text())
     assert [artefact["format"] for artefact in about["artefacts"]] == ["onnx", "tflite"]

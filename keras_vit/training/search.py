@@ -126,7 +126,7 @@ def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def choose_best(scores):
-    """The point of the highest accuracy; of equal ones the first.
+    """The point of the highest accuracy; of equal ones the last, which of rates in their order is the highest.
 
     Raises:
         ConfigError: when every point diverged.
@@ -134,7 +134,7 @@ def choose_best(scores):
     known = [(accuracy, point) for point, accuracy in scores if accuracy is not None]
     if not known:
         raise ConfigError("The training diverged at every point of the search. Try smaller learning rates.")
-    return max(known, key=lambda pair: pair[0])[1]
+    return max(reversed(known), key=lambda pair: pair[0])[1]
 
 
 def train_and_score(recipe, trial, folder, every, compile_arguments):

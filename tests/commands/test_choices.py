@@ -206,6 +206,7 @@ def run(tiny, out, resume=False, **fields):
     return accuracy, console.export_text()
 
 
+@pytest.mark.slow
 def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     """Appendix B.1.1's final protocol: 1,437 digits, no best by any accuracy, the last weights on the 360 others."""
     loaded, load = [], data.load

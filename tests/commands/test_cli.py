@@ -239,6 +239,7 @@ def test_weights_that_cannot_be_fetched(keras_vit, tmp_path, picture, monkeypatc
     assert "not in the cache" in done.err
 
 
+@pytest.mark.slow
 def test_an_export_prints_its_own_lines_alone(model, tmp_path):
     done = in_a_process("export", model, "--to", "saved_model", "--endpoints", "features", "--out", tmp_path / "dist")
     assert (done.returncode, done.stderr) == (0, "")

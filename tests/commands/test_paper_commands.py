@@ -28,6 +28,7 @@ def test_evaluate(keras_vit, model, tmp_path):
     assert status == 1 and len(err.splitlines()) >= 1
 
 
+@pytest.mark.slow
 def test_fewshot(keras_vit, model):
     status, out, _ = keras_vit("fewshot", model, "--data", "digits", "--shots", 5, "--seeds", 2, "--json")
     assert not status and len(json.loads(out)["5"]) == 2

@@ -88,6 +88,7 @@ class Windows(keras.layers.Layer):
         return keras.ops.transpose(x, (5, 0, 3, 1, 6, 4, 2)) * 2.0
 
 
+@pytest.mark.slow
 def test_shifted_windows_need_only_builtin_operators(tmp_path):
     x = keras.Input((8, 8, 4))
     y = keras.ops.reshape(keras.ops.transpose(Windows()(x), (1, 0, 2, 3, 4, 5, 6)), (-1, 256))

@@ -192,6 +192,7 @@ def contents(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ("model.onnx", "model"))
 def test_a_killed_export_leaves_the_old_artefact(name, tmp_path):
     export.convert(shaken(convolutional()), tmp_path / name)
@@ -305,6 +306,7 @@ def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch
     assert raised.value.__cause__ is error and not os.listdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_tensorflow_without_the_converter_is_a_sentence(tmp_path, monkeypatch):
     """TensorFlow has announced to remove tf.lite."""
     (tmp_path / "sitecustomize.py").write_text("import tensorflow\ndel tensorflow.lite")

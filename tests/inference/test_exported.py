@@ -65,6 +65,7 @@ def test_an_exported_file_is_as_good_as_its_model(root, photos, model, place):
         assert report[score.name] == pytest.approx({**expected, "support": score.count})
 
 
+@pytest.mark.slow
 def test_a_saved_model_alone_is_asked_for_its_preprocessing(root, model, tmp_path):
     shutil.copytree(root / "dist/saved_model/1", tmp_path / "bare")
     with pytest.raises(ConfigError, match="does not say how images become its input.*--like runs/1"):

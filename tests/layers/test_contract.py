@@ -229,6 +229,7 @@ def test_fit(case):
     contract.check_fit(*CASES[case])
 
 
+@pytest.mark.slow
 def test_saved_in_a_new_process(tmp_path):
     expected = {case: contract.save_case(*CASES[case], tmp_path, case.replace(" ", "_")) for case in CASES}
     contract.load_cases(tmp_path)

@@ -342,6 +342,7 @@ def test_events_are_written_where_tensorboard_is(tmp_path, monkeypatch):
     assert found == [(row["step"], pytest.approx(row["loss"])) for row in rows] and len(found) == 2
 
 
+@pytest.mark.slow
 def test_what_a_run_folder_holds_and_refuses(tmp_path):
     run, model = training.Run(tmp_path, every=5), compiled()
     run.fit(model, batches, 12, 5, validation=batches(900).take(2), config={"data": "none"})
@@ -401,6 +402,7 @@ def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
     np.testing.assert_allclose(model.evaluate(held_out.take(2), verbose=0)[0], least, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_steps_per_execution_give_the_same_run(tmp_path):
     finals = []
     for count in (1, 4):

@@ -96,6 +96,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
     """At a point's middle, at its end: the points before are not trained again, and all scores are the same bits."""
     recipe = training.recipe("finetune-flowers", steps=8, batch_size=32, learning_rate=0.1)

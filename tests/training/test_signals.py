@@ -153,6 +153,7 @@ def test_a_run_in_another_thread_leaves_signals_alone(tmp_path):
     assert (tmp_path / "model.keras").exists()
 
 
+@pytest.mark.slow
 def test_a_run_within_a_run_is_saved_and_both_end(tmp_path):
     class Trains(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
