@@ -23,6 +23,7 @@ CROPS = {
     "resize": "resized",
     "resize_crop": "resized, then cropped",
     "resize_small_crop": "resized with its aspect ratio, then cropped",
+    "pad_crop": "resized, padded by its reflection, then cropped",
 }
 
 

@@ -366,10 +366,11 @@ class Variant:
         return "hybrid" if self.config.backbone else "ViT"
 
 
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test is ours. b is
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are ours. b is
 # Figure 4's, B with all hidden dimensions halved, those of the heads too.
 SIZES = {
     "Test": (64, 4, 4, 128),
+    "Mini": (96, 6, 3, 192),
     "Ti": (192, 12, 3, 768),
     "S": (384, 12, 6, 1536),
     "b": (384, 12, 12, 1536),
@@ -401,8 +402,8 @@ def hybrid(size, depths, patch_size=1):
     return vit(size, patch_size, backbone=BackboneConfig(depths=depths))
 
 
-def resnet(depths, width_factor):
-    return ResNetConfig(depths=depths, width_factor=width_factor)
+def resnet(depths, width_factor, **fields):
+    return ResNetConfig(depths=depths, width_factor=width_factor, **fields)
 
 
 def axial_vit(size, patch_size):
@@ -419,6 +420,9 @@ VARIANTS: dict[str, Variant] = {
     name: Variant(name, config, parameters)
     for name, config, parameters in (
         ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
+        # docs/paper_in_miniature.md: for images of 28 x 28 pixels, the ResNet's and the hybrid's twice as large.
+        ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
+        ("R20x0.5", resnet((2, 2, 2), 0.5, image_size=56), 1_378_184),
         ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
         ("ViT-S/16", vit("S", 16), 22_050_664),
         ("ViT-S/32", vit("S", 32), 22_878_952),

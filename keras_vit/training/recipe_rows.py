@@ -255,6 +255,38 @@ GAP_ON_JFT = pretraining_row(
     **SIGMOID,
 )
 
+# Ours, from scratch on some ten thousand small images; docs/paper_in_miniature.md has what they reach.
+MINIATURE_SOURCE = "docs/paper_in_miniature.md"
+MINIATURE = (
+    Recipe(
+        name="mini-vit",
+        source=MINIATURE_SOURCE,
+        optimizer="Adam",
+        learning_rate=1e-3,
+        batch_size=128,
+        epochs=30,
+        examples=60_000,
+        warmup_steps=1000,
+        weight_decay=0.05,
+        label_smoothing=0.1,
+        image_size=None,
+        augmentation="pad-crop",
+    ),
+    Recipe(
+        name="mini-resnet",
+        source=MINIATURE_SOURCE,
+        optimizer="SGD",
+        learning_rate=0.1,
+        batch_size=128,
+        epochs=12,
+        examples=60_000,
+        warmup_steps=500,
+        weight_decay=1e-3,
+        image_size=None,
+        augmentation="pad-crop",
+    ),
+)
+
 RECIPES: dict[str, Recipe] = {
     row.name: row
     for row in (
@@ -266,5 +298,6 @@ RECIPES: dict[str, Recipe] = {
         AUGREG_FINETUNING,
         *HYPER_RULE,
         *SCRATCH,
+        *MINIATURE,
     )
 }

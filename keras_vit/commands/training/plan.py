@@ -59,7 +59,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     epochs, size, batch = settings.epochs, settings.image_size, settings.batch_size
     if not told and settings.steps is None and epochs is None:
         epochs = choices.EPOCHS
-    if told and size is None:
+    if told and size is None and row.image_size is not None:
         size = choices.round_to_patches(row.image_size, settings.model)
     if batch is None:
         batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)

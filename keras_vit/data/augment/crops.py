@@ -51,13 +51,21 @@ def size_before_random_crop(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
+def extend_by_reflection(image, size):
+    """The image, float32 (*size, c), with its reflection on every side: (size + 2 * (size // 8), c)."""
+    return tf.pad(image, [[size[0] // 8] * 2, [size[1] // 8] * 2, [0, 0]], "REFLECT")
+
+
 def resize_for_training(image, augmentation, size, seed):
     """The part that was read, uint8 (h, w, c), as float32 (*size, c) in [0, 255], mirrored by chance."""
     if augmentation.crop in ("inception", "resize"):
         image = tf.image.resize(image, size)
     else:
-        larger, antialias = size_before_random_crop(image, augmentation, size)
-        image = tf.image.resize(image, larger, antialias=antialias)
+        if augmentation.crop == "pad_crop":
+            image = extend_by_reflection(tf.image.resize(image, size), size)
+        else:
+            larger, antialias = size_before_random_crop(image, augmentation, size)
+            image = tf.image.resize(image, larger, antialias=antialias)
         seed_of_offset = add_salt(seed, ExampleSalt.CROP_OFFSET)
         image = tf.image.stateless_random_crop(image, (*size, image.shape[-1]), seed_of_offset)
     image = tf.ensure_shape(image, (*size, None))

@@ -7,7 +7,7 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.reading.salts import MOST_LAYERS
 from keras_vit.errors import describe_unknown
 
-Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop"]
+Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,10 @@ class Augmentation:
         crop: "inception": a part of random area and aspect ratio, resized to the model's size (arXiv 1409.4842);
             "resize": the whole image, resized; "resize_crop": resized to a square of `resize` pixels, then a random
             part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
-            short side `resize` pixels (big_vision's "resmall").
-        resize: side in pixels, for the last two crops; at least the model's size. None for 7/6 of it: 448 for 384.
+            short side `resize` pixels (big_vision's "resmall"); "pad_crop": the whole image, resized and continued by
+            its reflection for 1/8 of the size on every side, then a random part of the model's size. Objects keep
+            their size, which small images need (arXiv 1512.03385, section 4.2, with zeros).
+        resize: side in pixels, for "resize_crop" and "resize_small_crop"; at least the model's size. None for 7/6 of it: 448 for 384.
         area: (least, most) share of the image that an inception crop keeps, in (0, 1].
         ratio: (least, most) width / height of an inception crop.
         flip: mirrors an image left to right with probability 1/2.
@@ -101,6 +103,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "bit-small-mixup": Augmentation(crop="resize_crop", resize=160, mixup=0.1),
     "bit-mixup": Augmentation(crop="resize_crop", mixup=0.1),
     "bit-large-mixup": Augmentation(crop="resize_crop", resize=512, mixup=0.1),
+    "pad-crop": Augmentation(crop="pad_crop"),
     # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
     "light1": augreg_row(0, 0.0),
     "light2": augreg_row(10, 0.2),
