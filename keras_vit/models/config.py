@@ -366,8 +366,8 @@ class Variant:
         return "hybrid" if self.config.backbone else "ViT"
 
 
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are ours. b is
-# Figure 4's, B with all hidden dimensions halved, those of the heads too.
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are
+# ours. b is Figure 4's, B with all hidden dimensions halved, those of the heads too.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Mini": (96, 6, 3, 192),
