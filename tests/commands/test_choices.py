@@ -139,7 +139,12 @@ def test_other_data_take_thirty_epochs_at_the_models_size(planned, count, batch)
     recipe, _ = planned("finetune --data folder:photos", examples=(count, (300, 400)))
     assert (recipe.name, recipe.batch_size, recipe.image_size) == ("finetune-cifar10", batch, None)
     assert recipe.images_seen / count == pytest.approx(30, abs=batch / count)
+    assert recipe.learning_rate == 0.03  # whatever the batch: docs/finetuning.md
     assert planned("finetune --data folder:photos --steps 7", examples=(count, (9, 9)))[0].total_steps == 7
+    own = planned("finetune --data folder:photos --learning-rate 0.002", examples=(count, (9, 9)))[0]
+    assert own.learning_rate == 0.002
+    row = planned("finetune --data folder:photos --recipe finetune-cifar10", examples=(count, (9, 9)))[0]
+    assert row.learning_rate == pytest.approx(0.01 * row.batch_size / 512)  # as Table 4 scales, when asked for by name
     assert recipe.model_arguments["image_size"] is None
 
 
@@ -256,13 +261,13 @@ def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     _, said = run(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
     assert "1,293 to train on, 144 held out" in said
     assert (
-        "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.0013: 384 images seen, 0.297 epochs" in said
+        "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.03: 384 images seen, 0.297 epochs" in said
     )
     assert "That is 0.0099 of the 38,784 images that the recipe sees without --steps or --epochs." in said
     _, said = run(tiny, tmp_path / "long", steps=None, epochs=3.1)
     assert (
         "That is" not in said
-        and "125 steps of 32 images at a learning rate of 0.00063: 4,000 images seen, 3.09 epochs" in said
+        and "125 steps of 32 images at a learning rate of 0.03: 4,000 images seen, 3.09 epochs" in said
     )
 
 

@@ -19,6 +19,8 @@ OWN_ROW = ("ViT-L/16", "ViT-H/14")  # on ImageNet at 512 and 518 pixels (section
 # Tags of weights before any fine-tuning: the paper's own, then those of others.
 PRETRAINED = ("i21k", "augreg-i21k", "bit-m")
 EPOCHS = 30  # over a dataset that the paper does not train on
+# Of fine-tuning on such a dataset, whatever the batch: docs/finetuning.md has what was tried.
+LEARNING_RATE = 0.03
 LEAST_BATCHES = 8  # in an epoch of such a dataset
 LEAST_BATCH_SIZE = 8
 MICROBATCH_PIXELS = 32 * 224 * 224  # of one device

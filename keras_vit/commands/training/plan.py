@@ -47,7 +47,8 @@ def require_batch(examples, batch_size):
 def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -> training.Recipe:
     """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
 
-    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
+    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise; to
+    fine-tune, at a learning rate that does not shrink with the batch.
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
@@ -65,6 +66,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
     if settings.learning_rate is not None:
         given["learning_rate"] = settings.learning_rate
+    elif not told and not settings.pretrain:
+        given["learning_rate"] = choices.LEARNING_RATE
     if settings.stochastic_depth is not None:
         given["stochastic_depth_rate"] = settings.stochastic_depth
     if examples.multi_label:
