@@ -56,8 +56,8 @@ def restore_command(settings):
         if parameter.is_flag and value:
             words.append(parameter.opts[0])
         elif not parameter.is_flag and value is not None and value != parameter.default:
-            words += [parameter.opts[0], str(value)]
-    return shlex.join(words)
+            words += [parameter.opts[0], f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join([*words, "--out", "RUN"])
 
 
 def measure_minutes(run, path):
@@ -127,7 +127,7 @@ def describe_row(model, tag, path, facts, measured, minutes):
         "sha256": sha256(path),
         "resolution": preprocessing.image_size[0],
         "accuracy": percent(measured["float16"]),
-        "accuracy_source": "tools/ship.py",
+        "accuracy_source": "keras-vit evaluate",
     }
     return (
         fields | ({"classifier": config.classifier} if hasattr(config, "classifier") else {}) | {"record": vars(record)}

@@ -17,7 +17,7 @@ from keras_vit.zoo.names import rows
 
 COMMAND = (
     "keras-vit pretrain --data fashion_mnist:fashion-mnist --model ViT-Mini/4 --recipe mini-vit "
-    "--split train+validation --test --learning-rate 0.002 --seed 3"
+    "--split train+validation --test --learning-rate 0.002 --seed 3 --out RUN"
 )
 FILE = "ViT-Mini_4-fashion-mnist.npz"
 
