@@ -146,14 +146,24 @@ def describe_collection(tag):
     }
 
 
+def require_shippable(model, tag, path):
+    """Refuses a model of other classes than the tag's, and a file that is too large."""
+    classes = class_names(TEST_SETS[tag].dataset)
+    if model.labels != classes:
+        raise SystemExit(f"{tag} has the classes {classes}, the run has {model.labels}: it does not ship.")
+    if path.stat().st_size >= MOST_BYTES:
+        raise SystemExit(f"The weights have {path.stat().st_size:,} bytes; less than {MOST_BYTES:,} ship.")
+
+
 def require_described(row, model):
-    """Refuses a model that the registry's fields do not describe: another would be loaded by its name."""
+    """Refuses a model that the row does not describe, since its name would load another, or that rounding changed."""
     for name in ("config", "preprocessing"):
         stated, found = getattr(row, name), getattr(model, name)
         if stated != found:
             raise SystemExit(f"The row states the {name} {stated}, the run has {found}: it does not ship.")
-    if class_names(row.labels) != model.labels:
-        raise SystemExit(f"{row.dataset} has the classes {class_names(row.labels)}, the run has {model.labels}.")
+    before = row.record.float32_accuracy
+    if before - row.accuracy > MOST_LOST:
+        raise SystemExit(f"Rounding to float16 costs more than {MOST_LOST} points: {before} % -> {row.accuracy} %.")
 
 
 def add_row(registry, tag, row):
@@ -239,13 +249,12 @@ def ship(run, tag, place, root=ROOT, minutes=None):
         path = Path(folder) / f"{name}.npz"
         save_float16(whole, path)
         model = zoo.load(path)
+        require_shippable(model, tag, path)
         measured = {"float32": measure_accuracy(whole, test_set), "float16": measure_accuracy(model, test_set)}
         measured["sample"] = measure_accuracy(model, load_sample(tag, Path(folder) / "sample"))
         fields = describe_row(model, tag, path, facts, measured, minutes)
         row = rows.as_checkpoint(describe_collection(tag) | fields)
         require_described(row, model)
-        if row.bytes >= MOST_BYTES or row.record.float32_accuracy - row.accuracy > MOST_LOST:
-            raise SystemExit(f"{row.bytes:,} bytes, {row.record.float32_accuracy} % -> {row.accuracy} %: too much.")
         with write_whole(weights / path.name) as temporary:
             temporary.write_bytes(path.read_bytes())
     write_text(weights / f"{name}.md", format_card(row, model))

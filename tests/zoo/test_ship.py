@@ -59,7 +59,7 @@ def test_a_run_ships(run, root, monkeypatch):
     before = json.loads((root / "zoo/registry.json").read_text("utf-8"))
     sample = SAMPLES / TEST_SETS["fashion-mnist"].sample
     monkeypatch.setattr(ship, "MOST_BYTES", 1000)
-    with pytest.raises(SystemExit, match="too much"):
+    with pytest.raises(SystemExit, match="less than 1,000 ship"):
         ship.ship(run, "fashion-mnist", sample, root)
     monkeypatch.undo()
     assert not list((root / "zoo/weights").iterdir())

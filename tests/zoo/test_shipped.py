@@ -110,8 +110,16 @@ WITHOUT_SOCKETS = """
 import sys
 from pathlib import Path
 
-refused = []
-sys.addaudithook(lambda name, _: refused.append(name) or sys.exit(name) if name.startswith("socket.") else None)
+refused = set()
+
+
+def refuse_sockets(event, _):
+    if event.startswith("socket."):
+        refused.add(event)
+        raise PermissionError("sockets are forbidden")
+
+
+sys.addaudithook(refuse_sockets)
 
 import numpy as np
 from PIL import Image
@@ -122,7 +130,7 @@ from keras_vit import cli, predict, zoo
 name, folder = sys.argv[1], Path(sys.argv[2])
 model = zoo.load(name)
 Image.fromarray(np.zeros((28, 28), "uint8")).save(folder / "photo.png")
-assert predict(model, folder / "photo.png")[0].label in model.labels
+assert predict(model, folder / "photo.png").label in model.labels
 
 
 def run(*arguments):
@@ -136,7 +144,7 @@ assert any(label in run("predict", folder / "photo.png", "--model", name) for la
 if "train" in sys.argv:
     run("export", name, "--to", "onnx", "--out", folder / "export")
     run("finetune", "--data", "digits", "--model", name, "--steps", 2, "--batch-size", 8, "--out", folder / "run")
-assert not refused, refused
+assert refused <= {"socket.__new__"}, refused  # urllib3 tries, when it is imported, whether there is IPv6
 """
 
 
