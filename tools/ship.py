@@ -138,6 +138,7 @@ def describe_collection(tag):
     """What the rows of a tag share."""
     dataset = TEST_SETS[tag].dataset
     return {
+        "url": rows.LOCAL,
         "source": "this package",
         "licence": LICENCE,
         "pretraining": dataset,

@@ -89,7 +89,9 @@ WITH_ZERO_HEAD = {
     "R50+ViT-L/32": 351_408_531,
 }
 ROWS = {row.name: row for row in checkpoints()}
-PUBLIC = [row for row in checkpoints() if row.url]  # tests/zoo/test_shipped.py has those that come with the package
+PUBLIC = [
+    row for row in checkpoints() if not row.file
+]  # tests/zoo/test_shipped.py has those that come with the package
 
 
 CLASSES = {
@@ -161,11 +163,11 @@ def test_bytes_of_row(row):
 
 
 def test_rows_are_unique():
-    assert len(ROWS) == len({row.url or row.file for row in checkpoints()}) == len(checkpoints())
+    assert len(ROWS) == len({row.file or row.url for row in checkpoints()}) == len(checkpoints())
 
 
 def test_heads_of_zeros_are_no_classifiers():
-    zeros = [row for row in checkpoints() if "/imagenet21k/" in (row.url or "")]
+    zeros = [row for row in checkpoints() if "/imagenet21k/" in row.url]
     assert len(zeros) == 9
     for row in zeros:
         assert not row.valid_head and row.labels is None and row.config.num_classes == 0

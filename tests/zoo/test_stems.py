@@ -11,10 +11,7 @@ from keras_vit.zoo.names.rows import checkpoints
 AUGREG_B8 = "augreg/B_8-i21k-300ep-lr_0.001-aug_medium2-wd_0.1-do_0.0-sd_0.0"
 
 
-AUGREG = [row for row in checkpoints() if "/augreg/" in (row.url or "")]
-
-
-@pytest.mark.parametrize("row", AUGREG, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in checkpoints() if "/augreg/" in row.url], ids=lambda row: row.name)
 def test_augreg_rows_agree_with_their_stems(row):
     stem = row.url.rpartition("/")[2].removesuffix(".npz")
     parsed = registry.resolve(f"augreg/{stem}")

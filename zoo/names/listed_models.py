@@ -11,13 +11,10 @@ from keras_vit.errors import UnknownNameError
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS, variant
 from keras_vit.zoo.names.registry import resolve
-from keras_vit.zoo.names.rows import checkpoints, default_tag
+from keras_vit.zoo.names.rows import LOCAL, checkpoints, default_tag
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-LOCAL = "local"  # in place of the address of weights that come with this package
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +107,7 @@ def list_checkpoint(checkpoint):
         measured_on=describe_test_set(checkpoint),
         bytes=checkpoint.bytes,
         licence=checkpoint.licence,
-        url=checkpoint.url or LOCAL,
+        url=checkpoint.url,
         note=checkpoint.note,
         default=checkpoint.tag is not None and checkpoint.tag == default_tag(checkpoint.variant),
         tags=tags_of(checkpoint.variant),

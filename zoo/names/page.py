@@ -62,7 +62,7 @@ def format_variants_without_weights():
 
 
 def format_licences():
-    public = [row for row in checkpoints() if row.url]
+    public = [row for row in checkpoints() if not row.file]
     known = ", ".join(sorted({row.licence for row in public}))
     return (
         f"## Licence\n\nAll {len(public)} public checkpoints: {known}, as the repositories that publish them are. "

@@ -10,6 +10,8 @@ from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.labels import LABEL_SETS
 
+LOCAL = "local"  # in place of an address
+
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -52,7 +54,7 @@ class PublicCheckpoint:
     """A file of weights on the web, or in this package, and what is known of it; None for what is unknown.
 
     Args:
-        url: where the file is; None for one that comes with this package.
+        url: where the file is; LOCAL for one that comes with this package.
         file: its name in weights/, where it comes with this package.
         record: how such weights were made and what was measured.
         variant: name in the table of variants, such as "ViT-B/16".
@@ -79,7 +81,7 @@ class PublicCheckpoint:
         note: what a user should know beyond that.
     """
 
-    url: str | None = None
+    url: str
     file: str | None = None
     record: Record | None = None
     variant: str | None = None
@@ -112,8 +114,7 @@ class PublicCheckpoint:
         """What `resolve` takes: VARIANT:tag of a row, COLLECTION/stem of a file named by a grammar, else the URL."""
         if self.tag:
             return f"{self.variant}:{self.tag}"
-        url = self.url or ""
-        return f"{self.collection}/{url.rpartition('/')[2].removesuffix('.npz')}" if self.variant else url
+        return f"{self.collection}/{self.url.rpartition('/')[2].removesuffix('.npz')}" if self.variant else self.url
 
     @property
     def labels(self) -> str | None:
