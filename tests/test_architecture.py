@@ -12,6 +12,8 @@ import zipfile
 import pytest
 from built_wheel import build_wheel
 
+from keras_vit.zoo.names.rows import checkpoints
+
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = {"keras_vit.zoo": ROOT / "zoo", "keras_vit.export": ROOT / "export"}
 
@@ -65,6 +67,10 @@ def test_wheel_ships_one_top_level_package(tmp_path):
         shipped = {name.rpartition("/")[2] for name in names if name.rpartition("/")[0] == package.replace(".", "/")}
         assert sources <= shipped, package
     assert {"keras_vit/zoo/registry.json", "keras_vit/py.typed"} <= set(names)
+    shipped = [row.file for row in checkpoints() if row.file]
+    assert shipped and {f"keras_vit/zoo/weights/{name}" for name in shipped} <= set(names)
+    assert {f"keras_vit/zoo/weights/{pathlib.Path(name).stem}.md" for name in shipped} <= set(names)
+    assert wheel.stat().st_size < 15e6
 
 
 def test_every_package_is_listed():

@@ -1,12 +1,13 @@
-"""Names of the classes: ImageNet (ILSVRC-2012) and ImageNet-21k, in the order of the official heads.
+"""Names of the classes, a line per class in labels/.
 
-The words are WordNet's lemmas, a line per class, in labels/.
+ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas, in the order of the official heads. Fashion-MNIST: its
+authors' names. Emoji: the folders that tools/emoji.py makes.
 """
 
 import functools
 import importlib.resources
 
-LABEL_SETS = ("imagenet1k", "imagenet21k")
+LABEL_SETS = ("imagenet1k", "imagenet21k", "fashion_mnist", "emoji")
 
 
 @functools.cache

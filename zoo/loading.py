@@ -24,6 +24,7 @@ from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.resizing import POSITION_MATRICES
+from keras_vit.zoo.shipped import find_shipped
 from keras_vit.zoo.targets import Request, plan_adaptation, plan_target, require_fields
 
 
@@ -49,8 +50,8 @@ def load(
             files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
             .keras or .weights.h5 of this package.
-        weights: "default" for those the name stands for, fetched once and kept; None for random ones; or the path
-            of a checkpoint of that variant.
+        weights: "default" for those the name stands for, which come with the package or are fetched once and kept; None
+            for random ones; or the path of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
             (section 3.2); 0 leaves the head out, and the model returns its features.
         image_size: int or (height, width); position embeddings are resized. It also tells the grid of those that are
@@ -150,7 +151,7 @@ def locate(name, weights, hints, request):
     if isinstance(found, Path):
         return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
     require_possible(found, request)
-    checkpoint = open_checkpoint(fetch_with_companions(found), hints)
+    checkpoint = open_checkpoint(find_shipped(found) if found.file else fetch_with_companions(found), hints)
     if found.variant is None:
         return checkpoint, checkpoint.path.name.split(".")[0], "linear"
     with about_file(checkpoint.path):

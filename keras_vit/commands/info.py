@@ -36,6 +36,12 @@ def show_info(
         Console().print(list_facts(row))
 
 
+def describe_bytes(count):
+    """A number of bytes in MiB, with a decimal where there are less than ten."""
+    mebibytes = count / 2**20
+    return f"{mebibytes:,.{0 if mebibytes >= 10 else 1}f} MiB"
+
+
 # A line of the table: its heading, and the text for a row, or None where it says nothing.
 FACTS = (
     ("name", lambda row: row.name),
@@ -45,8 +51,8 @@ FACTS = (
     ("input", lambda row: f"{row.resolution} x {row.resolution} pixels"),
     ("classes", lambda row: f"{row.num_classes:,}" if row.num_classes else "none: the model returns features"),
     ("dataset", lambda row: row.dataset),
-    ("top-1", lambda row: f"{row.accuracy:g} % on ImageNet, by {row.source}" if row.accuracy else None),
-    ("file", lambda row: f"{row.bytes / 2**20:,.0f} MiB" if row.bytes else None),
+    ("top-1", lambda row: f"{row.accuracy:g} % on {row.measured_on}, by {row.source}" if row.accuracy else None),
+    ("file", lambda row: describe_bytes(row.bytes) if row.bytes else None),
     ("licence", lambda row: row.licence),
     ("address", lambda row: row.url),
     ("note", lambda row: row.note),

@@ -13,6 +13,7 @@ from keras_vit.training.runs.history import NAME as METRICS
 from keras_vit.training.runs.history import find_best, read_rows
 from keras_vit.zoo.fetch.urls import public_form
 from keras_vit.zoo.names.registry import resolve
+from keras_vit.zoo.names.rows import PublicCheckpoint
 
 # The fields that make an architecture; others are of a use of it, such as the size of images or the number of classes.
 ARCHITECTURE = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "backbone", "depths", "width_factor")
@@ -38,12 +39,13 @@ def describe_source(name: str) -> str:
     return Path(name).name if Path(name).exists() else str(name)
 
 
-def find_licence(name: str) -> str | None:
-    """The licence of public weights of that name; None where no row of the registry has one."""
+def find_checkpoint(name: str) -> PublicCheckpoint | None:
+    """The row of the registry that a name stands for; None for a name that no row has, and for a file."""
     try:
-        return getattr(resolve(name), "licence", None)
+        found = resolve(name)
     except KerasVitError:
         return None
+    return found if isinstance(found, PublicCheckpoint) else None
 
 
 def describe_dataset(dataset: str) -> str:
@@ -117,9 +119,11 @@ def describe_provenance(
         config: of the model.
         licence: what the user states; None for that of public weights.
     """
+    known = find_checkpoint(name)
     return {
+        **(known.history if known else {}),
         **describe_run(Path(path)),
         "source": describe_source(name),
         "architecture": name_architecture(config),
-        "licence": licence or find_licence(name),
+        "licence": licence or (known.licence if known else None),
     }

@@ -1,5 +1,6 @@
 """Reading, cropping and resizing, against Pillow and numpy."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -118,6 +119,24 @@ def test_random_parts_of_a_larger_resize(photo, crop, shape):
     assert len(offsets) > 15
     with pytest.raises(data.DataError, match="larger resize"):
         crops.resize_for_training(tf.constant(photo), row, (48, 48), draws(1)[0])
+
+
+@pytest.mark.parametrize("size, pad", [((16, 24), (2, 3)), ((7, 8), (0, 1))])
+def test_pad_crop_is_every_part_of_the_reflected_image(photo, size, pad):
+    """Padding of 1/8 of each side, rounded down; each offset comes, and no other part."""
+    row = dataclasses.replace(data.AUGMENTATIONS["pad-crop"], flip=False)
+    whole = bilinear(photo[:64, :96].astype(float), *size)
+    padded = np.pad(whole, ((pad[0],) * 2, (pad[1],) * 2, (0, 0)), mode="reflect")
+    parts = {
+        (y, x): padded[y : y + size[0], x : x + size[1]] for y in range(2 * pad[0] + 1) for x in range(2 * pad[1] + 1)
+    }
+    found = {offset: 0 for offset in parts}
+    for draw in draws(12 * len(parts)):
+        part = crops.resize_for_training(tf.constant(photo[:64, :96]), row, size, draw).numpy()
+        (offset,) = (offset for offset, expected in parts.items() if np.abs(expected - part).max() < 1e-3)
+        found[offset] += 1
+    assert min(found.values()) > 0
+    assert data.AUGMENTATIONS["pad-crop"].flip and data.AUGMENTATIONS["pad-crop"].mixup == 0
 
 
 @pytest.mark.parametrize(

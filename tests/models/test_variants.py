@@ -13,6 +13,7 @@ from keras_vit.models import VARIANTS, BackboneConfig, ResNetConfig, ViTConfig, 
 BUILT = (
     *("ViT-Test/4", "ViT-Ti/16", "ViT-S/32", "ViT-B/30", "ViT-L/16", "ViT-H/14"),
     *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50x1", "R101x3", "R152x2"),
+    *("ViT-Mini/4", "R20x0.5"),
     *("Axial-ViT-B/32", "AxialResNet50"),
 )
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS if name not in BUILT]
@@ -33,13 +34,34 @@ WITHOUT_WEIGHTS = {
 }
 
 
-def count_shape(num_layers, hidden_size, mlp_dim, patch_size):
+def count_shape(num_layers, hidden_size, mlp_dim, patch_size, size=224):
     """The weights of a ViT with 1,000 classes at 224 pixels, tensor by tensor, as the authors' files hold them."""
     d, m, p = hidden_size, mlp_dim, patch_size
     attention = {"query": d * d + d, "key": d * d + d, "value": d * d + d, "out": d * d + d}
     block = {"LayerNorm_0": 2 * d, **attention, "LayerNorm_2": 2 * d, "Dense_0": d * m + m, "Dense_1": m * d + d}
-    tokens = {"embedding": p * p * 3 * d + d, "cls": d, "pos_embedding": ((224 // p) ** 2 + 1) * d}
+    tokens = {"embedding": p * p * 3 * d + d, "cls": d, "pos_embedding": ((size // p) ** 2 + 1) * d}
     return sum({**tokens, "norm": 2 * d, "head": d * 1000 + 1000}.values()) + num_layers * sum(block.values())
+
+
+def count_resnet(depths, width):
+    """The weights of a BiT ResNet with 1,000 classes, tensor by tensor, as the authors' files hold them."""
+    before, count = width, 7 * 7 * 3 * width
+    for stage, depth in enumerate(depths):
+        inner = width * 2**stage
+        outer = 4 * inner
+        for unit in range(depth):
+            convolutions = {"a": before * inner, "b": 9 * inner * inner, "c": inner * outer}
+            norms = {"a": 2 * before, "b": 2 * inner, "c": 2 * inner}
+            count += sum(convolutions.values()) + sum(norms.values()) + (before * outer if unit == 0 else 0)
+            before = outer
+    return count + 2 * before + 1000 * before + 1000
+
+
+# Those of small images, ours: ViT-Mini/4 averages, so that it has no class token nor a position for it.
+SMALL = {
+    "ViT-Mini/4": count_shape(6, 96, 192, 4, size=28) - 2 * 96,
+    "R20x0.5": count_resnet((2, 2, 2), 32),
+}
 
 
 # Figure 8's ViTs are named by what they are.
@@ -48,13 +70,20 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("name", "count"), WITHOUT_WEIGHTS.items())
+@pytest.mark.parametrize(("name", "count"), [*WITHOUT_WEIGHTS.items(), *SMALL.items()])
 def test_parameters_of_variants_without_weights(name, count):
     assert VARIANTS[name].parameters == count
 
 
 def test_every_variant_has_a_number_here_or_weights():
-    assert set(VARIANTS) - set(WITHOUT_WEIGHTS) - set(SHAPES) == {row.variant for row in zoo.list(pretrained=True)}
+    with_weights = {row.variant for row in zoo.list(pretrained=True) if row.url != "local"}
+    assert set(VARIANTS) - set(WITHOUT_WEIGHTS) - set(SHAPES) - set(SMALL) == with_weights
+
+
+def test_small_variants_are_for_small_images():
+    sizes = {name: VARIANTS[name].config.image_size for name in SMALL}
+    assert sizes == {"ViT-Mini/4": (28, 28), "R20x0.5": (56, 56)}
+    assert VARIANTS["ViT-Mini/4"].config.classifier == "gap"
 
 
 def test_figure_8_scales_one_dimension_at_a_time():

@@ -224,10 +224,26 @@ def test_hyper_rule_follows_the_size_of_the_pictures(name, sizes, expected):
     assert (row.crop, row.resize, row.flip, row.mixup) == ("resize_crop", resize, True, 0.1 * mixed)
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "sizes"), [("mini-vit", "ViT-Mini/4", (28, 14_063)), ("mini-resnet", "R20x0.5", (56, 5_625))]
+)
+def test_small_images_keep_the_models_size(name, model, sizes):
+    """Ours: batches of 128, as many epochs whatever the images, no size of their own."""
+    recipe = training.recipe(name, examples=60_000)
+    assert (recipe.batch_size, recipe.decay, recipe.augmentation) == (128, "cosine", "pad-crop")
+    assert recipe.image_size is None and recipe.total_steps == pytest.approx(sizes[1], abs=1)
+    assert recipe.images_seen / 60_000 == pytest.approx(recipe.epochs, abs=0.01)
+    half = training.recipe(name, examples=30_000)
+    assert half.total_steps == pytest.approx(recipe.total_steps / 2, abs=1)
+    built = zoo.load(model, weights=None, num_classes=10, **recipe.model_arguments)
+    assert built.config.image_size == (sizes[0],) * 2
+    assert (recipe.optimizer, recipe.label_smoothing) == (("Adam", 0.1) if "vit" in name else ("SGD", 0.0))
+
+
 def test_every_row_has_a_source_and_makes_its_optimizer():
     for name, row in training.RECIPES.items():
         recipe = training.recipe(name.upper())
-        assert row.source.startswith("arXiv"), name
+        assert row.source.startswith(("arXiv", "docs/")), name
         optimizer = recipe.make_optimizer()
         np.testing.assert_allclose(float(recipe.make_schedule()(recipe.warmup_steps)), recipe.learning_rate, rtol=1e-5)
         assert optimizer.global_clipnorm == row.global_clipnorm

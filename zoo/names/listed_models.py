@@ -11,7 +11,7 @@ from keras_vit.errors import UnknownNameError
 from keras_vit.models import cost
 from keras_vit.models.config import VARIANTS, variant
 from keras_vit.zoo.names.registry import resolve
-from keras_vit.zoo.names.rows import checkpoints, default_tag
+from keras_vit.zoo.names.rows import LOCAL, checkpoints, default_tag
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,8 +27,10 @@ class ListedModel:
         parameters, gflops: of the model that `zoo.load` returns, at its resolution; a multiply-add is two operations.
         resolution: height and width of the images in pixels.
         num_classes, dataset: outputs, and the dataset whose classes they are; a model with 0 outputs returns features.
-        accuracy, source: top-1 in percent on ImageNet, and who reports it.
-        bytes, licence, url, note: of the file of weights; None for a variant.
+        accuracy, source: top-1 in percent, and who reports it.
+        measured_on: the test set of the accuracy.
+        bytes, licence, url, note: of the file of weights; the url is "local" for one that comes with this package. None
+            for a variant.
         default: whether the variant's bare name loads this checkpoint.
         tags: those of all the variant's checkpoints.
     """
@@ -44,6 +46,7 @@ class ListedModel:
     dataset: str | None = None
     accuracy: float | None = None
     source: str | None = None
+    measured_on: str | None = None
     bytes: int | None = None
     licence: str | None = None
     url: str | None = None
@@ -80,6 +83,13 @@ def list_variant(name):
     )
 
 
+def describe_test_set(checkpoint):
+    """What a checkpoint's accuracy was measured on; None where it has none."""
+    if checkpoint.accuracy is None:
+        return None
+    return checkpoint.record.tested_on if checkpoint.record else "ImageNet"
+
+
 def list_checkpoint(checkpoint):
     config = checkpoint.config
     return ListedModel(
@@ -94,6 +104,7 @@ def list_checkpoint(checkpoint):
         dataset=checkpoint.dataset if checkpoint.valid_head else None,
         accuracy=checkpoint.accuracy,
         source=checkpoint.accuracy_source,
+        measured_on=describe_test_set(checkpoint),
         bytes=checkpoint.bytes,
         licence=checkpoint.licence,
         url=checkpoint.url,
@@ -158,11 +169,21 @@ def as_json(rows: Iterable[ListedModel]) -> str:
     return json.dumps([dataclasses.asdict(row) for row in rows], indent=1, ensure_ascii=False)
 
 
-LEGEND = "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width"
+LEGEND = (
+    "bold: a variant, with random weights; *: the weights that the variant's bare name loads; px: height and width; "
+    "top-1: on ImageNet, of local weights on their own test set; local: comes with this package, not fetched"
+)
+
+
+def format_size(row):
+    """MiB to be fetched, or that there are none."""
+    if row.url == LOCAL:
+        return LOCAL
+    return f"{row.bytes / 2**20:,.0f}" if row.bytes else ""
 
 
 def format_cells(row):
-    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB."""
+    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB to fetch."""
     return (
         row.name + (" *" if row.default else ""),
         f"{row.parameters / 1e6:,.1f}",
@@ -170,7 +191,7 @@ def format_cells(row):
         str(row.resolution),
         f"{row.num_classes:,}" if row.num_classes else "features",
         f"{row.accuracy:.2f}" if row.accuracy else "",
-        f"{row.bytes / 2**20:,.0f}" if row.bytes else "",
+        format_size(row),
     )
 
 

@@ -1,21 +1,62 @@
-"""The public checkpoints, rows of registry.json. Imports neither TensorFlow nor Keras."""
+"""The checkpoints with names, rows of registry.json. Imports neither TensorFlow nor Keras."""
 
 import dataclasses
 import functools
 import importlib.resources
 import json
+from typing import Any
 
 from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.labels import LABEL_SETS
 
+LOCAL = "local"  # in place of an address
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """How weights that come with this package were made, and what was measured of them; written by tools/ship.py.
+
+    Args:
+        command: that trained them.
+        trained_on: the images and the recipe, in words.
+        weights_from: what it began with, in words.
+        seed: of that training.
+        minutes: that it took, on `machine`.
+        machine: what it ran on, in words.
+        versions: of the libraries that trained them.
+        data: the pictures, with their licence.
+        tested_on: the test set, as cards name it.
+        test_images: how many pictures of it there are; the row's `accuracy` is on them.
+        float32_accuracy: top-1 in percent on them before the weights were rounded to float16.
+        sample: folder or file in tests/samples/ of some of them.
+        sample_images, sample_right: how many those are, and how many of them are recognized.
+    """
+
+    command: str
+    trained_on: str
+    weights_from: str
+    seed: int
+    minutes: int
+    machine: str
+    versions: dict[str, str]
+    data: str
+    tested_on: str
+    test_images: int
+    float32_accuracy: float
+    sample: str
+    sample_images: int
+    sample_right: int
+
 
 @dataclasses.dataclass(frozen=True)
 class PublicCheckpoint:
-    """A file of weights on the web and what is known of it; None for what is unknown.
+    """A file of weights on the web, or in this package, and what is known of it; None for what is unknown.
 
     Args:
-        url: where the file is.
+        url: where the file is; LOCAL for one that comes with this package.
+        file: its name in weights/, where it comes with this package.
+        record: how such weights were made and what was measured.
         variant: name in the table of variants, such as "ViT-B/16".
         tag: the weights' name among the variant's.
         collection: the family of files it belongs to.
@@ -30,7 +71,8 @@ class PublicCheckpoint:
         position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: what the weights were trained on first and last; the head predicts the last one's
             classes.
-        accuracy, accuracy_source: top-1 in percent on the ImageNet validation set, and who reports it.
+        accuracy, accuracy_source: top-1 in percent on the ImageNet validation set (with a `record`, on its test set),
+            and who reports it.
         bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
             bytes a parameter; the file is slightly larger).
         sha256: of the file, where somebody recorded it.
@@ -40,6 +82,8 @@ class PublicCheckpoint:
     """
 
     url: str
+    file: str | None = None
+    record: Record | None = None
     variant: str | None = None
     tag: str | None = None
     collection: str | None = None
@@ -78,6 +122,19 @@ class PublicCheckpoint:
         return self.dataset if self.valid_head and self.dataset in LABEL_SETS else None
 
     @property
+    def history(self) -> dict[str, Any]:
+        """What a model card says of weights with a record: "trained_on", "weights_from", "evaluated"; else nothing."""
+        record = self.record
+        if record is None or self.accuracy is None:
+            return {}
+        measured = {"images": record.test_images, "accuracy": self.accuracy / 100}
+        return {
+            "trained_on": record.trained_on,
+            "weights_from": record.weights_from,
+            "evaluated": {"dataset": record.tested_on, "split": "test", **measured},
+        }
+
+    @property
     def preprocessing(self) -> Preprocessing | None:
         """How the authors evaluate the weights (bilinear for "area"); None where that is unknown."""
         if self.resolution is None:
@@ -107,7 +164,13 @@ def checkpoints() -> tuple[PublicCheckpoint, ...]:
     """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
     registry = read_registry()
     collections, rows = registry["collections"], registry["checkpoints"]
-    return tuple(PublicCheckpoint(**{**collections[row["collection"]], **row}) for row in rows)
+    return tuple(as_checkpoint({**collections[row["collection"]], **row}) for row in rows)
+
+
+def as_checkpoint(fields):
+    """A row of the registry, with what its collection shares, as a `PublicCheckpoint`."""
+    record = fields.get("record")
+    return PublicCheckpoint(**{**fields, "record": record and Record(**record)})
 
 
 def default_tag(variant: str) -> str | None:
