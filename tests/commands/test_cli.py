@@ -13,9 +13,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from keras_vit import cli, training, zoo
-from keras_vit.commands import demo, export, finetune
+from keras_vit.commands import export, finetune
 from keras_vit.commands.training.settings import MASKED_PATCHES, Settings
-from keras_vit.errors import ExportError
 
 
 def in_a_process(*arguments):
@@ -247,45 +246,6 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
 
     assert "features" in tf.saved_model.load(str(tmp_path / "dist/saved_model/1")).signatures
     assert "check it again" in done.stdout
-
-
-@pytest.mark.parametrize("name", ["digits.keras", "digits.png", "digits"])
-def test_the_demo_keeps_what_is_there(keras_vit, tmp_path, name):
-    (tmp_path / name).write_text("precious")
-    done = keras_vit("demo", "--out", tmp_path)
-    assert done.status == 1 and f"{name} exists, and is not as a demo wrote it" in done.err
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
-
-
-def test_the_demo_replaces_what_an_earlier_one_wrote(tmp_path):
-    (tmp_path / "digits.keras").write_text("a demo's")
-    demo.record_written(tmp_path)
-    demo.require_demo_folder(tmp_path)
-    (tmp_path / "digits.keras").write_text("edited")
-    with pytest.raises(ExportError, match="digits.keras exists"):
-        demo.require_demo_folder(tmp_path)
-
-
-def test_demo_where_nothing_can_be_written(keras_vit, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    done = keras_vit("demo", "--out", tmp_path / "file" / "demo")
-    assert done.status == 1
-    assert "Nothing can be written in" in done.err
-
-
-@pytest.mark.slow
-def test_demo(tmp_path):
-    """The README's first command, whole: it trains, exports three ways, proves them equal and draws the picture."""
-    done = in_a_process("demo", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    for name in ("saved_model", "tflite", "onnx"):
-        assert name in done.stdout
-    for name in ("digits.keras", "digits.onnx", "digits.tflite", "digits/saved_model.pb"):
-        assert (tmp_path / name).stat().st_size > 10_000
-    with Image.open(tmp_path / "digits.png") as picture:
-        assert picture.width > 800
-    digit = zoo.load(tmp_path / "digits.keras")
-    assert digit.labels == tuple("0123456789")
 
 
 def test_options_with_several_values(monkeypatch):

@@ -101,6 +101,23 @@ def test_half_of_the_images_are_mirrored():
     assert not any(crops.resize_for_training(image, never, (8, 8), draw)[0, 0, 0] > 3 for draw in draws(20))
 
 
+def test_shifts_by_up_to_an_eighth():
+    image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), "uint8")
+    larger = np.pad(image.astype("float32"), ((2, 2), (2, 2), (0, 0)), mode="reflect")
+    views = {(y, x): larger[y : y + 16, x : x + 16] for y in range(5) for x in range(5)}
+    seen = {"shift": set(), "pad-crop": set()}
+    for name in seen:
+        for draw in draws(60):
+            part = crops.resize_for_training(tf.constant(image), data.AUGMENTATIONS[name], (16, 16), draw).numpy()
+            matches = [
+                (key, turned) for key, view in views.items() for turned in (1, -1) if (view[:, ::turned] == part).all()
+            ]
+            assert len(matches) == 1, name
+            seen[name].update(matches)
+    assert {turned for _, turned in seen["shift"]} == {1} and len(seen["shift"]) > 15
+    assert {turned for _, turned in seen["pad-crop"]} == {1, -1}
+
+
 @pytest.mark.parametrize("crop, shape", [("resize_crop", (32, 32)), ("resize_small_crop", (32, 43))])
 def test_random_parts_of_a_larger_resize(photo, crop, shape):
     row = data.Augmentation(crop, resize=32, flip=False)

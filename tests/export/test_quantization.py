@@ -23,7 +23,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def trained(digits):
-    """The demo's ViT, trained for seconds."""
+    """A ViT of the digits, trained for seconds."""
     keras.utils.set_random_seed(0)
     model = VisionTransformer(
         image_size=16, patch_size=4, hidden_size=64, num_layers=4, num_heads=4, mlp_dim=128, num_classes=10
