@@ -13,7 +13,7 @@ import keras
 from keras_vit.errors import ExportError
 from keras_vit.export.card import write_card
 from keras_vit.export.conversion import Options, write_proved
-from keras_vit.export.description import describe_model, describe_preprocessing
+from keras_vit.export.description import describe_model, describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
 from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.prediction import predict_source
@@ -49,7 +49,8 @@ def bundle(
         model: a built keras.Model.
         formats: any of "onnx", "tflite", "saved_model".
         quantize: see `convert`; a SavedModel stays in float32.
-        endpoints: methods of the model to add to the SavedModel, such as ("features", "attention").
+        endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
+            to ONNX and TFLite too; see `convert`.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
 
@@ -76,7 +77,7 @@ def bundle(
             tell(f"{row.name}: converting and comparing")
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
-            served = endpoints if row.endpoints else ()
+            served = row.supported_endpoints(endpoints)
             report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
@@ -91,12 +92,13 @@ def require_formats(rows, quantize, endpoints):
         raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
     for row in rows:
         choose_kind(supported_quantize(row, quantize), row)
-    if endpoints and not any(row.endpoints for row in rows):
-        able = [row for row in FORMATS if row.endpoints]
-        raise ExportError(
-            f"Only a {' or '.join(row.title for row in able)} can have further endpoints. Add "
-            f"{' or '.join(row.name for row in able)} to the formats."
-        )
+    for name in endpoints:
+        if not any(row.supported_endpoints([name]) for row in rows):
+            able = [row for row in FORMATS if row.supported_endpoints([name])]
+            raise ExportError(
+                f"Only a {' or '.join(row.title for row in able)} can have the endpoint {name!r}. Add "
+                f"{' or '.join(row.name for row in able)} to the formats."
+            )
 
 
 def supported_quantize(row, quantize):
@@ -131,9 +133,11 @@ def write_companions(model, folder, artefacts, options):
     source = prepare_model(model)
     shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
     inputs = choose_examples(model, source, shapes, options, artefacts)
-    outputs = run_in_batches(model_runner(source), inputs, (EXAMPLES,))
+    names = sorted({name for entry in artefacts for name in entry["further_outputs"]})
+    outputs = run_in_batches(model_runner(source, names), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)
-    about = describe_model(model, source, shapes, options.get("metadata"))
+    further = describe_outputs(names, outputs[len(source.outputs) :])
+    about = describe_model(model, source, shapes, options.get("metadata"), further)
     about.setdefault("date", datetime.now(UTC).date().isoformat())
     about["artefacts"] = artefacts
     (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")

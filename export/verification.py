@@ -71,9 +71,13 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
                 progress(line)
     except OSError as error:
         raise ExportError(f"{printable(folder)} cannot be read: {printable(error.strerror or error)}.") from error
-    inputs, expected = read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
+    inputs, expected = read_examples(
+        folder / "examples.npz", about["inputs"], about["outputs"] + about["further_outputs"]
+    )
     names = [entry["name"] for entry in about["inputs"]]
-    return [verify_artefact(folder, entry, names, inputs, expected) for entry in about["artefacts"]]
+    own, further = expected[: len(about["outputs"])], [x["name"] for x in about["further_outputs"]]
+    further = dict(zip(further, expected[len(own) :], strict=True))
+    return [verify_artefact(folder, entry, names, inputs, own, further) for entry in about["artefacts"]]
 
 
 def require_intact(folder):
@@ -139,7 +143,9 @@ def list_notes(folder, files, about):
         yield f"{SCRIPT} is not the one that this version of the package writes: read it before you run it"
 
 
-def verify_artefact(folder, entry, names, inputs, expected):
+def verify_artefact(folder, entry, names, inputs, expected, further):
+    """The report of one artefact; `expected` are the model's outputs for the examples, `further` those by name."""
+    expected = [*expected, *(further[name] for name in entry["further_outputs"])]
     row = format_named(entry["format"])
     kind = choose_kind(entry["quantize"], row)
     path = folder / entry["file"]
@@ -148,7 +154,7 @@ def verify_artefact(folder, entry, names, inputs, expected):
     shapes = [[x.shape for x in outputs if x.dtype.kind in "fiub"] for outputs in (expected, received)]
     if shapes[0] != shapes[1]:
         raise ParityError(f"{printable(path)} has outputs of the shapes {shapes[1]}; the model's had {shapes[0]}.")
-    difference = compare_outputs(expected, received)
+    difference = compare_outputs(expected, received, entry["further_outputs"])
     broken = kind.broken_bounds(difference)
     if broken:
         raise ParityError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from keras_vit.errors import ExportError
 from keras_vit.export.description import as_properties
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.lowering import Unsupported, lower
@@ -38,6 +39,7 @@ def write(
     description: dict,
     quantize: Literal["float16", "dynamic", "int8"] | None = None,
     calibration: Mapping[str, np.ndarray] | None = None,
+    endpoints: Sequence[str] = (),
 ) -> None:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
@@ -46,6 +48,7 @@ def write(
         description: entries of the file's metadata.
         quantize: see `quantization`.
         calibration: inputs by name, arrays (n, ...), for "int8".
+        endpoints: a further output, see `formats`.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
@@ -55,19 +58,23 @@ def write(
     if quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            proto = save_proto(make_proto(model, shapes, source, quantize), source, description)
+            proto = save_proto(make_proto(model, shapes, source, quantize, endpoints), source, description)
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
-        save_proto(make_proto(model, shapes, path, quantize), path, description)
+        save_proto(make_proto(model, shapes, path, quantize, endpoints), path, description)
     seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def make_proto(model, shapes, path, quantize):
+def make_proto(model, shapes, path, quantize, endpoints):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
-        graph, inputs, outputs = lower(model, shapes)
+        graph, inputs, outputs = lower(model, shapes, endpoints)
     except Unsupported as reason:
+        if endpoints:
+            raise ExportError(
+                f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
+            ) from reason
         return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
     simplify(graph, outputs)
     kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}

@@ -4,7 +4,7 @@ Keras counts channels last, ONNX' convolutions channels first. A `Value` carries
 for the order in which the tensor is stored, so that a transpose appears only where an operator needs the other order.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -55,6 +55,13 @@ class Graph:
     def unique(self, stem):
         count = self.counts[stem] = self.counts.get(stem, 0) + 1
         return stem if count == 1 else f"{stem}_{count}"
+
+    def rename(self, x, name):
+        """The tensor under another name, which no other has."""
+        for node in self.nodes:
+            node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
+        self.shapes[name] = self.shapes.pop(x.name)
+        return replace(x, name=name)
 
     def constant(self, array, hint="constant"):
         """Stores an array and returns its name."""

@@ -137,7 +137,10 @@ def export_model(
     ] = None,
     endpoints: Annotated[
         list[Endpoint] | None,
-        typer.Option(help="More signatures for the SavedModel: --endpoints features attention."),
+        typer.Option(
+            help="More than logits: --endpoints features attention. The SavedModel has them as signatures, ONNX and "
+            "TFLite files have attention as a second output."
+        ),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Height and width of the images in pixels; by default the model's.")
