@@ -6,9 +6,9 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   `write(model, shapes, path, description, quantize=None, calibration=None)` writes the functional float32 `model` to
   `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None for a free length;
   `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of arrays
-  (n, ...) by the input's name, for "int8". `endpoints=()` are names of the model's methods: signatures of a format with
-  `endpoints`; in the other formats one of `further_outputs`, which becomes the last output, under its name. A file,
-  unlike a folder, must end in a seal, see `staging.listing.seal`.
+  (n, ...) by the input's name, for "int8" and "mixed_float16". `endpoints=()` are names of the model's methods:
+  signatures of a format with `endpoints`; in the other formats one of `further_outputs`, which becomes the last
+  output, under its name. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
   `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
 - `runtime.py` runs artefacts, without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
@@ -30,7 +30,7 @@ from typing import Literal, get_args
 from keras_vit.errors import ExportError
 from keras_vit.text import printable
 
-Quantize = Literal["float16", "dynamic", "int8"]
+Quantize = Literal["float16", "dynamic", "int8", "mixed_float16"]
 QUANTIZE = get_args(Quantize)
 DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
 
@@ -118,7 +118,7 @@ FORMATS = (
         suffix=".tflite",
         bundled="model.tflite",
         package="ai-edge-litert",
-        quantize=QUANTIZE,
+        quantize=("float16", "dynamic", "int8"),
         further_outputs=("attention",),
     ),
     Format(
