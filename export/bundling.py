@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 import keras
 
@@ -26,6 +26,8 @@ from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
+from keras_vit.export.transformers_js import FILES, FOLDER, WEB_LAYOUTS
+from keras_vit.export.transformers_js.layout import describe_layout, write_layout
 
 
 def bundle(
@@ -35,6 +37,7 @@ def bundle(
     quantize: Quantize | None = None,
     *,
     endpoints: Sequence[str] = (),
+    web_layout: Literal["transformers"] | None = None,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
 ) -> list[Report]:
@@ -51,6 +54,7 @@ def bundle(
         quantize: see `convert`; a SavedModel stays in float32.
         endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
             to ONNX and TFLite too; see `convert`.
+        web_layout: "transformers" adds the folder transformers/, which transformers.js opens as an image classifier.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
 
@@ -67,7 +71,8 @@ def bundle(
     tell = progress or (lambda line: None)
     rows = [format_named(name) for name in dict.fromkeys(formats)]
     require_formats(rows, quantize, endpoints)
-    names = [*companion_files(model), *(name for row in rows for name in row.bundled_files())]
+    layout = layout_files(model, web_layout)
+    names = [*companion_files(model), *layout, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         others = keep_others(model, out, staging, [row.name for row in rows], options)
@@ -82,6 +87,8 @@ def bundle(
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
+        if web_layout:
+            write_layout(model, staging / FOLDER, options, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
     return reports
 
@@ -99,6 +106,13 @@ def require_formats(rows, quantize, endpoints):
                 f"Only a {' or '.join(row.title for row in able)} can have the endpoint {name!r}. Add "
                 f"{' or '.join(row.name for row in able)} to the formats."
             )
+
+
+def layout_files(model, web_layout):
+    """The files of the layout, in the bundle; raises before any work unless the layout can say what the model is."""
+    if web_layout not in (None, *WEB_LAYOUTS):
+        raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
+    return [f"{FOLDER}/{name}" for name in (*describe_layout(model), *FILES)] if web_layout else []
 
 
 def supported_quantize(row, quantize):

@@ -26,6 +26,7 @@ from keras_vit.export.staging.listing import MANIFEST, files_in, read_manifest
 from keras_vit.export.staging.placing import JOURNAL, join_names
 from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_script
+from keras_vit.export.transformers_js import PATTERN as LAYOUT
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
@@ -124,7 +125,7 @@ def require_listed(folder, files, about):
     patterns = [format_named(entry["format"]).bundled_pattern() for entry in about["artefacts"]]
     pattern = re.compile("|".join(patterns), re.ASCII)
     for name in files:
-        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name):
+        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name) and not re.fullmatch(LAYOUT, name, re.ASCII):
             raise ExportError(f"{printable(folder / name)} does not belong to an artefact that model.json lists.")
     tops = {place.partition("/")[0] for place in places}
     present = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]

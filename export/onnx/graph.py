@@ -58,7 +58,8 @@ class Graph:
         return stem if count == 1 else f"{stem}_{count}"
 
     def rename(self, x, name):
-        """The tensor under another name, which no other has."""
+        """The tensor under another name, or one like it where another tensor has that."""
+        name = self.unique(name)
         for node in self.nodes:
             node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
         self.shapes[name], self.dtypes[name] = self.shapes.pop(x.name), self.dtypes.pop(x.name)

@@ -42,8 +42,8 @@ def lower(model, input_shapes, endpoints=()):
         lowering.run(traced.steps.pop())
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
-    own = outputs[: len(outputs) - len(endpoints)]
-    return graph, inputs, own + [graph.rename(x, y) for x, y in zip(outputs[len(own) :], endpoints, strict=True)]
+    names = [*output_names(model), *endpoints]
+    return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]
 
 
 def name_outputs(graph, inputs, outputs):
@@ -58,6 +58,11 @@ def name_outputs(graph, inputs, outputs):
         taken.add(x.name)
         results.append(x)
     return results
+
+
+def output_names(model):
+    """The names of the outputs, in the order in which Keras flattens a dictionary of them; None where there is none."""
+    return sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
 
 
 def input_names(model):

@@ -66,8 +66,8 @@ def compute_in_float16(graph: Graph, inputs: list[Value], outputs: list[Value], 
     graph.nodes = narrowing.nodes
     for x in outputs:
         if narrowing.stored.get(x.name) == "float16":
-            graph.rename(x, f"{x.name}/float16")
-            graph.nodes.append(Node("Cast", [f"{x.name}/float16"], [x.name], {"to": "float32"}))
+            narrow = graph.rename(x, f"{x.name}/float16")
+            graph.nodes.append(Node("Cast", [narrow.name], [x.name], {"to": "float32"}))
     used = {name for node in graph.nodes for name in node.inputs}
     graph.constants = {name: x for name, x in graph.constants.items() if name in used}
 
@@ -107,7 +107,7 @@ class Narrowing:
         if not is_float or self.stored.get(name, "float32") == dtype:
             return name
         if (name, dtype) not in self.casts:
-            narrow = self.casts[name, dtype] = f"{name}/{dtype}"
+            narrow = self.casts[name, dtype] = self.graph.unique(f"{name}/{dtype}")
             if constant is not None:
                 self.graph.constants[narrow] = constant.astype(dtype)
             else:
