@@ -14,6 +14,8 @@ Which models can be exported. Any built keras.Model. These attributes are used i
 - `model.config`: a dataclass, which becomes a part of the artefact's description.
 - methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as
   endpoints.
+- `model.with_attention`, of the model's inputs, which returns the model's one output and `model.attention` of the same
+  pass: ONNX and TFLite files can have both as outputs.
 
 What a layer must do. The exporter calls `layer.call` on symbolic tensors, so a layer that uses keras.ops needs no code
 for export, as long as it draws random numbers in training alone. A layer may have a method `export_call`, with the

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 import keras
 
 from keras_vit.errors import ExportError
 from keras_vit.export.card import write_card
 from keras_vit.export.conversion import Options, write_proved
-from keras_vit.export.description import describe_model, describe_preprocessing
+from keras_vit.export.description import describe_model, describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
 from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.prediction import predict_source
@@ -26,6 +26,8 @@ from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
+from keras_vit.export.transformers_js import FILES, FOLDER, WEB_LAYOUTS
+from keras_vit.export.transformers_js.layout import describe_layout, write_layout
 
 
 def bundle(
@@ -35,6 +37,7 @@ def bundle(
     quantize: Quantize | None = None,
     *,
     endpoints: Sequence[str] = (),
+    web_layout: Literal["transformers"] | None = None,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
 ) -> list[Report]:
@@ -49,7 +52,9 @@ def bundle(
         model: a built keras.Model.
         formats: any of "onnx", "tflite", "saved_model".
         quantize: see `convert`; a SavedModel stays in float32.
-        endpoints: methods of the model to add to the SavedModel, such as ("features", "attention").
+        endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
+            to ONNX and TFLite too; see `convert`.
+        web_layout: "transformers" adds the folder transformers/, which transformers.js opens as an image classifier.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
 
@@ -66,7 +71,8 @@ def bundle(
     tell = progress or (lambda line: None)
     rows = [format_named(name) for name in dict.fromkeys(formats)]
     require_formats(rows, quantize, endpoints)
-    names = [*companion_files(model), *(name for row in rows for name in row.bundled_files())]
+    layout = layout_files(model, web_layout)
+    names = [*companion_files(model), *layout, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         others = keep_others(model, out, staging, [row.name for row in rows], options)
@@ -76,11 +82,13 @@ def bundle(
             tell(f"{row.name}: converting and comparing")
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
-            served = endpoints if row.endpoints else ()
+            served = row.supported_endpoints(endpoints)
             report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
+        if web_layout:
+            write_layout(model, staging / FOLDER, options, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
     return reports
 
@@ -91,12 +99,20 @@ def require_formats(rows, quantize, endpoints):
         raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
     for row in rows:
         choose_kind(supported_quantize(row, quantize), row)
-    if endpoints and not any(row.endpoints for row in rows):
-        able = [row for row in FORMATS if row.endpoints]
-        raise ExportError(
-            f"Only a {' or '.join(row.title for row in able)} can have further endpoints. Add "
-            f"{' or '.join(row.name for row in able)} to the formats."
-        )
+    for name in endpoints:
+        if not any(row.supported_endpoints([name]) for row in rows):
+            able = [row for row in FORMATS if row.supported_endpoints([name])]
+            raise ExportError(
+                f"Only a {' or '.join(row.title for row in able)} can have the endpoint {name!r}. Add "
+                f"{' or '.join(row.name for row in able)} to the formats."
+            )
+
+
+def layout_files(model, web_layout):
+    """The files of the layout, in the bundle; raises before any work unless the layout can say what the model is."""
+    if web_layout not in (None, *WEB_LAYOUTS):
+        raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
+    return [f"{FOLDER}/{name}" for name in (*describe_layout(model), *FILES)] if web_layout else []
 
 
 def supported_quantize(row, quantize):
@@ -131,9 +147,11 @@ def write_companions(model, folder, artefacts, options):
     source = prepare_model(model)
     shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
     inputs = choose_examples(model, source, shapes, options, artefacts)
-    outputs = run_in_batches(model_runner(source), inputs, (EXAMPLES,))
+    names = sorted({name for entry in artefacts for name in entry["further_outputs"]})
+    outputs = run_in_batches(model_runner(source, names), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)
-    about = describe_model(model, source, shapes, options.get("metadata"))
+    further = describe_outputs(names, outputs[len(source.outputs) :])
+    about = describe_model(model, source, shapes, options.get("metadata"), further)
     about.setdefault("date", datetime.now(UTC).date().isoformat())
     about["artefacts"] = artefacts
     (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")

@@ -26,6 +26,7 @@ def write_card(about: dict) -> str:
         describe_classes(about["labels"], about["probabilities"]),
         "## Artefacts",
         artefact_table(about["artefacts"]),
+        describe_further_outputs(about),
         describe_use(about),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -128,6 +129,17 @@ def artefact_row(entry):
         f"| {entry['file']} | {kind} | {entry['bytes'] / 1e6:.1f} | {entry['max_abs_diff']:.1e} "
         f"| {entry['cosine']:.6f} | {agreement} |"
     )
+
+
+def describe_further_outputs(about):
+    """A line for each output beside the logits, with the artefacts that have it."""
+    lines = []
+    for output in about.get("further_outputs", ()):
+        name = output["name"]
+        having = [entry for entry in about["artefacts"] if name in entry["further_outputs"]]
+        files = ", ".join(f"{x['file']} (largest difference {x['further_outputs'][name]:.1e})" for x in having)
+        lines.append(f"- Output {as_code(name)}, {output['shape']} {output['dtype']}: {files}")
+    return "\n".join(lines)
 
 
 def describe_use(about):

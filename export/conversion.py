@@ -50,7 +50,10 @@ def convert(
         path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
             with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
-        endpoints: methods of the model to add to a SavedModel, such as ("features", "attention").
+            "mixed_float16" computes in float16 all but norms, softmax and what the ranges on `images` forbid; in
+            ONNX alone.
+        endpoints: methods of the model to add: to a SavedModel as signatures, such as ("features", "attention"); to
+            ONNX and TFLite ("attention",), a second output of that name, float32 (n, blocks, heads, l, l).
         images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs; at most 64 are used;
             uint8 images go through `model.preprocessing`. None takes photographs that come with scikit-learn, which
             suits "int8" only for models of photographs.
@@ -99,9 +102,9 @@ def write_proved(
         shapes = [fix_batch(s, batch_size) for s in choose_input_shapes(model, source, image_size, form.free_size)]
         probe_shapes, count = fill_free_sizes(shapes, model), probe_count(kind, batch_size)
         inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
-        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs)
-        description = describe_model(model, source, shapes, metadata)
-        trial.write(source, path, description, **({"endpoints": tuple(endpoints)} if endpoints else {}))
+        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs, endpoints=tuple(endpoints))
+        description = describe_model(model, source, shapes, metadata, trial.further_outputs)
+        trial.write(source, path, description, trial.endpoints)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}
@@ -113,7 +116,7 @@ def write_proved(
         weight_bytes=form.load_module().weight_bytes(path),
         model_weight_bytes=4 * source.count_params(),
         **difference.numbers(),
-        images=len(inputs[0]),
+        images=trial.compared,
         batches=trial.batches,
         tolerance=kind.max_rel_diff,
         **latencies,
@@ -152,11 +155,15 @@ def require_float_weights(model, form):
 def require_endpoints(model, form, endpoints):
     """Raises unless the format and the model have what `endpoints` asks for."""
     for name in endpoints:
-        if not form.endpoints:
+        if name not in form.supported_endpoints(endpoints):
             able = " or ".join(row.title for row in FORMATS if row.endpoints)
-            raise ExportError(f"Only a {able} can have further endpoints. Received: {name!r} for {form.name}.")
-        if not callable(getattr(model, name, None)):
-            raise ExportError(f"The model {model.name!r} has no method {name!r} to serve as an endpoint.")
+            raise ExportError(
+                f"Only a {able} can have the endpoint {name!r}. Expected for {form.name}: "
+                f"{' or '.join(map(repr, form.further_outputs))}."
+            )
+        method = name if form.endpoints else f"with_{name}"
+        if not callable(getattr(model, method, None)):
+            raise ExportError(f"The model {model.name!r} has no endpoint {name!r}: it has no method {method!r}.")
 
 
 def fix_batch(shape, batch_size):

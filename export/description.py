@@ -49,7 +49,7 @@ def remove_secrets(value):
     return local["name"] if local else without_secrets(text)
 
 
-def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
+def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dict[str, Any]:
     """A dictionary of plain values for a model's metadata; what is not known is None.
 
     Args:
@@ -58,6 +58,7 @@ def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
         shapes: of the artefact's inputs, None for a free length.
         extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see
             `remove_secrets`.
+        further_outputs: dictionaries like those of "outputs", with a "name".
     """
     import keras
 
@@ -70,6 +71,7 @@ def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
             for x, shape in zip(source.inputs, shapes, strict=True)
         ],
         "outputs": [{"shape": list(x.shape), "dtype": x.dtype} for x in source.outputs],
+        "further_outputs": list(further_outputs),
         "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
         "probabilities": getattr(config, "probabilities", "softmax"),
@@ -79,6 +81,14 @@ def describe_model(model, source, shapes, extra=None) -> dict[str, Any]:
         "versions": {"keras_vit": __version__, "keras": keras.__version__},
         **remove_secrets(extra or {}),
     }
+
+
+def describe_outputs(names, outputs):
+    """Further outputs (n, ...), by their names, as entries of a model's metadata."""
+    return [
+        {"name": name, "shape": [None, *x.shape[1:]], "dtype": x.dtype.name}
+        for name, x in zip(names, outputs, strict=True)
+    ]
 
 
 def as_properties(description):

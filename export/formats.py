@@ -6,8 +6,9 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   `write(model, shapes, path, description, quantize=None, calibration=None)` writes the functional float32 `model` to
   `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None for a free length;
   `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of arrays
-  (n, ...) by the input's name, for "int8". A format with `endpoints` also takes `endpoints=()`, names of the model's
-  methods. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
+  (n, ...) by the input's name, for "int8" and "mixed_float16". `endpoints=()` are names of the model's methods:
+  signatures of a format with `endpoints`; in the other formats one of `further_outputs`, which becomes the last
+  output, under its name. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
   `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
 - `runtime.py` runs artefacts, without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
@@ -20,6 +21,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
 import importlib
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +30,7 @@ from typing import Literal, get_args
 from keras_vit.errors import ExportError
 from keras_vit.text import printable
 
-Quantize = Literal["float16", "dynamic", "int8"]
+Quantize = Literal["float16", "dynamic", "int8", "mixed_float16"]
 QUANTIZE = get_args(Quantize)
 DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
 
@@ -46,6 +48,7 @@ class Format:
         quantize: the values of `quantize` it takes beside None.
         free_size: whether it can leave the height and width of images free.
         endpoints: whether it can have methods of the model beside the forward pass.
+        further_outputs: the endpoints that it can have as a further output of the forward pass.
         files: of a folder: the names of the files that are known before.
         folder_pattern: of a folder: a regular expression of the names of all files that it may have.
         data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
@@ -60,6 +63,7 @@ class Format:
     quantize: tuple[Quantize, ...] = ()
     free_size: bool = False
     endpoints: bool = False
+    further_outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder_pattern: str = ""
     data_pattern: str = ""
@@ -67,6 +71,10 @@ class Format:
     @property
     def is_folder(self) -> bool:
         return bool(self.folder_pattern)
+
+    def supported_endpoints(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the endpoints that the format can have."""
+        return tuple(name for name in names if self.endpoints or name in self.further_outputs)
 
     def load_module(self, part: str = "") -> ModuleType:
         """The format's package, or its module `part`."""
@@ -101,6 +109,7 @@ FORMATS = (
         package="onnxruntime",
         quantize=QUANTIZE,
         free_size=True,
+        further_outputs=("attention",),
         data_pattern=rf"-{DIGEST}\.onnx\.data",
     ),
     Format(
@@ -109,7 +118,8 @@ FORMATS = (
         suffix=".tflite",
         bundled="model.tflite",
         package="ai-edge-litert",
-        quantize=QUANTIZE,
+        quantize=("float16", "dynamic", "int8"),
+        further_outputs=("attention",),
     ),
     Format(
         name="saved_model",

@@ -43,8 +43,9 @@ def require_same_model(folder, before, others, about, source):
     now = json.loads(json.dumps(about, default=str))
     same = all(before[name] == now[name] for name in ALIKE)
     if same:
-        inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"])
-        received = run_in_batches(model_runner(source), inputs, (len(inputs[0]),))
+        further = before["further_outputs"]
+        inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"] + further)
+        received = run_in_batches(model_runner(source, [x["name"] for x in further]), inputs, (len(inputs[0]),))
         same = all(
             np.abs(x - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6) for x, y in zip(received, outputs, strict=True)
         )

@@ -15,7 +15,7 @@ class Report:
     Args:
         format: "onnx", "tflite" or "saved_model".
         path: of the artefact.
-        quantize: None, "float16", "dynamic" or "int8".
+        quantize: None, "float16", "dynamic", "int8" or "mixed_float16".
         bytes: size on disk, external data and folders included.
         weight_bytes: of these, the weights, and the scales of those in int8.
         model_weight_bytes: the model's weights in float32.
@@ -32,6 +32,8 @@ class Report:
         tolerance: the bound that max_rel_diff had to keep.
         latency_ms: milliseconds by batch size in the artefact's runtime; empty unless asked for.
         model_latency_ms: the same for the float model.
+        further_outputs: the endpoints that are outputs of the artefact, each with its largest absolute difference from
+            the model's; those of a SavedModel are signatures, and not among them.
     """
 
     format: str
@@ -51,6 +53,7 @@ class Report:
     tolerance: float | None
     latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
     model_latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
+    further_outputs: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> str:
         """The fields as a JSON object."""
@@ -60,8 +63,9 @@ class Report:
         agreement = "" if self.top1_agreement is None else f", top-1 agreement {self.top1_agreement:.1%}"
         kind = f" ({self.quantize})" if self.quantize else ""
         shrunk = f", weights {self.model_weight_bytes / self.weight_bytes:.1f} times smaller" if self.quantize else ""
+        further = "".join(f", with {name}" for name in self.further_outputs)
         return (
-            f"{self.path}: {self.format}{kind}, {self.bytes / 1e6:.1f} MB{shrunk}, "
+            f"{self.path}: {self.format}{kind}{further}, {self.bytes / 1e6:.1f} MB{shrunk}, "
             f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} images"
         )
 

@@ -26,6 +26,7 @@ from keras_vit.export.staging.listing import MANIFEST, files_in, read_manifest
 from keras_vit.export.staging.placing import JOURNAL, join_names
 from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_script
+from keras_vit.export.transformers_js import PATTERN as LAYOUT
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
@@ -71,9 +72,13 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
                 progress(line)
     except OSError as error:
         raise ExportError(f"{printable(folder)} cannot be read: {printable(error.strerror or error)}.") from error
-    inputs, expected = read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
+    inputs, expected = read_examples(
+        folder / "examples.npz", about["inputs"], about["outputs"] + about["further_outputs"]
+    )
     names = [entry["name"] for entry in about["inputs"]]
-    return [verify_artefact(folder, entry, names, inputs, expected) for entry in about["artefacts"]]
+    own, further = expected[: len(about["outputs"])], [x["name"] for x in about["further_outputs"]]
+    further = dict(zip(further, expected[len(own) :], strict=True))
+    return [verify_artefact(folder, entry, names, inputs, own, further) for entry in about["artefacts"]]
 
 
 def require_intact(folder):
@@ -120,7 +125,7 @@ def require_listed(folder, files, about):
     patterns = [format_named(entry["format"]).bundled_pattern() for entry in about["artefacts"]]
     pattern = re.compile("|".join(patterns), re.ASCII)
     for name in files:
-        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name):
+        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name) and not re.fullmatch(LAYOUT, name, re.ASCII):
             raise ExportError(f"{printable(folder / name)} does not belong to an artefact that model.json lists.")
     tops = {place.partition("/")[0] for place in places}
     present = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]
@@ -139,7 +144,9 @@ def list_notes(folder, files, about):
         yield f"{SCRIPT} is not the one that this version of the package writes: read it before you run it"
 
 
-def verify_artefact(folder, entry, names, inputs, expected):
+def verify_artefact(folder, entry, names, inputs, expected, further):
+    """The report of one artefact; `expected` are the model's outputs for the examples, `further` those by name."""
+    expected = [*expected, *(further[name] for name in entry["further_outputs"])]
     row = format_named(entry["format"])
     kind = choose_kind(entry["quantize"], row)
     path = folder / entry["file"]
@@ -148,7 +155,7 @@ def verify_artefact(folder, entry, names, inputs, expected):
     shapes = [[x.shape for x in outputs if x.dtype.kind in "fiub"] for outputs in (expected, received)]
     if shapes[0] != shapes[1]:
         raise ParityError(f"{printable(path)} has outputs of the shapes {shapes[1]}; the model's had {shapes[0]}.")
-    difference = compare_outputs(expected, received)
+    difference = compare_outputs(expected, received, entry["further_outputs"])
     broken = kind.broken_bounds(difference)
     if broken:
         raise ParityError(

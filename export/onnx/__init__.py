@@ -7,13 +7,16 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_vit.errors import ExportError
 from keras_vit.export.description import as_properties
+from keras_vit.export.formats import Quantize
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.lowering import Unsupported, lower
+from keras_vit.export.onnx.mixed_float16 import compute_in_float16, measure_ranges
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantize import narrow_weights, products_with_weights, quantize_products
 from keras_vit.export.onnx.runtime import load
@@ -36,8 +39,9 @@ def write(
     shapes: Sequence[tuple[int | None, ...]],
     path: Path,
     description: dict,
-    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    quantize: Quantize | None = None,
     calibration: Mapping[str, np.ndarray] | None = None,
+    endpoints: Sequence[str] = (),
 ) -> None:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
@@ -45,7 +49,8 @@ def write(
         shapes: of each input; None for a free length.
         description: entries of the file's metadata.
         quantize: see `quantization`.
-        calibration: inputs by name, arrays (n, ...), for "int8".
+        calibration: inputs by name, arrays (n, ...), for "int8" and "mixed_float16".
+        endpoints: a further output, see `formats`.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
@@ -55,24 +60,40 @@ def write(
     if quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            proto = save_proto(make_proto(model, shapes, source, quantize), source, description)
+            proto = save_proto(make_proto(model, shapes, source, quantize, endpoints, calibration), source, description)
             quantize_products(source, path, quantize, products_with_weights(proto), calibration)
     else:
-        save_proto(make_proto(model, shapes, path, quantize), path, description)
+        save_proto(make_proto(model, shapes, path, quantize, endpoints, calibration), path, description)
     seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def make_proto(model, shapes, path, quantize):
+def make_proto(model, shapes, path, quantize, endpoints, calibration):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
-        graph, inputs, outputs = lower(model, shapes)
+        graph, inputs, outputs = lower(model, shapes, endpoints)
     except Unsupported as reason:
+        if endpoints:
+            raise ExportError(
+                f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
+            ) from reason
+        if quantize == "mixed_float16":
+            raise ExportError(
+                f'{model.name!r} cannot be written in "mixed_float16": {reason}. Expected quantize="float16".'
+            ) from reason
         return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
     simplify(graph, outputs)
+    if quantize == "mixed_float16":
+        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, calibration, save_graph))
+        return make_model(graph, inputs, outputs, path)
     kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
     graph.nodes[:0] = narrow_weights(graph.constants, kernels, quantize)
     return make_model(graph, inputs, outputs, path)
+
+
+def save_graph(graph, inputs, outputs, path):
+    """Writes a graph without a description."""
+    save_proto(make_model(graph, inputs, outputs, path), path, {})
 
 
 def with_narrow_weights(proto, quantize):

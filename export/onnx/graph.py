@@ -4,7 +4,7 @@ Keras counts channels last, ONNX' convolutions channels first. A `Value` carries
 for the order in which the tensor is stored, so that a transpose appears only where an operator needs the other order.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Graph:
         self.nodes = []
         self.constants = {}
         self.shapes = {}
+        self.dtypes = {}
         self.path = ""
         self.counts = {}
         self.orders = {}
@@ -55,6 +56,14 @@ class Graph:
     def unique(self, stem):
         count = self.counts[stem] = self.counts.get(stem, 0) + 1
         return stem if count == 1 else f"{stem}_{count}"
+
+    def rename(self, x, name):
+        """The tensor under another name, or one like it where another tensor has that."""
+        name = self.unique(name)
+        for node in self.nodes:
+            node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
+        self.shapes[name], self.dtypes[name] = self.shapes.pop(x.name), self.dtypes.pop(x.name)
+        return replace(x, name=name)
 
     def constant(self, array, hint="constant"):
         """Stores an array and returns its name."""
@@ -75,6 +84,7 @@ class Graph:
             for shape, dtype in outputs
         ]
         self.shapes.update((value.name, value.shape) for value in values)
+        self.dtypes.update((value.name, value.dtype) for value in values)
         self.nodes.append(Node(op, names, [value.name for value in values], attributes, self.path))
         return values
 

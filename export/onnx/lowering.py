@@ -12,12 +12,13 @@ class Unsupported(Exception):
     """A step that no emitter can write; the message names the layer and the operation."""
 
 
-def lower(model, input_shapes):
+def lower(model, input_shapes, endpoints=()):
     """The graph of `model`, with its inputs and outputs as Values.
 
     Args:
         model: a built keras.Model in float32.
         input_shapes: one shape per input, None for a free length; a free batch comes first.
+        endpoints: a further output, see `formats`.
 
     Returns:
         (graph, inputs, outputs)
@@ -28,7 +29,7 @@ def lower(model, input_shapes):
         for shape, x in zip(input_shapes, model.inputs, strict=True)
     ]
     try:
-        traced = trace(model, tensors, is_leaf)
+        traced = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
     except Untraceable as error:
         raise Unsupported(str(error)) from error
     graph = Graph(batch)
@@ -40,7 +41,9 @@ def lower(model, input_shapes):
     while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
         lowering.run(traced.steps.pop())
     graph.path = ""
-    return graph, inputs, name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
+    outputs = name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
+    names = [*output_names(model), *endpoints]
+    return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]
 
 
 def name_outputs(graph, inputs, outputs):
@@ -55,6 +58,11 @@ def name_outputs(graph, inputs, outputs):
         taken.add(x.name)
         results.append(x)
     return results
+
+
+def output_names(model):
+    """The names of the outputs, in the order in which Keras flattens a dictionary of them; None where there is none."""
+    return sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
 
 
 def input_names(model):

@@ -42,12 +42,17 @@ class Trace:
     keep_alive: list
 
 
-def trace(model, inputs, is_leaf):
-    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole."""
+def trace(model, inputs, is_leaf, method=None):
+    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
+
+    Args:
+        method: of the model, to be followed in place of `call`.
+    """
     tracer = Tracer(is_leaf)
     with unrecorded(model), variables_that_defer():
         known = {id(x) for x in inputs}
-        outputs = tracer.enter(model, (pack_inputs(model, inputs),), {}, known, path="")
+        call = method or export_call(model)
+        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
     return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)
 
 
@@ -101,9 +106,8 @@ class Tracer:
         self.inner_output = {}
         self.keep_alive = []
 
-    def enter(self, layer, args, kwargs, known, path):
-        """Records the steps of one call of `layer`; returns its outputs as a flat list."""
-        call = export_call(layer)
+    def enter(self, layer, call, args, kwargs, known, path):
+        """Records the steps of one call of `layer` by `call`; returns its outputs as a flat list."""
         try:
             outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
         # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
@@ -123,7 +127,7 @@ class Tracer:
         if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
             self.steps.append(Step(operation, args, kwargs, outputs, inside))
             return
-        results = self.enter(operation, args, kwargs, {id(x) for x in inputs}, inside)
+        results = self.enter(operation, export_call(operation), args, kwargs, {id(x) for x in inputs}, inside)
         for outer, inner in zip(outputs, results, strict=True):
             if outer is not inner:
                 self.inner_output[id(outer)] = inner

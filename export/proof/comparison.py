@@ -1,6 +1,8 @@
 """Comparing an artefact with its model, and finding the first layer at which they differ."""
 
 import dataclasses
+import functools
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ParityError
+from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format
 from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
@@ -17,6 +20,7 @@ from keras_vit.export.quantization import Kind
 
 PROBES = 8
 QUANTIZED_PROBES = 64
+MOST_BYTES = 1 << 28  # of a further output on all images compared; attention weights are 22 MB an image for ViT-B/16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,7 @@ class Trial:
         kind: the row of the quantization.
         shapes: of the artefact's inputs, None for a free length.
         inputs: an array (n, ...) per input of the model.
+        endpoints: methods of the model to write beside its forward pass; see `formats`.
     """
 
     source: keras.Model
@@ -36,6 +41,21 @@ class Trial:
     kind: Kind
     shapes: list[tuple[int | None, ...]]
     inputs: list[np.ndarray]
+    endpoints: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def further_outputs(self) -> list[dict]:
+        """The "name", "shape" and "dtype" of the endpoints that the artefact has as outputs after the model's own."""
+        names = () if self.form.endpoints else self.endpoints
+        outputs = model_runner(self.source, names)([x[:1] for x in self.inputs])
+        return describe_outputs(names, outputs[len(self.source.outputs) :])
+
+    @property
+    def compared(self) -> int:
+        """How many of the images are compared: all, or as many whole batches as MOST_BYTES hold."""
+        largest = max((4 * math.prod(x["shape"][1:]) for x in self.further_outputs), default=1)
+        whole = sum(self.batches)
+        return min(len(self.inputs[0]), max(MOST_BYTES // largest // whole, 1) * whole)
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -46,11 +66,11 @@ class Trial:
     def input_names(self) -> list[str]:
         return [x.name for x in self.source.inputs]
 
-    def write(self, model, path, description, **further):
-        """Writes `model`, which takes the inputs of `source`, to `path`; further: arguments of the format's `write`."""
+    def write(self, model, path, description, endpoints=()):
+        """Writes `model`, which takes the inputs of `source`, to `path`."""
         calibration = dict(zip(self.input_names(), self.inputs, strict=True)) if self.kind.calibrated else None
         module = self.form.load_module()
-        module.write(model, self.shapes, path, description, self.kind.name, calibration, **further)
+        module.write(model, self.shapes, path, description, self.kind.name, calibration, endpoints)
 
     def load(self, path):
         return self.form.load_module().load(path, self.input_names())
@@ -62,11 +82,12 @@ def probe_count(kind, batch_size):
     return count if batch_size is None else max(count // batch_size, 1) * batch_size
 
 
-def model_runner(model):
-    """The model at inference as a function from a list of arrays to the list of outputs."""
+def model_runner(model, methods=()):
+    """The model at inference as a function from a list of arrays to the list of outputs, then those of its methods."""
 
     def run(inputs):
-        outputs = model(pack_inputs(model, inputs), training=False)
+        packed = pack_inputs(model, inputs)
+        outputs = [model(packed, training=False), *(getattr(model, name)(packed) for name in methods)]
         return [keras.ops.convert_to_numpy(x) for x in keras.tree.flatten(outputs)]
 
     return run
@@ -74,8 +95,10 @@ def model_runner(model):
 
 def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
-    expected = run_in_batches(model_runner(trial.source), trial.inputs, (8,))
-    return compare_outputs(expected, run_in_batches(trial.load(path), trial.inputs, trial.batches))
+    names = [x["name"] for x in trial.further_outputs]
+    inputs = [x[: trial.compared] for x in trial.inputs]
+    expected = run_in_batches(model_runner(trial.source, names), inputs, (8,))
+    return compare_outputs(expected, run_in_batches(trial.load(path), inputs, trial.batches), names)
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:

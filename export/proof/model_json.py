@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.description import PREPROCESSING
-from keras_vit.export.formats import NAMES, QUANTIZE, format_named
+from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.text import printable
 
@@ -31,10 +31,14 @@ def read_model_json(folder):
         about = {**LATER_FIELDS, **about}
         for name, is_right in FIELDS.items():
             require_field(name in about and is_right(about[name]), name, about.get(name))
+        about["artefacts"] = [{**LATER_OF_ARTEFACT, **entry} for entry in about["artefacts"]]
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
                 require_field(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
             require_field(entry["file"] == format_named(entry["format"]).bundled, "artefacts, file", entry["file"])
+        further = {x["name"] for x in about["further_outputs"]}
+        for names in (entry["further_outputs"] for entry in about["artefacts"]):
+            require_field(further.issuperset(names), "artefacts, further_outputs", names)
         formats = [entry["format"] for entry in about["artefacts"]]
         require_field(len(set(formats)) == len(formats), "artefacts, format", formats)
     except (OSError, ValueError, RecursionError) as error:
@@ -80,6 +84,12 @@ def is_input(x):
     return is_tensor(x) and is_text(x.get("name"))
 
 
+def is_further(x):
+    """Outputs with the names of some that a format can have: these are methods of the model, which exports call."""
+    known = {name for row in FORMATS for name in row.further_outputs}
+    return is_list(x, is_input) and len({y["name"] for y in x} & known) == len(x)
+
+
 def is_labels(x):
     return x is None or is_list(x, is_text, most=LENGTHS)
 
@@ -111,6 +121,7 @@ FIELDS = {
     "name": is_text,
     "inputs": lambda x: is_list(x, is_input, 1),
     "outputs": lambda x: is_list(x, is_tensor, 1),
+    "further_outputs": is_further,
     "preprocessing": is_preprocessing,
     "labels": is_labels,
     "probabilities": lambda x: x in ("softmax", "sigmoid"),
@@ -119,7 +130,8 @@ FIELDS = {
     "artefacts": lambda x: is_list(x, lambda entry: isinstance(entry, dict), 1),
 }
 # What older files do not say.
-LATER_FIELDS = {"probabilities": "softmax"}
+LATER_FIELDS = {"probabilities": "softmax", "further_outputs": []}
+LATER_OF_ARTEFACT = {"further_outputs": {}}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,
@@ -138,4 +150,5 @@ ARTEFACT = {
     "tolerance": lambda x: x is None or is_number(x),
     "latency_ms": is_times,
     "model_latency_ms": is_times,
+    "further_outputs": is_times,
 }

@@ -10,7 +10,7 @@ BATCHES = (1, 3)
 
 @dataclass(frozen=True)
 class Difference:
-    """See the fields of the same names in `Report`. `varies`: whether different images have different outputs."""
+    """See the fields of the same names in `Report`. `varies`: whether different images differ in every output."""
 
     max_abs_diff: float
     max_rel_diff: float
@@ -18,6 +18,7 @@ class Difference:
     top1_agreement: float | None
     top5_agreement: float | None
     top1_regret: float | None
+    further_outputs: dict[str, float]
     varies: bool
 
     def numbers(self):
@@ -25,10 +26,14 @@ class Difference:
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "varies"}
 
 
-def compare_outputs(expected, received):
-    """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts."""
+def compare_outputs(expected, received, further_outputs=()):
+    """Compares two lists of outputs (n, ...) of equal shapes; the worst of all outputs counts.
+
+    Args:
+        further_outputs: the names of the last of them.
+    """
     pairs = list(zip(expected, received, strict=True))
-    absolute = [float(np.abs(a.astype("float64") - b).max(initial=0)) for a, b in pairs]
+    absolute = [largest_difference(a, b) for a, b in pairs]
     # The outputs of a zero-initialized head are all zero: then the absolute difference counts.
     scales = [float(np.abs(a).max(initial=0)) or 1.0 for a, _ in pairs]
     classes = next(((a, b) for a, b in pairs if a.ndim == 2 and a.shape[1] > 1), None)
@@ -39,10 +44,16 @@ def compare_outputs(expected, received):
         top1_agreement=None if classes is None else class_agreement(*classes, 1),
         top5_agreement=None if classes is None else class_agreement(*classes, min(5, classes[0].shape[1])),
         top1_regret=None if classes is None else top1_regret(*classes),
-        varies=any(
+        further_outputs=dict(zip(further_outputs, absolute[len(absolute) - len(further_outputs) :], strict=True)),
+        varies=all(
             np.ptp(a, axis=0).max(initial=0) > 1e-4 * scale for (a, _), scale in zip(pairs, scales, strict=True)
         ),
     )
+
+
+def largest_difference(a, b):
+    """Between two arrays (n, ...), an image at a time, since attention weights are large."""
+    return largest([float(np.abs(x.astype("float64") - y).max(initial=0)) for x, y in zip(a, b, strict=True)])
 
 
 def largest(values):
@@ -55,10 +66,13 @@ def cosine(a, b):
 
     Where an image has one number as output, all images together make the vector: one number has only a sign.
     """
-    a, b = (x.reshape(1 if x.size == len(x) else len(x), -1).astype("float64") for x in (a, b))
-    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    same = (norms == 0) & (a == b).all(axis=1)
-    return float(np.min(np.where(same, 1.0, (a * b).sum(axis=1) / np.where(norms == 0, 1.0, norms))))
+    a, b = (x.reshape(1 if x.size == len(x) else len(x), -1) for x in (a, b))
+    return float(np.min([vector_cosine(x.astype("float64"), y.astype("float64")) for x, y in zip(a, b, strict=True)]))
+
+
+def vector_cosine(x, y):
+    norms = np.linalg.norm(x) * np.linalg.norm(y)
+    return x @ y / norms if norms else float((x == y).all())
 
 
 def top1_regret(a, b):

@@ -8,8 +8,8 @@ from keras_vit.export.subprocess_job import last_line
 __all__ = ["load", "weight_bytes", "write"]
 
 
-def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=()):
-    """Writes `model` as the folder `path`; see `formats`.
+def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=(), further_outputs=()):
+    """Writes `model` as the folder `path`; see `formats`, also for `further_outputs`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
@@ -30,7 +30,7 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
         if layer.built and not layer.variables:
             archive.track(layer)
     signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
-    archive.add_endpoint("serve", make_serve(model), signature)
+    archive.add_endpoint("serve", make_serve(model, further_outputs), signature)
     if description and is_image_classifier(model):
         from keras_vit.export.saved_model import serving
 
@@ -53,11 +53,15 @@ def is_image_classifier(model):
     return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
 
 
-def make_serve(model):
-    """The model at inference as a function of its inputs, one argument each."""
+def make_serve(model, further_outputs=()):
+    """The model at inference as a function of its inputs, one argument each; to a dictionary with further outputs."""
 
     def serve(*inputs):
-        return model(pack_inputs(model, inputs), training=False)
+        packed = pack_inputs(model, inputs)
+        if not further_outputs:
+            return model(packed, training=False)
+        (name,) = further_outputs
+        return dict(zip(("output_0", name), getattr(model, f"with_{name}")(packed), strict=True))
 
     return serve
 

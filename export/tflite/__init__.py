@@ -33,6 +33,7 @@ def write(
     description: dict,
     quantize: Literal["float16", "dynamic", "int8"] | None = None,
     calibration: Mapping[str, np.ndarray] | None = None,
+    endpoints: Sequence[str] = (),
 ) -> None:
     """Writes `model` as the file `path`.
 
@@ -41,13 +42,14 @@ def write(
         description: metadata; its "labels" also become a file of their own.
         quantize: see `quantization`.
         calibration: inputs by name, arrays (n, ...), for "int8".
+        endpoints: a further output, see `formats`.
 
     Raises:
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with follow_export_calls(model), builtin_operators():
-            saved_model.write(model, shapes, Path(folder) / "model")
+            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if calibration is not None:
             job["calibration"] = str(Path(folder) / "calibration.npz")

@@ -16,12 +16,14 @@ from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.export.transformers_js import WEB_LAYOUTS
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
 Format = StrEnum("Format", NAMES)
 Quantize = StrEnum("Quantize", QUANTIZE)
 Weights = StrEnum("Weights", WEIGHTS)
+WebLayout = StrEnum("WebLayout", WEB_LAYOUTS)
 
 
 class Endpoint(StrEnum):
@@ -137,7 +139,10 @@ def export_model(
     ] = None,
     endpoints: Annotated[
         list[Endpoint] | None,
-        typer.Option(help="More signatures for the SavedModel: --endpoints features attention."),
+        typer.Option(
+            help="More than logits: --endpoints features attention. The SavedModel has them as signatures, ONNX and "
+            "TFLite files have attention as a second output."
+        ),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Height and width of the images in pixels; by default the model's.")
@@ -151,6 +156,10 @@ def export_model(
     latency: Annotated[
         bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
     ] = False,
+    web_layout: Annotated[
+        WebLayout | None,
+        typer.Option(help="Add the folder transformers/, which transformers.js opens as an image classifier."),
+    ] = None,
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
@@ -174,4 +183,5 @@ def export_model(
         image_size=image_size,
         licence=licence,
         latency=latency,
+        web_layout=web_layout and str(web_layout),
     )

@@ -159,3 +159,8 @@ class EncoderBlock(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, z, training=None, return_weights=False):
+        (n, l, _), dtype = z.shape, self.compute_dtype
+        y = keras.KerasTensor(z.shape, dtype)
+        return (y, keras.KerasTensor((n, self.num_heads, l, l), dtype)) if return_weights else y

@@ -138,14 +138,20 @@ class VisionTransformer(Classifier):
 
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
+        return self.with_attention(images)[1]
+
+    def with_attention(self, images: Any) -> tuple[Any, Any]:
+        """What the model gives for images, and `attention` of the same pass."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         positions = [self.get_layer(name) for name in block_positions(self.config)]
-        x, weights = keras.Model(self.inputs[0], blocks[0].input)(images, training=False), []
+        x, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem")(images, training=False), []
         for i, block in enumerate(blocks):
             x = positions[i](x) if i and positions else x  # the first block's input has them
             x, a = block(x, training=False, return_weights=True)
-            weights.append(a)
-        return keras.ops.stack(weights, axis=1)
+            weights.append(a[:, None])
+        for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
+            x = layer(x)
+        return x, keras.ops.concatenate(weights, axis=1)
 
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arguments):
