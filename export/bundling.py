@@ -26,6 +26,9 @@ from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
+from keras_vit.export.web import FOLDER
+from keras_vit.export.web.page import require_page, write_page
+from keras_vit.export.web.texts import TEXTS
 
 
 def bundle(
@@ -35,6 +38,8 @@ def bundle(
     quantize: Quantize | None = None,
     *,
     endpoints: Sequence[str] = (),
+    web: bool = False,
+    vendor: bool = False,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
 ) -> list[Report]:
@@ -50,6 +55,9 @@ def bundle(
         formats: any of "onnx", "tflite", "saved_model".
         quantize: see `convert`; a SavedModel stays in float32.
         endpoints: methods of the model to add to the SavedModel, such as ("features", "attention").
+        web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
+        vendor: whether the page has onnxruntime-web beside it, which is fetched once, and needs no network; otherwise
+            browsers fetch it from a content network, with the digest that it must have.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
 
@@ -57,7 +65,9 @@ def bundle(
         A list of `Report`, one per format.
 
     Raises:
-        ExportError, ParityError: as `convert`; then nothing changes at `out`.
+        ExportError, ParityError: as `convert`, or if a page cannot feed the model or a browser not hold it; then
+            nothing changes at `out`.
+        DownloadError: if `vendor` is True and onnxruntime-web cannot be fetched; likewise.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> [report.format for report in keras_vit.export.bundle(model, "dist", formats=["onnx"])]
@@ -66,7 +76,14 @@ def bundle(
     tell = progress or (lambda line: None)
     rows = [format_named(name) for name in dict.fromkeys(formats)]
     require_formats(rows, quantize, endpoints)
-    names = [*companion_files(model), *(name for row in rows for name in row.bundled_files())]
+    if vendor and not web:
+        raise ExportError(
+            "vendor copies what a page needs beside it. There is no page: ask for one with web=True or --web."
+        )
+    if web:
+        require_page(model, prepare_model(model))
+    pages = [f"{FOLDER}/{name}" for name in TEXTS] if web else []
+    names = [*companion_files(model), *pages, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         others = keep_others(model, out, staging, [row.name for row in rows], options)
@@ -80,8 +97,10 @@ def bundle(
             report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
-        write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
+        about, inputs = write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
         read_model_json(staging)  # what `verify` would refuse is not written
+        if web:
+            write_page(model, staging / FOLDER, about, inputs, options, vendor=vendor, tell=tell)
     return reports
 
 
@@ -126,7 +145,11 @@ def keep_others(model, out, staging, formats, options):
 
 
 def write_companions(model, folder, artefacts, options):
-    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing."""
+    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing.
+
+    Returns:
+        What model.json says, and the examples' inputs.
+    """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     source = prepare_model(model)
     shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
@@ -140,6 +163,7 @@ def write_companions(model, folder, artefacts, options):
     (folder / "README.md").write_text(write_card(about), "utf-8")
     if about["preprocessing"]:
         (folder / "predict.py").write_text(predict_source([entry["format"] for entry in artefacts]), "utf-8")
+    return about, inputs
 
 
 def choose_examples(model, source, shapes, options, artefacts):

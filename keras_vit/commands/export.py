@@ -16,6 +16,7 @@ from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.export.web import FOLDER
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
@@ -110,6 +111,8 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
     )
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+    if options.get("web"):
+        console.print(f"The page is in {out / FOLDER}; open it with: keras-vit serve {out}", soft_wrap=True)
 
 
 def export_model(
@@ -151,6 +154,13 @@ def export_model(
     latency: Annotated[
         bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
     ] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="Make a page too, in which browsers run the model: keras-vit serve OUT.")
+    ] = False,
+    vendor: Annotated[
+        bool,
+        typer.Option("--vendor", help="Copy onnxruntime-web beside the page, which then needs no network at all."),
+    ] = False,
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
@@ -174,4 +184,6 @@ def export_model(
         image_size=image_size,
         licence=licence,
         latency=latency,
+        web=web,
+        vendor=vendor,
     )
