@@ -83,6 +83,6 @@ def describe_runtime(backends: tuple[str, ...], vendor: bool) -> dict[str, dict]
     place = VENDORED if vendor else NETWORK
     return {
         backend: {"script": place + script.name, "binary": place + binary.name, "bytes": binary.bytes}
-        | {"script_integrity": script.integrity, "binary_integrity": binary.integrity}
+        | {"script_integrity": script.integrity, "integrity": binary.integrity}
         for backend, (script, binary) in ((backend, RUNTIME[backend]) for backend in backends)
     }
