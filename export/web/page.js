@@ -149,13 +149,13 @@ async function openModel({ backend, file, bytes }) {
 }
 
 async function runModel(input) {
-  const { session, about } = page;
-  const tensor = new page.ort.Tensor("float32", input, [1, ...about.preprocessing.image_size, about.channels]);
+  const shape = [1, ...page.about.preprocessing.image_size, page.about.channels];
+  const tensor = new page.ort.Tensor("float32", input, shape);
   const began = performance.now();
-  const outputs = await session.run({ [session.inputNames[0]]: tensor });
+  const outputs = await page.session.run({ [page.session.inputNames[0]]: tensor });
   const ms = performance.now() - began;
-  const logits = outputs[session.outputNames.find((name) => name !== "attention")].data;
-  return { logits, attention: about.grid && outputs.attention, ms };
+  const logits = outputs[page.session.outputNames.find((name) => name !== "attention")].data;
+  return { logits, attention: page.about.grid && outputs.attention, ms };
 }
 
 const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
@@ -196,7 +196,7 @@ function showAnswers(probabilities) {
   return nameOf(best[0]);
 }
 
-/** Darkens what the model does not look at: a pixel per patch, which the style sheet enlarges. */
+/** Veils what the model does not look at: a pixel per patch, which the style sheet enlarges. */
 function showLook() {
   get("look").hidden = !page.looked;
   get("overlay").hidden = !page.looked || !get("shown").checked;
@@ -211,14 +211,14 @@ function showLook() {
   });
   const values = rollOut(attention, rows * columns, block, head);
   const veil = new ImageData(columns, rows);
-  values.forEach((value, i) => (veil.data[4 * i + 3] = Math.round(216 * (1 - value))));
+  values.forEach((value, i) => veil.data.set([20, 34, 92, Math.round(200 * (1 - value))], 4 * i));
   const overlay = Object.assign(get("overlay"), { width: columns, height: rows });
   overlay.getContext("2d").putImageData(veil, 0, 0);
   ["top", "left", "height", "width"].forEach((side, i) => (overlay.style[side] = `${100 * seen[i]}%`));
   const most = values.indexOf(1);
   const down = ["top", "middle", "bottom"][Math.floor((3 * Math.floor(most / columns)) / rows)];
   const across = ["left", "centre", "right"][Math.floor((3 * (most % columns)) / columns)];
-  get("where").textContent = `Bright is where it looks, most of all at the ${down} ${across}.`;
+  get("where").textContent = `Clear is where it looks, most of all at the ${down} ${across}.`;
 }
 
 async function classify(file, name) {

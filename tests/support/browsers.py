@@ -84,7 +84,7 @@ class Chromium(Browser):
         self.driver.switch_to.active_element.send_keys(*(getattr(Keys, key.upper()) for key in keys))
 
     def resize(self, width, height, dark=False):
-        size = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": False}
+        size = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": True}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
