@@ -26,8 +26,12 @@ from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
-from keras_vit.export.transformers_js import FILES, FOLDER, WEB_LAYOUTS
+from keras_vit.export.transformers_js import FILES, WEB_LAYOUTS
+from keras_vit.export.transformers_js import FOLDER as LAYOUT
 from keras_vit.export.transformers_js.layout import describe_layout, write_layout
+from keras_vit.export.web import FOLDER as PAGE
+from keras_vit.export.web.page import require_page, write_page
+from keras_vit.export.web.texts import TEXTS
 
 
 def bundle(
@@ -37,6 +41,8 @@ def bundle(
     quantize: Quantize | None = None,
     *,
     endpoints: Sequence[str] = (),
+    web: bool = False,
+    vendor: bool = False,
     web_layout: Literal["transformers"] | None = None,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
@@ -54,6 +60,9 @@ def bundle(
         quantize: see `convert`; a SavedModel stays in float32.
         endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
             to ONNX and TFLite too; see `convert`.
+        web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
+        vendor: whether the page has onnxruntime-web beside it, which is fetched once, and needs no network; otherwise
+            browsers fetch it from a content network, with the digest that it must have.
         web_layout: "transformers" adds the folder transformers/, which transformers.js opens as an image classifier.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
@@ -62,7 +71,9 @@ def bundle(
         A list of `Report`, one per format.
 
     Raises:
-        ExportError, ParityError: as `convert`; then nothing changes at `out`.
+        ExportError, ParityError: as `convert`, or if a page cannot feed the model or a browser not hold it; then
+            nothing changes at `out`.
+        DownloadError: if `vendor` is True and onnxruntime-web cannot be fetched; likewise.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> [report.format for report in keras_vit.export.bundle(model, "dist", formats=["onnx"])]
@@ -71,8 +82,14 @@ def bundle(
     tell = progress or (lambda line: None)
     rows = [format_named(name) for name in dict.fromkeys(formats)]
     require_formats(rows, quantize, endpoints)
-    layout = layout_files(model, web_layout)
-    names = [*companion_files(model), *layout, *(name for row in rows for name in row.bundled_files())]
+    if vendor and not web:
+        raise ExportError(
+            "vendor copies what a page needs beside it. There is no page: ask for one with web=True or --web."
+        )
+    if web:
+        require_page(model, prepare_model(model))
+    added = [*layout_files(model, web_layout), *(f"{PAGE}/{name}" for name in (TEXTS if web else ()))]
+    names = [*companion_files(model), *added, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         others = keep_others(model, out, staging, [row.name for row in rows], options)
@@ -86,10 +103,12 @@ def bundle(
             report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
-        write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
+        about, inputs = write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
         if web_layout:
-            write_layout(model, staging / FOLDER, options, tell)
+            write_layout(model, staging / LAYOUT, options, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
+        if web:
+            write_page(model, staging / PAGE, about, inputs, options, vendor=vendor, tell=tell)
     return reports
 
 
@@ -112,7 +131,7 @@ def layout_files(model, web_layout):
     """The files of the layout, in the bundle; raises before any work unless the layout can say what the model is."""
     if web_layout not in (None, *WEB_LAYOUTS):
         raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
-    return [f"{FOLDER}/{name}" for name in (*describe_layout(model), *FILES)] if web_layout else []
+    return [f"{LAYOUT}/{name}" for name in (*describe_layout(model), *FILES)] if web_layout else []
 
 
 def supported_quantize(row, quantize):
@@ -142,7 +161,11 @@ def keep_others(model, out, staging, formats, options):
 
 
 def write_companions(model, folder, artefacts, options):
-    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing."""
+    """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing.
+
+    Returns:
+        What model.json says, and the examples' inputs.
+    """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     source = prepare_model(model)
     shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
@@ -158,6 +181,7 @@ def write_companions(model, folder, artefacts, options):
     (folder / "README.md").write_text(write_card(about), "utf-8")
     if about["preprocessing"]:
         (folder / "predict.py").write_text(predict_source([entry["format"] for entry in artefacts]), "utf-8")
+    return about, inputs
 
 
 def choose_examples(model, source, shapes, options, artefacts):

@@ -27,6 +27,8 @@ from keras_vit.export.staging.placing import JOURNAL, join_names
 from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.transformers_js import PATTERN as LAYOUT
+from keras_vit.export.web import PATTERN as PAGE
+from keras_vit.export.web.texts import list_foreign_files
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
@@ -125,7 +127,8 @@ def require_listed(folder, files, about):
     patterns = [format_named(entry["format"]).bundled_pattern() for entry in about["artefacts"]]
     pattern = re.compile("|".join(patterns), re.ASCII)
     for name in files:
-        if name not in (*NEEDED, SCRIPT) and not pattern.fullmatch(name) and not re.fullmatch(LAYOUT, name, re.ASCII):
+        known = (pattern.pattern, LAYOUT, PAGE)
+        if name not in (*NEEDED, SCRIPT) and not any(re.fullmatch(names, name, re.ASCII) for names in known):
             raise ExportError(f"{printable(folder / name)} does not belong to an artefact that model.json lists.")
     tops = {place.partition("/")[0] for place in places}
     present = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]
@@ -142,6 +145,9 @@ def list_notes(folder, files, about):
     expected = predict_source([entry["format"] for entry in about["artefacts"]])
     if SCRIPT in files and files[SCRIPT] != hashlib.sha256(expected.encode()).hexdigest():
         yield f"{SCRIPT} is not the one that this version of the package writes: read it before you run it"
+    foreign = list_foreign_files(about["name"], files)
+    if foreign:
+        yield f"not the page that this version of the package writes: read {join_names(foreign)} before you open it"
 
 
 def verify_artefact(folder, entry, names, inputs, expected, further):

@@ -19,6 +19,7 @@ from keras_vit.commands import (
     pretrain,
     preview,
     recipes,
+    serve,
     verify,
 )
 from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
@@ -42,6 +43,7 @@ app.command("finetune")(finetune.finetune)
 app.command("pretrain")(pretrain.pretrain)
 app.command("export", cls=export.ExportCommand)(export.export_model)
 app.command("verify")(verify.verify_bundle)
+app.command("serve")(serve.serve_page)
 app.command("evaluate")(evaluate.evaluate_model)
 app.command("fewshot")(fewshot.evaluate_few_shot)
 app.command("preview")(preview.preview_images)

@@ -7,7 +7,7 @@ import pytest
 def pytest_cmdline_main(config):
     chosen = config.option
     is_worker = hasattr(config, "workerinput")  # of such a run: it must not start workers of its own
-    is_all = not chosen.file_or_dir and not chosen.keyword and chosen.markexpr == "not slow"
+    is_all = not chosen.file_or_dir and not chosen.keyword and chosen.markexpr == "not slow and not browser"
     if is_worker or not is_all or chosen.collectonly or chosen.usepdb:
         return
     if getattr(chosen, "numprocesses", 0) is None:

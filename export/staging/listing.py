@@ -13,6 +13,7 @@ from pathlib import Path
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, data_files
 from keras_vit.export.transformers_js import PATTERN as LAYOUT
+from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable
 
@@ -27,7 +28,7 @@ SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.en
 # Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
 COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
 ALONE = (row.folder_pattern for row in FORMATS if row.is_folder)
-NAMES = re.compile("|".join([COMPANIONS, LAYOUT, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
+NAMES = re.compile("|".join([COMPANIONS, PAGE, LAYOUT, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
 
 
 def files_in(folder):

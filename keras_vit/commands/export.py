@@ -17,6 +17,7 @@ from keras_vit.commands.provenance import describe_provenance
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.transformers_js import WEB_LAYOUTS
+from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
@@ -112,6 +113,8 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
     )
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+    if options.get("web"):
+        console.print(f"The page is in {out / PAGE}; open it with: keras-vit serve {out}", soft_wrap=True)
 
 
 def export_model(
@@ -156,6 +159,13 @@ def export_model(
     latency: Annotated[
         bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
     ] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="Make a page too, in which browsers run the model: keras-vit serve OUT.")
+    ] = False,
+    vendor: Annotated[
+        bool,
+        typer.Option("--vendor", help="Copy onnxruntime-web beside the page, which then needs no network at all."),
+    ] = False,
     web_layout: Annotated[
         WebLayout | None,
         typer.Option(help="Add the folder transformers/, which transformers.js opens as an image classifier."),
@@ -184,4 +194,6 @@ def export_model(
         licence=licence,
         latency=latency,
         web_layout=web_layout and str(web_layout),
+        web=web,
+        vendor=vendor,
     )

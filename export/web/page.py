@@ -1,0 +1,94 @@
+"""web/ of a bundle: index.html, one script, one style sheet, the model for browsers, model.json and examples.
+
+The page needs no network but for onnxruntime-web, which `vendor` puts beside it. A browser opens it from any server of
+files, such as `keras-vit serve`, and not from the disk.
+"""
+
+import json
+
+import numpy as np
+
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export.conversion import write_proved
+from keras_vit.export.description import describe_preprocessing
+from keras_vit.export.formats import format_named
+from keras_vit.export.preparation import prepare_model
+from keras_vit.export.proof.comparison import model_runner
+from keras_vit.export.web.examples import write_examples
+from keras_vit.export.web.runtime import VENDORED, copy_runtime, describe_runtime
+from keras_vit.export.web.texts import BACKENDS, MODELS, page_texts
+
+LARGEST = 18 * 10**8  # bytes of a model that is one file, which a browser's buffers of 2 GB hold
+CHANNELS = (1, 3)
+LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
+
+
+def require_page(model, source):
+    """Raises before any work unless a page can feed the model: one image in, and a row of logits out."""
+    shapes = [tuple(tensor.shape) for tensor in (*source.inputs, *source.outputs)]
+    if describe_preprocessing(getattr(model, "preprocessing", None)) is None:
+        raise ExportError(
+            f"A page must know how pictures become inputs of {model.name!r}, whose preprocessing is unknown. Give "
+            "preprocessing= to zoo.load, or leave out the page."
+        )
+    if [len(shape) for shape in shapes] != [4, 2] or shapes[0][-1] not in CHANNELS:
+        raise ExportError(
+            "A page takes pictures (n, height, width, 1 or 3) and shows one row of logits for each. Received: a model "
+            f"of the inputs and outputs {shapes}. Leave out the page."
+        )
+
+
+def write_page(model, folder, about, inputs, options, *, vendor, tell):
+    """Writes the page of a bundle into the new folder `folder`.
+
+    Args:
+        about: the contents of the bundle's model.json.
+        inputs: the bundle's examples, [float32 (n, h, w, c)].
+        options: those of `convert`.
+        vendor: whether the runtime's files are copied beside the page.
+        tell: called with lines of text.
+    """
+    (folder / "examples").mkdir(parents=True)
+    if not about["labels"]:
+        tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
+    reports = [write_model(model, row, folder, options, tell) for row in MODELS]
+    run = model_runner(prepare_model(model))
+    entries = write_examples(folder / "examples", *inputs, model, lambda x: np.asarray(run([x])[0]))
+    runtime = describe_runtime(BACKENDS, vendor)
+    if vendor:
+        tell("web: copying onnxruntime-web")
+        copy_runtime(BACKENDS, folder / VENDORED)
+    contents = {name: about[name] for name in ("name", "labels", "probabilities", "preprocessing")}
+    contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(model)}
+    contents |= {"models": reports, "examples": entries, "runtime": runtime}
+    (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")
+    for name, text in page_texts(about["name"], vendor).items():
+        (folder / name).write_text(text, "utf-8")
+
+
+def write_model(model, row, folder, options, tell):
+    """Writes a model of the page, compared with the model as every artefact; its entry in model.json."""
+    onnx, path = format_named("onnx"), folder / row.file
+    able = LOOKS in getattr(onnx, "further_outputs", ()) and read_grid(model) and callable(getattr(model, LOOKS, None))
+    looks = (LOOKS,) if able else ()
+    options = {name: value for name, value in options.items() if name in ("images", "image_size", "metadata")}
+    try:
+        report = write_proved(model, onnx, path, row.quantize, looks, **options)
+    except ParityError as error:
+        tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
+        report = write_proved(model, onnx, path, None, looks, **options)
+    if report.bytes > LARGEST:
+        raise ExportError(
+            f"The model {model.name!r} takes {report.bytes / 1e9:.1f} GB; a browser holds 2 GB, and a page takes up to "
+            f"{LARGEST / 1e9:.1f} GB. "
+            "Leave out the page, or choose a smaller model."
+        )
+    tell(f"web: {row.file}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
+    named = ("quantize", "bytes", "tolerance", "max_rel_diff")
+    return {"backend": row.backend, "file": row.file, **{name: getattr(report, name) for name in named}}
+
+
+def read_grid(model):
+    """(rows, columns) of the model's patches; None where it does not say."""
+    grid = getattr(getattr(model, "config", None), "grid", None)
+    return grid and list(grid)

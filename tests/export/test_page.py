@@ -1,0 +1,177 @@
+"""The page of a bundle: what is in it, what it may fetch and run, and what is refused."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit import export
+from keras_vit.errors import DownloadError, ExportError
+from keras_vit.export.web import PATTERN, page, runtime, texts
+from keras_vit.images.pillow import read_image
+from keras_vit.models import ResNet, VisionTransformer
+from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.zoo.fetch.addresses import cached_path
+
+TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
+
+
+def tiny(labels=("cat", "dog", "hen")):
+    model = VisionTransformer(**TINY, num_classes=3, labels=labels, preprocessing=Preprocessing((32, 32), crop=0.9))
+    for weight in model.weights:
+        weight.assign(weight + np.random.default_rng(0).normal(0, 0.2, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    out, lines, model = tmp_path_factory.mktemp("page") / "dist", [], tiny(labels=None)
+    export.bundle(model, out, formats=["onnx"], web=True, progress=lines.append)
+    return model, out, lines
+
+
+class Elements(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.texts = [], {}
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        if self.found:
+            self.texts.setdefault(self.found[-1][0], data)
+
+
+def test_what_a_page_has(dist):
+    model, out, lines = dist
+    names = sorted(path.relative_to(out).as_posix() for path in (out / "web").rglob("*") if path.is_file())
+    pictures = [f"web/examples/{i}.{ending}" for i, ending in enumerate(("png", "png", "png", "jpg"))]
+    inputs = [f"web/examples/{i}.f32" for i in range(4)]
+    own = ["web/index.html", "web/model.json", "web/model.onnx", "web/page.css", "web/page.js"]
+    assert names == sorted([*pictures, *inputs, *own])
+    assert all(re.fullmatch(PATTERN, name) for name in names)
+    assert any("no labels" in line for line in lines)
+    notes = []
+    export.verify(out, progress=notes.append)
+    assert notes == []
+
+
+def test_the_pages_own_files_are_few_and_short():
+    lines = [line for name in texts.TEXTS for line in (texts.HERE / name).read_text("utf-8").splitlines()]
+    assert len(lines) < 400 and max(map(len, lines)) <= 120
+
+
+def test_examples_are_the_models(dist):
+    model, out, _ = dist
+    about = json.loads((out / "web/model.json").read_text("utf-8"))
+    sizes = set()
+    for entry in about["examples"]:
+        pixels = read_image(out / "web/examples" / entry["file"])
+        sizes.add(pixels.shape)
+        x = np.asarray(model.preprocessing(pixels[None]))
+        stored = np.fromfile(out / "web/examples" / entry["input"], "<f4").reshape(x.shape)
+        np.testing.assert_allclose(stored, x, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(model(x))[0], entry["logits"], atol=1e-4)
+    assert sizes == {(32, 32, 3), (301, 224, 3), (223, 330, 3)}  # the last lies on its side
+
+
+def test_only_what_the_page_names_is_fetched_and_run(dist):
+    _, out, _ = dist
+    elements = Elements((out / "web/index.html").read_text("utf-8"))
+    policy = next(a["content"] for tag, a in elements.found if a.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'" and "unsafe-inline" not in policy and "unsafe-eval'" in policy
+    assert "'unsafe-eval'" not in policy
+    digest = base64.b64encode(hashlib.sha256(elements.texts["script"].encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in rules["script-src"]
+    imports = json.loads(elements.texts["script"])
+    about = json.loads((out / "web/model.json").read_text("utf-8"))
+    for backend, row in about["runtime"].items():
+        assert imports["imports"][f"ort-{backend}"] == row["script"] and f"@{runtime.VERSION}/" in row["script"]
+        for place in (row["script"], row["binary"]):
+            assert place.startswith("https://") and place in rules["script-src"] and place in rules["connect-src"]
+        for digest in (imports["integrity"][row["script"]], row["integrity"]):
+            assert len(base64.b64decode(digest.removeprefix("sha256-"))) == 32
+    assert not [a for tag, a in elements.found if any(name.startswith("on") or name == "style" for name in a)]
+
+
+def test_names_are_not_markup():
+    text = texts.page_texts('<img src=x onerror="alert(1)"> {policy}', vendor=True)["index.html"]
+    assert "<img" not in text and "{policy}" in text and text.count("Content-Security-Policy") == 1
+
+
+@pytest.fixture
+def small_runtime(monkeypatch, tmp_path):
+    """A runtime of two small files, which the cache has."""
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    contents = {"ort.small.mjs": b"export {}", "ort.small.wasm": b"\0asm"}
+    rows = [runtime.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
+    for module in (runtime, texts):
+        monkeypatch.setattr(module, "RUNTIME", {"wasm": tuple(rows)})
+    for row in rows:
+        cached_path(row.address).parent.mkdir(parents=True, exist_ok=True)
+        cached_path(row.address).write_bytes(contents[row.name])
+    return rows
+
+
+def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
+    out = tmp_path / "dist"
+    export.bundle(tiny(), out, formats=["onnx"], web=True, vendor=True)
+    assert (out / "web/runtime/ort.small.wasm").read_bytes() == b"\0asm"
+    for name in texts.TEXTS:
+        assert "https:" not in (out / "web" / name).read_text("utf-8")
+    notes = []
+    export.verify(out, progress=notes.append)
+    assert notes == []
+
+
+def test_a_runtime_that_is_not_to_be_had_leaves_nothing(small_runtime, tmp_path):
+    cached_path(small_runtime[0].address).write_bytes(b"export {x}")
+    with pytest.raises(DownloadError, match="KERAS_VIT_OFFLINE"):
+        export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], web=True, vendor=True)
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_strangers_page_is_named(dist, tmp_path):
+    _, out, _ = dist
+    listed = json.loads((out / "keras-vit-export.json").read_text())["files"]
+    assert texts.list_foreign_files(dist[0].name, listed) == []
+    listed |= {"web/page.js": "0" * 64, "web/runtime/ort.mjs": "0" * 64}
+    foreign = texts.list_foreign_files(dist[0].name, listed)
+    assert {"web/page.js", "web/runtime/ort.mjs"} <= set(foreign)
+
+
+def test_models_that_no_page_can_feed(tmp_path):
+    unknown = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    with pytest.raises(ExportError, match="preprocessing is unknown"):
+        export.bundle(unknown, tmp_path / "dist", formats=["onnx"], web=True)
+    four = VisionTransformer(
+        **TINY, num_channels=4, num_classes=3, preprocessing=Preprocessing((32, 32), mean=(0.5,) * 4, std=(0.5,) * 4)
+    )
+    with pytest.raises(ExportError, match="1 or 3"):
+        export.bundle(four, tmp_path / "dist", formats=["onnx"], web=True)
+    with pytest.raises(ExportError, match="no page"):
+        export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], vendor=True)
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_model_that_no_browser_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "LARGEST", 10_000)
+    with pytest.raises(ExportError, match="a browser holds 2 GB"):
+        export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], web=True)
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_resnet_has_a_page_without_attention(tmp_path):
+    model = ResNet(depths=(1,), width_factor=0.5, num_classes=3, labels=("a", "b", "c"), image_size=32)
+    model.preprocessing = Preprocessing((32, 32))
+    export.bundle(model, tmp_path / "dist", formats=["onnx"], web=True)
+    assert json.loads((tmp_path / "dist/web/model.json").read_text())["grid"] is None
