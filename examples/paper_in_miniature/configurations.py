@@ -26,3 +26,15 @@ PRETRAINING = Recipe(
     image_size=None,
     augmentation="pad-crop",
 )
+
+# Short, as Table 4's are: from trained weights to a few hundred images of another task.
+FINETUNING = Recipe(
+    name="miniature-finetuning",
+    source="docs/paper_in_miniature.md",
+    optimizer="SGD",
+    learning_rate=0.03,
+    batch_size=32,
+    steps=200,
+    image_size=None,
+    augmentation="none",
+)

@@ -20,6 +20,14 @@ def test_accuracy(workshop, model, task, split):
     return round(evaluation.evaluate(model, workshop.load_data(task, split), batch_size=200).top1.value, 5)
 
 
+def measure_few_shot(workshop, trained, shots):
+    """Of least squares on frozen features: so many examples of each class of the transfer dataset (section 4.1)."""
+    splits = [workshop.load_data("transfer", split) for split in ("train+validation", "test")]
+    model, seed = workshop.load_model(trained), trained.seed
+    found = evaluation.evaluate_few_shot(model, *splits, shots=[shots], seeds=[seed], batch_size=200)
+    return [{"accuracy": round(found[shots][0], 5)}]
+
+
 def measure_similarity(workshop, trained):
     """A line for each patch: the cosine similarity of its position embedding to all patches', in raster order."""
     similarity = inspection.position_similarity(workshop.load_model(trained))

@@ -89,9 +89,17 @@ class Workshop:
         """The model of a training, which is done first if it is not."""
         return zoo.load(self.train(trained)[0], **changes)
 
+    def find(self, wanted: Training) -> tuple[Path, Path]:
+        """Where a training's weights and its record are, or will be; it is done when the record is there."""
+        stem = self.folder / self.identify(wanted)
+        return stem.with_suffix(".keras"), stem.with_suffix(".json")
+
+    def has(self, wanted: Training) -> bool:
+        return self.find(wanted)[1].exists()
+
     def train(self, wanted: Training) -> tuple[Path, float]:
         """(path of the weights, seconds of processor time) of a training, which is done if it is not."""
-        path, record = (self.folder / f"{self.identify(wanted)}{ending}" for ending in (".keras", ".json"))
+        path, record = self.find(wanted)
         if not record.exists():
             model, seconds = self.fit(wanted)
             self.folder.mkdir(parents=True, exist_ok=True)
