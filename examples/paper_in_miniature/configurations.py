@@ -13,6 +13,8 @@ HYBRID = replace(
     VIT, patch_size=1, num_layers=2, mlp_dim=96, backbone=BackboneConfig(depths=(1,), width_factor=0.5)
 )  # a feature map of 7 x 7 cells
 
+SHIPPED = "ViT-Mini/4:fashion-mnist"
+
 # 64,000 images: one pass over the largest training set.
 PRETRAINING = Recipe(
     name="miniature",

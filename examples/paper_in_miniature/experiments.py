@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from examples.paper_in_miniature.configurations import FINETUNING, HYBRID, PRETRAINING, RESNET, VIT
+from examples.paper_in_miniature.configurations import FINETUNING, HYBRID, PRETRAINING, RESNET, SHIPPED, VIT
 from examples.paper_in_miniature.measures import (
     measure_accuracy,
     measure_attention,
@@ -13,7 +13,8 @@ from examples.paper_in_miniature.measures import (
 )
 from examples.paper_in_miniature.trainings import Training
 from keras_vit.evaluation import cost
-from keras_vit.models import AxialResNetConfig, AxialViTConfig
+from keras_vit.models import AxialResNetConfig, AxialViTConfig, variant
+from keras_vit.training import recipe
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ def pretrain(config, examples=None, **changes):
     return Training(config=config, recipe=PRETRAINING.with_(**changes), examples=examples)
 
 
+def shipped_vit():
+    """The package's own ViT of Fashion-MNIST, larger and trained for longer."""
+    config = replace(variant(SHIPPED.partition(":")[0]).config, num_classes=10)
+    return Training(config=config, recipe=recipe("mini-vit"), finished=SHIPPED)
+
+
 def data_size_rows() -> Iterator[Row]:
     """Models of the same compute, the same updates, and more and more of the same images (Figures 3, 4 and 5)."""
     for examples in (600, 60_000, 6_000, 2_000, 20_000):
@@ -88,21 +95,23 @@ def similarity_rows():
     """Figure 10 has models of several rates and lengths; here two rates."""
     for rate in (1e-3, 3e-3):
         yield Row(f"rate {rate:g}", pretrain(VIT, learning_rate=rate), measure_similarity)
+    yield Row(SHIPPED, shipped_vit(), measure_similarity)
 
 
 def masked_patches_rows():
     """From random weights, and from an encoder that has seen all images without their labels."""
     encoder = replace(pretrain(replace(VIT, num_classes=0)), masked=True)
-    recipe = replace(PRETRAINING, steps=300, warmup_steps=30)
+    tuning = replace(PRETRAINING, steps=300, warmup_steps=30)
     for labels in (100, 1000):
         for name, start in (("from scratch", None), ("masked patches first", encoder)):
-            few = Training(config=VIT, recipe=recipe, examples=labels, stratified=True, start=start)
+            few = Training(config=VIT, recipe=tuning, examples=labels, stratified=True, start=start)
             yield Row(f"{name}, {labels:,} labels", few)
 
 
 def attention_rows():
     for name, config in (("ViT", VIT), ("hybrid", HYBRID)):
         yield Row(name, pretrain(config), measure_attention)
+    yield Row(SHIPPED, shipped_vit(), measure_attention)
 
 
 def few_shot_rows():
@@ -152,14 +161,14 @@ def shape_rows():
 def resolution_rows():
     """Trained on images of 16 x 16 pixels, then shortly on the same images at the same or at a higher resolution."""
     start = pretrain(replace(VIT, image_size=16))
-    recipe = replace(FINETUNING, batch_size=64, augmentation="pad-crop")
+    tuning = replace(FINETUNING, batch_size=64, augmentation="pad-crop")
     for name, size, new in (
         ("28 pixels, positions resized", 28, False),
         ("16 pixels, as before", 16, False),
         ("28 pixels, new positions", 28, True),
     ):
         config = replace(VIT, image_size=size)
-        yield Row(name, Training(config=config, recipe=recipe, start=start, new_positions=new))
+        yield Row(name, Training(config=config, recipe=tuning, start=start, new_positions=new))
 
 
 def axial_rows():

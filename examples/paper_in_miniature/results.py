@@ -43,6 +43,8 @@ def list_left(
     for seed in range(seeds):
         for row in experiment.rows[:count]:
             training = workshop.plan(row.training, seed)
+            if training.finished and seed:
+                continue  # one model, whatever the seed
             # Read again each time: other processes may have added lines.
             done = {(line["setting"], line["training"]) for line in read_lines(path)}
             if (row.setting, workshop.identify(training)) not in done:

@@ -31,6 +31,7 @@ class Training:
         new_positions: starts with random position embeddings, where `start` has trained ones.
         masked: predicts masked patches, without labels (Appendix B.1.2).
         seed: of the first weights, the subset and the order of the batches.
+        finished: the name of weights that are there already, for `zoo.load`; nothing is trained.
     """
 
     config: ViTConfig | ResNetConfig
@@ -43,6 +44,7 @@ class Training:
     new_positions: bool = False
     masked: bool = False
     seed: int = 0
+    finished: str | None = None
 
 
 def describe(value):
@@ -74,12 +76,12 @@ class Workshop:
         if not self.quick:
             return wanted
         examples = wanted.examples and min(wanted.examples, QUICK_EXAMPLES)
-        return replace(wanted, recipe=replace(wanted.recipe, **QUICK), examples=examples)
+        return replace(wanted, recipe=replace(wanted.recipe, **QUICK), examples=examples, finished=None)
 
     def identify(self, wanted: Training) -> str:
         """Twelve digits that tell a training, and the datasets it is of, from every other."""
         kinds = {role: name.partition(":")[0] for role, name in self.datasets.items()}
-        text = json.dumps([describe(wanted), kinds], sort_keys=True)
+        text = json.dumps([wanted.finished or describe(wanted), kinds], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def load_data(self, task: str, split: str, **choice) -> data.Examples:
@@ -95,10 +97,12 @@ class Workshop:
         return stem.with_suffix(".keras"), stem.with_suffix(".json")
 
     def has(self, wanted: Training) -> bool:
-        return self.find(wanted)[1].exists()
+        return wanted.finished is not None or self.find(wanted)[1].exists()
 
-    def train(self, wanted: Training) -> tuple[Path, float]:
-        """(path of the weights, seconds of processor time) of a training, which is done if it is not."""
+    def train(self, wanted: Training) -> tuple[Path | str, float]:
+        """(the weights' name for `zoo.load`, seconds of processor time) of a training, which is done if it is not."""
+        if wanted.finished:
+            return wanted.finished, 0.0
         path, record = self.find(wanted)
         if not record.exists():
             model, seconds = self.fit(wanted)
