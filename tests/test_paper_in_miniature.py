@@ -98,9 +98,9 @@ def test_means_and_deviations():
     rng = np.random.default_rng(0)
     values = rng.uniform(size=(3, 2))  # of a seed two lines each, as of an attention's heads
     lines = [{"setting": "a", "seed": str(i), "v": str(values[i, j])} for i, j in np.ndindex(3, 2)]
-    found = tables.summarize(lines, ["setting"], "v")["a",]
-    np.testing.assert_allclose([found.mean, found.deviation], [values.mean(), values.mean(1).std(ddof=1)])
-    assert str(tables.Spread.of([0.5])) == "50.0 %" and str(tables.Spread.of([0.5, 0.52])) == "51.0 ± 1.4 %"
+    found = tables.summarize(lines, ["setting"], "v", 0.01)["a",]
+    np.testing.assert_allclose([found.mean, found.deviation], [100 * values.mean(), 100 * values.mean(1).std(ddof=1)])
+    assert str(tables.Spread.of([50])) == "50.0" and str(tables.Spread.of([50, 52])) == "51.0 ± 1.4"
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_the_results_on_a_page_are_filled_in(invented):
     row = EXPERIMENTS["pooling"].rows[0].setting
     mine = [float(line["accuracy"]) for line in read(folder / "pooling.csv") if line["setting"] == row]
     mean, deviation = 100 * np.mean(mine), 100 * np.std(mine, ddof=1)
-    assert f"| {row} | {mean:.1f} ± {deviation:.1f} % | 2 |" in filled
+    assert f"| {row} | {mean:.1f} ± {deviation:.1f} | 2 |" in filled
     assert tables.fill_in_results(filled, folder, workshop) == filled
     assert "Not measured yet." in tables.fill_in_results(page, folder / "nowhere", workshop)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment
-from examples.paper_in_miniature.tables import read_current, summarize
+from examples.paper_in_miniature.tables import PER_CENT, read_current, summarize
 from examples.paper_in_miniature.trainings import Workshop
 from keras_vit.files import write_whole
 from keras_vit.inspection import plot_position_similarity
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def new_axis(title, width=6, height=4):
+def new_axis(experiment, height=4):
+    """A figure and its axis, under what the experiment is called and where the paper has it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=90)
+    figure = Figure(figsize=(6, height), layout="constrained", dpi=90)
     FigureCanvasAgg(figure)  # draws without a display
     axis = figure.subplots()
-    axis.set_title(title, fontsize=10)
+    axis.set_title(f"{experiment.title}\n({experiment.source})", fontsize=10)
     return figure, axis
 
 
 def draw_series(experiment: Experiment, lines: Sequence[dict[str, str]]) -> "Figure":
     """A curve for each series, with the deviation over the seeds."""
-    figure, axis = new_axis(experiment.title)
-    spreads = summarize(lines, ["setting"], "accuracy")
+    figure, axis = new_axis(experiment)
+    spreads = summarize(lines, ["setting"], "accuracy", PER_CENT)
     for series in dict.fromkeys(row.series for row in experiment.rows):
         rows = [row for row in experiment.rows if row.series == series and (row.setting,) in spreads]
         rows.sort(key=lambda row: row.x)
         found = [spreads[row.setting,] for row in rows]
-        means, deviations = [100 * s.mean for s in found], [100 * s.deviation for s in found]
+        means, deviations = [s.mean for s in found], [s.deviation for s in found]
         axis.errorbar([row.x for row in rows], means, deviations, marker="o", capsize=3, label=series)
     axis.set(xscale="log", xlabel=experiment.axis, ylabel="test accuracy (%)")
     axis.legend()
@@ -44,11 +45,11 @@ def draw_series(experiment: Experiment, lines: Sequence[dict[str, str]]) -> "Fig
 
 def draw_dots(experiment: Experiment, lines: Sequence[dict[str, str]]) -> "Figure":
     """A dot for each setting, with the deviation over the seeds."""
-    spreads = summarize(lines, ["setting"], "accuracy")
+    spreads = summarize(lines, ["setting"], "accuracy", PER_CENT)
     names = [row.setting for row in reversed(experiment.rows) if (row.setting,) in spreads]
-    figure, axis = new_axis(experiment.title, height=1.2 + 0.35 * len(names))
+    figure, axis = new_axis(experiment, height=1.2 + 0.35 * len(names))
     found = [spreads[name,] for name in names]
-    means, deviations = [100 * s.mean for s in found], [100 * s.deviation for s in found]
+    means, deviations = [s.mean for s in found], [s.deviation for s in found]
     axis.errorbar(means, range(len(names)), xerr=deviations, fmt="o", capsize=3)
     axis.set_yticks(range(len(names)), names)
     axis.set_xlabel("test accuracy (%)")
@@ -58,7 +59,7 @@ def draw_dots(experiment: Experiment, lines: Sequence[dict[str, str]]) -> "Figur
 
 def draw_distances(experiment: Experiment, lines: Sequence[dict[str, str]]) -> "Figure":
     """Figure 11: a dot for each head, over the depth; a column of dots for each model."""
-    figure, axis = new_axis(experiment.title)
+    figure, axis = new_axis(experiment)
     for shift, row in enumerate(experiment.rows):
         own = [line for line in lines if line["setting"] == row.setting]
         places = [int(line["block"]) + 0.15 * shift for line in own]

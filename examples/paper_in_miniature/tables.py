@@ -17,8 +17,8 @@ IMAGES = "images/miniature"  # beside the page
 class Spread:
     """Mean and deviation (of a sample) over `seeds` seeds.
 
-    >>> print(Spread.of([0.81, 0.83]))
-    82.0 ± 1.4 %
+    >>> print(Spread.of([81.0, 83.0]))
+    82.0 ± 1.4
     """
 
     mean: float
@@ -30,8 +30,7 @@ class Spread:
         return cls(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
 
     def __str__(self):
-        deviation = f" ± {100 * self.deviation:.1f}" if self.seeds > 1 else ""
-        return f"{100 * self.mean:.1f}{deviation} %"
+        return f"{self.mean:.1f}" + (f" ± {self.deviation:.1f}" if self.seeds > 1 else "")
 
 
 def read_current(experiment: Experiment, path: Path, workshop: Workshop, seeds: int = 100) -> list[dict[str, str]]:
@@ -44,22 +43,29 @@ def read_current(experiment: Experiment, path: Path, workshop: Workshop, seeds: 
     return [line for line in read_lines(path) if (line["setting"], line["training"]) in current]
 
 
-def summarize(lines: Sequence[dict[str, str]], by: Sequence[str], value: str) -> dict[tuple[str, ...], Spread]:
-    """{what the columns `by` hold: the spread over the seeds of each seed's mean `value`}, in the lines' order."""
+def summarize(
+    lines: Sequence[dict[str, str]], by: Sequence[str], value: str, unit: float = 1
+) -> dict[tuple[str, ...], Spread]:
+    """{what the columns `by` hold: the spread over the seeds of each seed's mean `value`}, in the lines' order.
+
+    Args:
+        unit: that the spread is in: 0.01 for per cent.
+    """
     groups: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for line in lines:
         seeds = groups.setdefault(tuple(line[column] for column in by), {})
-        seeds.setdefault(line["seed"], []).append(float(line[value]))
+        seeds.setdefault(line["seed"], []).append(float(line[value]) / unit)
     return {group: Spread.of([statistics.mean(each) for each in seeds.values()]) for group, seeds in groups.items()}
 
 
-HEADS = {"accuracy": "test accuracy", "validation_accuracy": "validation accuracy"}
+PER_CENT = 0.01
+HEADS = {"accuracy": "test accuracy, %", "validation_accuracy": "validation accuracy, %"}
 
 
 def write_accuracies(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
     """A Markdown table: settings in the experiment's order, accuracies in per cent, seeds."""
     heads = ["setting", *(HEADS[column] for column in experiment.columns), "seeds"]
-    spreads = [summarize(lines, ["setting"], column) for column in experiment.columns]
+    spreads = [summarize(lines, ["setting"], column, PER_CENT) for column in experiment.columns]
     text = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for row in experiment.rows:
         if (row.setting,) in spreads[0]:
@@ -72,7 +78,7 @@ def write_distances(experiment: Experiment, lines: Sequence[dict[str, str]]) -> 
     """A Markdown table: of every block the mean attention distance over its heads, in pixels."""
     text = ["| setting | block | attention distance, pixels | seeds |", "|---|---:|---:|---:|"]
     for (setting, block), spread in summarize(lines, ["setting", "block"], "distance").items():
-        text.append(f"| {setting} | {block} | {spread.mean:.1f} ± {spread.deviation:.1f} | {spread.seeds} |")
+        text.append(f"| {setting} | {block} | {spread} | {spread.seeds} |")
     return "\n".join(text)
 
 
