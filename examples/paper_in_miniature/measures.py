@@ -1,0 +1,47 @@
+"""What is measured of a training: functions of the workshop and the training that return lines of a table."""
+
+import numpy as np
+
+from keras_vit import evaluation, inspection
+
+ATTENDED = 128  # images over which the paper averages attention distances (section 4.5)
+
+
+def measure_accuracy(workshop, trained):
+    """Of the test set, and of the validation set where training left it out."""
+    model = workshop.load_model(trained)
+    found = {"accuracy": test_accuracy(workshop, model, trained.task, "test")}
+    if trained.split == "train":
+        found["validation_accuracy"] = test_accuracy(workshop, model, trained.task, "validation")
+    return [found]
+
+
+def test_accuracy(workshop, model, task, split):
+    return round(evaluation.evaluate(model, workshop.load_data(task, split), batch_size=200).top1.value, 5)
+
+
+def measure_few_shot(workshop, trained, shots):
+    """Of least squares on frozen features: so many examples of each class of the transfer dataset (section 4.1)."""
+    splits = [workshop.load_data("transfer", split) for split in ("train+validation", "test")]
+    model, seed = workshop.load_model(trained), trained.seed
+    found = evaluation.evaluate_few_shot(model, *splits, shots=[shots], seeds=[seed], batch_size=200)
+    return [{"accuracy": round(found[shots][0], 5)}]
+
+
+def measure_similarity(workshop, trained):
+    """A line for each patch: the cosine similarity of its position embedding to all patches', in raster order."""
+    similarity = inspection.position_similarity(workshop.load_model(trained))
+    rows, columns = similarity.shape[:2]
+    return [
+        {"row": i, "column": j, "similarities": " ".join(f"{value:.3f}" for value in similarity[i, j].ravel())}
+        for i, j in np.ndindex(rows, columns)
+    ]
+
+
+def measure_attention(workshop, trained):
+    """A line for each head: its mean attention distance over test images, in pixels."""
+    model = workshop.load_model(trained)
+    images, *_ = next(iter(workshop.load_data(trained.task, "test").evaluation(ATTENDED, model.preprocessing)))
+    weights = inspection.attention_weights(model, images)
+    distance = inspection.attention_distance(weights, model.config.grid, model.config.pixels_per_token)
+    return [{"block": b, "head": h, "distance": round(float(distance[b, h]), 3)} for b, h in np.ndindex(distance.shape)]
