@@ -1,7 +1,8 @@
 """Which learning rate suits some hundred pictures? Fine-tunes checkpoints to folders at several rates, a CSV line each.
 
     python tools/finetuning_defaults.py --model ViT-Mini/4:fashion-mnist --model R20x0.5:fashion-mnist \\
-        --data folder:emoji_google:300 --data folder:crops:200 --data folder:mnist:200 --rate 0.003 --rate 0.01 --rate 0.03
+        --data folder:emoji_google:300 --data folder:crops:200 --data folder:mnist:200 \\
+        --rate 0.003 --rate 0.01 --rate 0.03
 
 The number after a folder is how many of its pictures are trained on. Everything else is what `keras-vit finetune`
 takes by default: 30 epochs, about eight batches each. Lines that the CSV has are not run again. `--rate recipe` is the
