@@ -65,6 +65,14 @@ def measure_minutes(run, path):
     return round((path.stat().st_mtime - (run / "config.json").stat().st_mtime) / 60)
 
 
+def find_variant(config):
+    """The variant of a configuration; a model without one has no name to ship by."""
+    name = name_architecture(config)
+    if name not in VARIANTS:
+        raise SystemExit(f"No variant is a model of {name}: it needs a row in VARIANTS of keras_vit/models/config.py.")
+    return name
+
+
 def save_float16(model, path):
     """Writes what `zoo.save` does, in float16, which `zoo.load` reads as any other precision."""
     zoo.save(model, path)
@@ -117,7 +125,7 @@ def describe_row(model, tag, path, facts, measured, minutes):
     )
     config, preprocessing = model.config, model.preprocessing
     fields = {
-        "variant": name_architecture(config),
+        "variant": find_variant(config),
         "tag": tag,
         "collection": tag,
         "file": path.name,
@@ -243,7 +251,7 @@ def ship(run, tag, place, root=ROOT, minutes=None):
     facts = json.loads((run / "config.json").read_text("utf-8"))
     minutes = measure_minutes(run, source) if minutes is None else minutes
     whole, test_set = zoo.load(source), TEST_SETS[tag].load(place)
-    name = f"{name_architecture(whole.config)}-{tag}".replace("/", "_")
+    name = f"{find_variant(whole.config)}-{tag}".replace("/", "_")
     weights, registry = root / "zoo" / "weights", root / "zoo" / "registry.json"
     weights.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -83,9 +83,16 @@ def test_a_run_ships(run, root, monkeypatch):
     assert f"    {COMMAND}\n" in card and "Accuracy: 10.0%, 50 of 500 images" in card and "/home/ann" not in card
 
 
-def test_a_model_of_other_classes_does_not_ship(run, root):
-    zoo.save(zoo.load("ViT-Mini/4", weights=None, labels=CLASSES[::-1]), run / "last.weights.npz")
-    with pytest.raises(SystemExit, match="the run has .'Ankle boot'"):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"labels": CLASSES[::-1]}, "the run has .'Ankle boot'"),
+        ({"labels": CLASSES, "num_layers": 1}, "No variant is a model of .*num_layers 1"),
+    ],
+)
+def test_other_models_do_not_ship(fields, said, run, root):
+    zoo.save(zoo.load("ViT-Mini/4", weights=None, **fields), run / "last.weights.npz")
+    with pytest.raises(SystemExit, match=said):
         ship.ship(run, "fashion-mnist", SAMPLES / "fashion_mnist", root)
 
 
