@@ -9,8 +9,9 @@ import zipfile
 
 import numpy as np
 import pytest
+from card import format_card
 from samples import load_sample
-from ship import MOST_BYTES, format_card
+from ship import MOST_BYTES
 
 from keras_vit import evaluation, zoo
 from keras_vit.commands.provenance import describe_provenance
