@@ -24,13 +24,13 @@ from pathlib import Path
 
 import numpy as np
 import typer
+from card import format_card
+from registry_file import add_row, describe_collection, format_registry
 from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
 from keras_vit.cli import app
 from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
-from keras_vit.export.card import describe_classes, list_model_facts, write_front_matter
-from keras_vit.export.description import describe_model
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.runs.folder import model_of
@@ -40,9 +40,7 @@ from keras_vit.zoo.names import page, rows
 ROOT = Path(__file__).parents[1]
 MOST_LOST = 0.1  # points of accuracy, by rounding to float16
 MOST_BYTES = 3_000_000
-LICENCE = "Apache-2.0"
 MACHINE = "2 CPU cores, shared with other work"
-LOOK = {"indent": None, "ensure_ascii": False}
 
 
 def restore_command(settings):
@@ -63,6 +61,14 @@ def restore_command(settings):
 def measure_minutes(run, path):
     """From the first file of a run that was not resumed to its last weights."""
     return round((path.stat().st_mtime - (run / "config.json").stat().st_mtime) / 60)
+
+
+def find_variant(config):
+    """The variant of a configuration; a model without one has no name to ship by."""
+    name = name_architecture(config)
+    if name not in VARIANTS:
+        raise SystemExit(f"No variant is a model of {name}: it needs a row in VARIANTS of keras_vit/models/config.py.")
+    return name
 
 
 def save_float16(model, path):
@@ -117,7 +123,7 @@ def describe_row(model, tag, path, facts, measured, minutes):
     )
     config, preprocessing = model.config, model.preprocessing
     fields = {
-        "variant": name_architecture(config),
+        "variant": find_variant(config),
         "tag": tag,
         "collection": tag,
         "file": path.name,
@@ -132,19 +138,6 @@ def describe_row(model, tag, path, facts, measured, minutes):
     return (
         fields | ({"classifier": config.classifier} if hasattr(config, "classifier") else {}) | {"record": vars(record)}
     )
-
-
-def describe_collection(tag):
-    """What the rows of a tag share."""
-    dataset = TEST_SETS[tag].dataset
-    return {
-        "url": rows.LOCAL,
-        "source": "this package",
-        "licence": LICENCE,
-        "pretraining": dataset,
-        "dataset": dataset,
-        "num_classes": len(class_names(dataset)),
-    }
 
 
 def require_shippable(model, tag, path):
@@ -167,63 +160,6 @@ def require_described(row, model):
         raise SystemExit(f"Rounding to float16 costs more than {MOST_LOST} points: {before} % -> {row.accuracy} %.")
 
 
-def add_row(registry, tag, row):
-    """The registry with the row, in place of the one that has its name, in the order of the variants."""
-    order = list(VARIANTS)
-    name = (row["variant"], row["tag"])
-    others = [other for other in registry["checkpoints"] if (other["variant"], other["tag"]) != name]
-    return {
-        "collections": registry["collections"] | {tag: describe_collection(tag)},
-        "defaults": registry["defaults"] | {row["variant"]: registry["defaults"].get(row["variant"], tag)},
-        "checkpoints": sorted([*others, row], key=lambda each: order.index(each["variant"])),
-    }
-
-
-def format_registry(registry):
-    """The registry as the file has it: a line for each collection, default and checkpoint."""
-    lines = {
-        part: [f"  {json.dumps(name)}: {json.dumps(value, **LOOK)}" for name, value in registry[part].items()]
-        for part in ("collections", "defaults")
-    }
-    found = [f"  {json.dumps(row, **LOOK)}" for row in registry["checkpoints"]]
-    join = ",\n".join
-    parts = [f' "{part}": {{\n{join(lines[part])}\n }}' for part in lines] + [f' "checkpoints": [\n{join(found)}\n ]']
-    return f"{{\n{join(parts)}\n}}\n"
-
-
-def format_card(row, model):
-    """The model card of a row with a record, as export writes cards."""
-    record = row.record
-    about = describe_model(model, model, [tensor.shape for tensor in model.inputs])
-    about |= {
-        "name": row.name,
-        "architecture": row.variant,
-        "artefacts": [],
-        "licence": row.licence,
-        "versions": record.versions,
-        **row.history,
-    }
-    training = [
-        f"    {record.command}",
-        f"- Seed: {record.seed}",
-        f"- Time: {record.minutes} minutes on {record.machine}",
-        f"- Data: {record.data}",
-        f"- Rounded to float16: {row.accuracy:.2f} % on the test set, {record.float32_accuracy:.2f} % before",
-        f"- On the sample tests/samples/{record.sample}: {record.sample_right} of {record.sample_images}",
-        f"- File: {row.file}, {row.bytes:,} bytes, SHA-256 {row.sha256}",
-    ]
-    parts = [
-        write_front_matter(about),
-        f"# {row.name}",
-        list_model_facts(about),
-        describe_classes(about["labels"], about["probabilities"]),
-        "## Training",
-        "\n\n".join([training[0], "\n".join(training[1:])]),
-        f"## Use\n\n    keras-vit predict photo.png --model {row.name}    # no download: it comes with the package",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def write_text(path, text):
     with write_whole(path) as temporary:
         temporary.write_text(text, "utf-8")
@@ -243,7 +179,7 @@ def ship(run, tag, place, root=ROOT, minutes=None):
     facts = json.loads((run / "config.json").read_text("utf-8"))
     minutes = measure_minutes(run, source) if minutes is None else minutes
     whole, test_set = zoo.load(source), TEST_SETS[tag].load(place)
-    name = f"{name_architecture(whole.config)}-{tag}".replace("/", "_")
+    name = f"{find_variant(whole.config)}-{tag}".replace("/", "_")
     weights, registry = root / "zoo" / "weights", root / "zoo" / "registry.json"
     weights.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

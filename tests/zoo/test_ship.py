@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import ship
+from registry_file import format_registry
 from samples import SAMPLES, TEST_SETS, draw_numbers, load_sample
 
 from keras_vit import zoo
@@ -83,15 +84,22 @@ def test_a_run_ships(run, root, monkeypatch):
     assert f"    {COMMAND}\n" in card and "Accuracy: 10.0%, 50 of 500 images" in card and "/home/ann" not in card
 
 
-def test_a_model_of_other_classes_does_not_ship(run, root):
-    zoo.save(zoo.load("ViT-Mini/4", weights=None, labels=CLASSES[::-1]), run / "last.weights.npz")
-    with pytest.raises(SystemExit, match="the run has .'Ankle boot'"):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"labels": CLASSES[::-1]}, "the run has .'Ankle boot'"),
+        ({"labels": CLASSES, "num_layers": 1}, "No variant is a model of .*num_layers 1"),
+    ],
+)
+def test_other_models_do_not_ship(fields, said, run, root):
+    zoo.save(zoo.load("ViT-Mini/4", weights=None, **fields), run / "last.weights.npz")
+    with pytest.raises(SystemExit, match=said):
         ship.ship(run, "fashion-mnist", SAMPLES / "fashion_mnist", root)
 
 
 def test_the_registry_is_written_as_it_is():
     text = (ship.ROOT / "zoo/registry.json").read_text("utf-8")
-    assert ship.format_registry(json.loads(text)) == text
+    assert format_registry(json.loads(text)) == text
 
 
 def test_commands_are_what_was_typed(run):

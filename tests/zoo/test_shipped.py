@@ -9,10 +9,12 @@ import zipfile
 
 import numpy as np
 import pytest
+from card import format_card
 from samples import load_sample
-from ship import MOST_BYTES, format_card
+from ship import MOST_BYTES
 
 from keras_vit import evaluation, zoo
+from keras_vit.commands.provenance import describe_provenance
 from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.data.datasets import fashion_mnist
 from keras_vit.errors import CheckpointError
@@ -67,6 +69,13 @@ def test_the_card_is_the_rows(shipped):
         row.licence,
     ):
         assert said in card.read_text("utf-8")
+
+
+def test_exports_say_where_the_weights_come_from(shipped):
+    row, model = shipped
+    said = describe_provenance(row.name, row.name, model.config)
+    assert (said["trained_on"], said["licence"], said["source"]) == (row.record.trained_on, "Apache-2.0", row.name)
+    assert said["evaluated"]["accuracy"] == row.accuracy / 100 and said["evaluated"]["images"] == row.record.test_images
 
 
 def test_bare_names_and_the_list(shipped):
