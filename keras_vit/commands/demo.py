@@ -107,7 +107,9 @@ def judge(models):
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
-    table = Table(box=None, title=f"Judged by {count} digits that no training saw", title_justify="left")
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), title=f"Judged by {count} digits that no training saw", title_justify="left"
+    )
     for heading in ("model", "accuracy", "95% interval", "training"):
         table.add_column(heading)
     for name, share in shares.items():
@@ -117,7 +119,7 @@ def tabulate_shares(shares, seconds):
 
 
 def tabulate_parts(out):
-    table = Table(box=None, title="What there is now", title_justify="left", show_header=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), title="What there is now", title_justify="left", show_header=False)
     for name, meaning in PARTS.items():
         table.add_row(str(out / name), meaning)
     return table
@@ -126,7 +128,7 @@ def tabulate_parts(out):
 def list_next_commands(out):
     digits, int8 = shlex.quote(str(out / "digits")), shlex.quote(str(out / "int8"))
     return [
-        f"keras-vit predict {digits} --model {int8}/model.onnx --top 2",
+        f"keras-vit predict {digits} --model {int8}/model.onnx",
         f"keras-vit verify {int8}",
         "keras-vit finetune --data folder:PHOTOS --model ViT-B/16 --out runs/1",
     ]
