@@ -35,9 +35,9 @@ TRAINING: dict[str, Any] = {
     "split": "train+validation",
     "augmentation": "shift",
     "examples": 300,
-    "steps": 200,
-    "batch_size": 20,
-    "learning_rate": 0.002,
+    "steps": 400,
+    "batch_size": 16,
+    "learning_rate": 0.001,
 }
 TARGET_ACCURACY = 0.85
 # A row for each bundle: the options of its export. The first is the one to look at.
@@ -75,6 +75,11 @@ def spell_export(run: Path, out: Path, formats: Sequence[str], **options: str | 
     return shlex.join([*words, "--calibration", DATA, "--out", str(out)])
 
 
+def print_heading(console, sentence):
+    console.print()
+    console.print(sentence, style="bold", soft_wrap=True)
+
+
 def train_run(settings, out, console):
     """Trains as `finetune` and `pretrain` do; the seconds that it took."""
     from keras_vit.commands.training.train import train
@@ -102,7 +107,9 @@ def judge(models):
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
-    table = Table(box=None, title=f"Judged by {count} digits that no training saw", title_justify="left")
+    table = Table(
+        box=None, padding=(0, 2, 0, 0), title=f"Judged by {count} digits that no training saw", title_justify="left"
+    )
     for heading in ("model", "accuracy", "95% interval", "training"):
         table.add_column(heading)
     for name, share in shares.items():
@@ -112,7 +119,7 @@ def tabulate_shares(shares, seconds):
 
 
 def tabulate_parts(out):
-    table = Table(box=None, title="What there is now", title_justify="left", show_header=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), title="What there is now", title_justify="left", show_header=False)
     for name, meaning in PARTS.items():
         table.add_row(str(out / name), meaning)
     return table
@@ -121,7 +128,7 @@ def tabulate_parts(out):
 def list_next_commands(out):
     digits, int8 = shlex.quote(str(out / "digits")), shlex.quote(str(out / "int8"))
     return [
-        f"keras-vit predict {digits} --model {int8}/model.onnx --top 2",
+        f"keras-vit predict {digits} --model {int8}/model.onnx",
         f"keras-vit verify {int8}",
         "keras-vit finetune --data folder:PHOTOS --model ViT-B/16 --out runs/1",
     ]
@@ -132,9 +139,11 @@ def print_summary(out, shares, seconds, console):
     pretrained, scratch = (shares[name] for name in (FINETUNED, SCRATCH))
     console.print()
     console.print(tabulate_shares(shares, seconds))
-    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.\n")
+    console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.")
+    console.print()
     console.print(tabulate_parts(out))
-    console.print("\nOpen in a browser:")
+    console.print()
+    console.print("Open in a browser:")
     console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)
     console.print("Next:")
     for command in list_next_commands(out):
@@ -167,15 +176,15 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
     run, scratch = out / "finetuned", out / "scratch"
     with replace_parts(out):
         import_keras()
-        console.print(f"1. {model} learns digits, from {TRAINING['examples']} pictures.", style="bold")
+        print_heading(console, f"1. {model} learns digits, from {TRAINING['examples']} pictures.")
         seconds[FINETUNED] = train_run(Settings(**TRAINING, model=model), run, console)
-        console.print("\n2. So does a model of random weights, from the same pictures.", style="bold")
+        print_heading(console, "2. So does a model of random weights, from the same pictures.")
         seconds[SCRATCH] = train_run(Settings(**TRAINING, model=VARIANT, pretrain=True), scratch, console)
-        console.print("\n3. The first becomes files for every runtime.", style="bold")
+        print_heading(console, "3. The first becomes files for every runtime.")
         for name, options in BUNDLES.items():
             console.print(f"$ {spell_export(run, out / name, **options)}", soft_wrap=True)
             export_to_bundle(str(run), out / name, console, calibration=DATA, **options)
-        console.print("\n4. What has it learned, and where does it look?", style="bold")
+        print_heading(console, "4. What has it learned, and where does it look?")
         page = ["keras-vit", "inspect", str(run), "--data", DATA, "--split", "test", "--out", str(out / "report")]
         console.print(f"$ {shlex.join(page)}", soft_wrap=True)
         inspect_model(str(run), dataset=DATA, split="test", out=out / "report")

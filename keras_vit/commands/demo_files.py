@@ -15,11 +15,11 @@ from keras_vit.training.runs.folder import require_writable
 
 # In the demo's folder, and what each part is.
 PARTS = {
-    "finetuned": "the run from the shipped weights: weights, metrics, curves.png",
+    "finetuned": "the run from the shipped weights, with curves.png",
     "scratch": "the run from random weights",
-    "dist": "ONNX, TFLite and SavedModel, with predict.py and a model card",
+    "dist": "three formats, predict.py and a model card",
     "int8": "ONNX and TFLite in int8",
-    "report": "index.html: what the model has learned, and where it looks",
+    "report": "index.html: what it learned, and where it looks",
     "digits": "ten pictures to ask it about",
 }
 WRITTEN = "keras-vit-demo.json"  # {file: SHA-256} of what a demo has written, which the next one may replace
