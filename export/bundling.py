@@ -26,7 +26,7 @@ from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
-from keras_vit.export.web import FOLDER
+from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.texts import TEXTS
 
@@ -82,7 +82,7 @@ def bundle(
         )
     if web:
         require_page(model, prepare_model(model))
-    pages = [f"{FOLDER}/{name}" for name in TEXTS] if web else []
+    pages = [f"{PAGE}/{name}" for name in TEXTS] if web else []
     names = [*companion_files(model), *pages, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
@@ -100,7 +100,7 @@ def bundle(
         about, inputs = write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
         read_model_json(staging)  # what `verify` would refuse is not written
         if web:
-            write_page(model, staging / FOLDER, about, inputs, options, vendor=vendor, tell=tell)
+            write_page(model, staging / PAGE, about, inputs, options, vendor=vendor, tell=tell)
     return reports
 
 
