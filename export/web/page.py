@@ -24,7 +24,7 @@ LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
 
 def require_page(model, source, vendor):
-    """Raises before any work unless a page has its runtime and can feed the model: one image in, a row of logits out."""
+    """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out."""
     shapes = [tuple(tensor.shape) for tensor in (*source.inputs, *source.outputs)]
     if describe_preprocessing(getattr(model, "preprocessing", None)) is None:
         raise ExportError(
