@@ -296,7 +296,7 @@ get("file").onclick = ({ target }) => (target.value = ""); // the same file once
 get("camera").onclick = useCamera;
 get("prove").onclick = () => enqueue(prove);
 get("block").oninput = get("head").oninput = get("shown").oninput = showLook;
-document.onkeydown = ({ key }) => key === "Escape" && stopCamera();
+document.onkeydown = ({ key }) => void (key === "Escape" && stopCamera()); // false would stop all keys
 document.onpaste = ({ clipboardData }) => take([...clipboardData.files]);
 document.ondragover = document.ondragleave = document.ondrop = (event) => {
   event.preventDefault();
