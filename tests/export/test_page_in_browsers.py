@@ -218,7 +218,7 @@ def test_where_it_looks(vit, browser, pictures):
 
 
 def test_damaged_pictures_get_a_sentence(vit, browser, tmp_path, pictures):
-    (tmp_path / "broken.png").write_bytes(pictures[-1].read_bytes()[:100])
+    (tmp_path / "broken.png").write_bytes(pictures[-1].read_bytes()[:20])  # of one cut later Firefox shows the rest
     (tmp_path / "text.jpg").write_text("no picture")
     (tmp_path / "empty.png").write_bytes(b"")
     with opened(browser, vit[1]):
