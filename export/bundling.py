@@ -87,7 +87,7 @@ def bundle(
             "vendor copies what a page needs beside it. There is no page: ask for one with web=True or --web."
         )
     if web:
-        require_page(model, prepare_model(model))
+        require_page(model, prepare_model(model), vendor)
     added = [*layout_files(model, web_layout), *(f"{PAGE}/{name}" for name in (TEXTS if web else ()))]
     names = [*companion_files(model), *added, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:

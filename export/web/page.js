@@ -2,9 +2,9 @@
 // Everything happens here: a picture is decoded, resized as the package does, and run through the model.
 const MOST_PIXELS = 2 ** 26; // of a picture, as the package reads them
 const TOP = 5;
-const SIMD = "AGFzbQEAAAABBQFgAAF7AwIBAAoKAQgAQQD9D/1iCw=="; // a module with one of its instructions
+// A module with an instruction of WebAssembly SIMD.
+const SIMD = Uint8Array.from(atob("AGFzbQEAAAABBQFgAAF7AwIBAAoKAQgAQQD9D/1iCw=="), (byte) => byte.charCodeAt(0));
 class Sentence extends Error {} // for whoever looks at the page
-
 const get = (id) => document.getElementById(id);
 const largestOf = (values) => values.reduce((a, b) => Math.max(a, b));
 const count = (length) => Array.from({ length }, (_, i) => i);
@@ -259,7 +259,7 @@ function stopCamera() {
   page.stream?.getTracks().forEach((track) => track.stop());
   page.stream = get("video").srcObject = null;
   get("video").hidden = true;
-  get("camera").textContent = "Use the camera";
+  get("camera").textContent = "Camera";
 }
 
 async function useCamera() {
@@ -273,14 +273,14 @@ async function useCamera() {
 }
 
 async function start() {
-  const simd = Uint8Array.from(atob(SIMD), (byte) => byte.charCodeAt(0));
   if (location.protocol === "file:") throw new Sentence("Browsers open this page from a server: keras-vit serve.");
-  if (!window.WebAssembly?.validate(simd)) throw new Sentence("This browser is too old: it has no WebAssembly SIMD.");
+  if (!window.WebAssembly?.validate(SIMD)) throw new Sentence("This browser is too old: it has no WebAssembly SIMD.");
   page.about = JSON.parse(new TextDecoder().decode(await fetchBytes("model.json")));
   const { models } = page.about;
   const isFast = models.length > 1 && (await navigator.gpu?.requestAdapter())?.features.has("shader-f16");
   page.model = models.find(({ backend }) => backend === "wasm" || isFast);
   await openModel(page.model);
+  await runModel(new Float32Array((await fetchBytes("examples/0.f32")).buffer)); // the first run takes longer
   page.about.examples.forEach(({ file }, i) => {
     const button = make("button", { type: "button" });
     button.append(make("img", { src: `examples/${file}`, alt: `Example ${i + 1}` }));
@@ -296,7 +296,7 @@ get("file").onclick = ({ target }) => (target.value = ""); // the same file once
 get("camera").onclick = useCamera;
 get("prove").onclick = () => enqueue(prove);
 get("block").oninput = get("head").oninput = get("shown").oninput = showLook;
-document.onkeydown = ({ key }) => key === "Escape" && stopCamera();
+document.onkeydown = ({ key }) => void (key === "Escape" && stopCamera()); // false would stop all keys
 document.onpaste = ({ clipboardData }) => take([...clipboardData.files]);
 document.ondragover = document.ondragleave = document.ondrop = (event) => {
   event.preventDefault();

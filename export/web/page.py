@@ -15,7 +15,7 @@ from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import prepare_model
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.web.examples import write_examples
-from keras_vit.export.web.runtime import VENDORED, copy_runtime, describe_runtime
+from keras_vit.export.web.runtime import VENDORED, copy_runtime, describe_runtime, fetch_runtime
 from keras_vit.export.web.texts import BACKENDS, MODELS, page_texts
 
 LARGEST = 18 * 10**8  # bytes of a model that is one file, which a browser's buffers of 2 GB hold
@@ -23,8 +23,8 @@ CHANNELS = (1, 3)
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
 
-def require_page(model, source):
-    """Raises before any work unless a page can feed the model: one image in, and a row of logits out."""
+def require_page(model, source, vendor):
+    """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out."""
     shapes = [tuple(tensor.shape) for tensor in (*source.inputs, *source.outputs)]
     if describe_preprocessing(getattr(model, "preprocessing", None)) is None:
         raise ExportError(
@@ -36,6 +36,8 @@ def require_page(model, source):
             "A page takes pictures (n, height, width, 1 or 3) and shows one row of logits for each. Received: a model "
             f"of the inputs and outputs {shapes}. Leave out the page."
         )
+    if vendor:
+        fetch_runtime(BACKENDS)
 
 
 def write_page(model, folder, about, inputs, options, *, vendor, tell):
@@ -69,7 +71,7 @@ def write_page(model, folder, about, inputs, options, *, vendor, tell):
 def write_model(model, row, folder, options, tell):
     """Writes a model of the page, compared with the model as every artefact; its entry in model.json."""
     onnx, path = format_named("onnx"), folder / row.file
-    able = LOOKS in getattr(onnx, "further_outputs", ()) and read_grid(model) and callable(getattr(model, LOOKS, None))
+    able = onnx.supported_endpoints([LOOKS]) and read_grid(model) and callable(getattr(model, LOOKS, None))
     looks = (LOOKS,) if able else ()
     options = {name: value for name, value in options.items() if name in ("images", "image_size", "metadata")}
     try:

@@ -66,16 +66,20 @@ RUNTIME = {
 }
 
 
-def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
-    """Copies the files of these backends into the folder.
+def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
+    """The files of these backends in the cache.
 
     Raises:
         DownloadError: as `RuntimeFile.fetch`.
     """
+    return [file.fetch() for backend in backends for file in RUNTIME[backend]]
+
+
+def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
+    """Copies the files of these backends into the new folder; raises as `fetch_runtime`."""
     folder.mkdir()
-    for backend in backends:
-        for file in RUNTIME[backend]:
-            shutil.copyfile(file.fetch(), folder / file.name)
+    for path in fetch_runtime(backends):
+        shutil.copyfile(path, folder / path.name)
 
 
 def describe_runtime(backends: tuple[str, ...], vendor: bool) -> dict[str, dict]:

@@ -14,10 +14,10 @@ from keras_vit import export, zoo
 from keras_vit.commands import Model, import_keras
 from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
+from keras_vit.commands.serve import describe_opening
 from keras_vit.console import Console
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.transformers_js import WEB_LAYOUTS
-from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
@@ -114,7 +114,7 @@ def export_to_bundle(name, out, console, *, weights=None, calibration=None, imag
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
     console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
     if options.get("web"):
-        console.print(f"The page is in {out / PAGE}; open it with: keras-vit serve {out}", soft_wrap=True)
+        console.print(describe_opening(out), soft_wrap=True)
 
 
 def export_model(

@@ -11,10 +11,10 @@ import typer
 
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
+from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.text import printable
 
 LOOPBACK = "127.0.0.1"
-PAGE = "web"  # of a bundle
 INDEX = "index.html"
 # A page elsewhere reads nothing of this one; with the first two, WebAssembly may use several threads.
 HEADERS = {
@@ -65,6 +65,11 @@ class PageHandler(SimpleHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def describe_opening(folder: Path) -> str:
+    """The sentence on how to open the page of a bundle, for the commands that make one."""
+    return f"The page is in {folder / PAGE}; open it with: keras-vit serve {folder}"
 
 
 def find_page(folder: Path) -> Path:

@@ -79,9 +79,9 @@ class Chromium(Browser):
         self.driver.find_element("id", "file").send_keys(str(file))
 
     def press(self, *keys):
-        from selenium.webdriver.common.keys import Keys
+        from selenium.webdriver import ActionChains, Keys
 
-        self.driver.switch_to.active_element.send_keys(*(getattr(Keys, key.upper()) for key in keys))
+        ActionChains(self.driver).send_keys(*(getattr(Keys, key.upper()) for key in keys)).perform()
 
     def resize(self, width, height, dark=False):
         size = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": True}
