@@ -77,7 +77,7 @@ def bundle(
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
             served = endpoints if row.endpoints else ()
-            report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
+            report = write_proved(model, row, path, supported_quantize(row, quantize), served, tell=tell, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)

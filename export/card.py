@@ -4,6 +4,7 @@ import json
 import re
 
 from keras_vit.export.formats import format_named
+from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
 MOST_NAMES = 50  # classes that are named
@@ -26,6 +27,7 @@ def write_card(about: dict) -> str:
         describe_classes(about["labels"], about["probabilities"]),
         "## Artefacts",
         artefact_table(about["artefacts"]),
+        list_finer_layers(about["artefacts"]),
         describe_use(about),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -128,6 +130,16 @@ def artefact_row(entry):
         f"| {entry['file']} | {kind} | {entry['bytes'] / 1e6:.1f} | {entry['max_abs_diff']:.1e} "
         f"| {entry['cosine']:.6f} | {agreement} |"
     )
+
+
+def list_finer_layers(artefacts):
+    """The layers that a quantized artefact stores more finely than its kind says, by how it does."""
+    lines = []
+    for entry in artefacts:
+        for way in dict.fromkeys(entry["finer"].values()):
+            names = ", ".join(as_code(name) for name, other in entry["finer"].items() if other == way)
+            lines.append(f"- {entry['file']} {WAYS[way]} in {names}")
+    return "Layers in which int8 would cost too much:\n\n" + "\n".join(lines) if lines else None
 
 
 def describe_use(about):

@@ -89,6 +89,7 @@ def write_proved(
     batch_size=None,
     metadata=None,
     latency=False,
+    tell=None,
 ) -> Report:
     """`convert` to a path where nothing is, in the format `form`."""
     kind = choose_kind(quantize, form)
@@ -101,7 +102,8 @@ def write_proved(
         inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
         trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs)
         description = describe_model(model, source, shapes, metadata)
-        trial.write(source, path, description, **({"endpoints": tuple(endpoints)} if endpoints else {}))
+        further = {"endpoints": tuple(endpoints)} if endpoints else {}
+        finer = trial.write(source, path, description, tell=tell, **further)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}
@@ -116,6 +118,7 @@ def write_proved(
         images=len(inputs[0]),
         batches=trial.batches,
         tolerance=kind.max_rel_diff,
+        finer=finer,
         **latencies,
     )
 

@@ -166,6 +166,7 @@ def verify_artefact(folder, entry, names, inputs, expected):
         images=len(inputs[0]),
         batches=tuple(entry["batches"]),
         tolerance=kind.max_rel_diff,
+        finer=entry["finer"],
     )
 
 

@@ -1,6 +1,7 @@
 """Comparing an artefact with its model, and finding the first layer at which they differ."""
 
 import dataclasses
+import functools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from keras_vit.errors import ParityError
 from keras_vit.export.formats import Format
 from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import Kind
@@ -46,14 +48,40 @@ class Trial:
     def input_names(self) -> list[str]:
         return [x.name for x in self.source.inputs]
 
+    @functools.cached_property
+    def expected(self) -> list[np.ndarray]:
+        """The model's outputs for the inputs."""
+        return run_in_batches(model_runner(self.source), self.inputs, (8,))
+
     def write(self, model, path, description, **further):
-        """Writes `model`, which takes the inputs of `source`, to `path`; further: arguments of the format's `write`."""
-        calibration = dict(zip(self.input_names(), self.inputs, strict=True)) if self.kind.calibrated else None
+        """Writes `model`, which takes the inputs of `source`, to `path`; further: arguments of the format's `write`.
+
+        Returns what the format's `write` does: how layers are stored that the kind alone would make too rough. Those of
+        another model than `source` are all as rough as the kind.
+        """
+        goal = None
+        if self.kind.mixed:
+            inputs = dict(zip(self.input_names(), self.inputs, strict=True))
+            outputs = self.expected if model is self.source else []
+            goal = Goal(inputs, outputs, self.batches, has_classes(self.source))
         module = self.form.load_module()
-        module.write(model, self.shapes, path, description, self.kind.name, calibration, **further)
+        return module.write(model, self.shapes, path, description, self.kind.name, goal, **further)
 
     def load(self, path):
         return self.form.load_module().load(path, self.input_names())
+
+
+def has_classes(model):
+    """Whether the first output is the logits of classes: of a model of others, by its last layer.
+
+    Of features the largest says nothing.
+    """
+    output = model.outputs[0]
+    if len(output.shape) != 2 or output.shape[1] == 1:
+        return False
+    classes = getattr(getattr(model, "config", None), "num_classes", None)
+    last = (keras.layers.Dense, keras.layers.Activation, keras.layers.Softmax)
+    return isinstance(model.layers[-1], last) if classes is None else classes > 0
 
 
 def probe_count(kind, batch_size):
@@ -74,8 +102,7 @@ def model_runner(model):
 
 def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
-    expected = run_in_batches(model_runner(trial.source), trial.inputs, (8,))
-    return compare_outputs(expected, run_in_batches(trial.load(path), trial.inputs, trial.batches))
+    return compare_outputs(trial.expected, run_in_batches(trial.load(path), trial.inputs, trial.batches))
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:

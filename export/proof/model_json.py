@@ -8,6 +8,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.description import PREPROCESSING
 from keras_vit.export.formats import NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
+from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
 LONGEST = 1 << 26  # bytes
@@ -31,6 +32,7 @@ def read_model_json(folder):
         about = {**LATER_FIELDS, **about}
         for name, is_right in FIELDS.items():
             require_field(name in about and is_right(about[name]), name, about.get(name))
+        about["artefacts"] = [{**LATER_ENTRIES, **entry} for entry in about["artefacts"]]
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
                 require_field(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
@@ -120,6 +122,7 @@ FIELDS = {
 }
 # What older files do not say.
 LATER_FIELDS = {"probabilities": "softmax"}
+LATER_ENTRIES = {"finer": {}}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,
@@ -136,6 +139,7 @@ ARTEFACT = {
     "images": is_count,
     "batches": lambda x: is_list(x, lambda n: is_count(n, 1, MOST_EXAMPLES), 1),
     "tolerance": lambda x: x is None or is_number(x),
+    "finer": lambda x: isinstance(x, dict) and all(is_text(way) and way in WAYS for way in x.values()),
     "latency_ms": is_times,
     "model_latency_ms": is_times,
 }
