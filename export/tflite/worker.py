@@ -6,14 +6,15 @@ also goal and runtime (see `proof.mixture`).
 
 import json
 import os
+import runpy
 import sys
+from pathlib import Path
 
 import flatbuffers
 import numpy as np
 
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal
 from keras_vit.export.proof.runtimes import literal
-from keras_vit.export.tflite.quantize import TFLiteQuantizer
 
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
@@ -78,7 +79,9 @@ def main():
     with open(converted, "wb") as file, literal(job["saved_model"]) as folder:
         file.write(convert_saved_model({**job, "saved_model": folder}))
     if quantizes:
-        quantizer = TFLiteQuantizer(converted, job["quantize"], Goal.read(job["goal"]))
+        # By its path: importing the format's package would import Keras.
+        quantizer_class = runpy.run_path(str(Path(__file__).with_name("quantize.py")))["TFLiteQuantizer"]
+        quantizer = quantizer_class(converted, job["quantize"], Goal.read(job["goal"]))
         quantize_to_goal(job, quantizer.ladders, quantizer.write)
         share_equal_vectors(job["output"])
 
