@@ -99,8 +99,8 @@ def bundle(
             tell(f"{row.name}: converting and comparing")
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
-            served = row.supported_endpoints(endpoints)
-            report = write_proved(model, row, path, supported_quantize(row, quantize), served, **options)
+            served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
+            report = write_proved(model, row, path, kind, served, tell=tell, **options)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
         about, inputs = write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)

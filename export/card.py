@@ -4,6 +4,7 @@ import json
 import re
 
 from keras_vit.export.formats import format_named
+from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
 MOST_NAMES = 50  # classes that are named
@@ -27,6 +28,7 @@ def write_card(about: dict) -> str:
         "## Artefacts",
         artefact_table(about["artefacts"]),
         describe_further_outputs(about),
+        list_finer_layers(about["artefacts"]),
         describe_use(about),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -140,6 +142,16 @@ def describe_further_outputs(about):
         files = ", ".join(f"{x['file']} (largest difference {x['further_outputs'][name]:.1e})" for x in having)
         lines.append(f"- Output {as_code(name)}, {output['shape']} {output['dtype']}: {files}")
     return "\n".join(lines)
+
+
+def list_finer_layers(artefacts):
+    """The layers that a quantized artefact stores more finely than its kind says, by how it does."""
+    lines = []
+    for entry in artefacts:
+        for way in dict.fromkeys(entry["finer"].values()):
+            names = ", ".join(as_code(name) for name, other in entry["finer"].items() if other == way)
+            lines.append(f"- {entry['file']} {WAYS[way]} in {names}")
+    return "Layers in which int8 would cost too much:\n\n" + "\n".join(lines) if lines else None
 
 
 def describe_use(about):

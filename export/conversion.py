@@ -92,6 +92,7 @@ def write_proved(
     batch_size=None,
     metadata=None,
     latency=False,
+    tell=None,
 ) -> Report:
     """`convert` to a path where nothing is, in the format `form`."""
     kind = choose_kind(quantize, form)
@@ -104,7 +105,7 @@ def write_proved(
         inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
         trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs, endpoints=tuple(endpoints))
         description = describe_model(model, source, shapes, metadata, trial.further_outputs)
-        trial.write(source, path, description, trial.endpoints)
+        finer = trial.write(source, path, description, tell, trial.endpoints)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}
@@ -119,6 +120,7 @@ def write_proved(
         images=trial.compared,
         batches=trial.batches,
         tolerance=kind.max_rel_diff,
+        finer=finer,
         **latencies,
     )
 

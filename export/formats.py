@@ -3,12 +3,14 @@
 Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of three modules:
 
 - `__init__.py` writes artefacts.
-  `write(model, shapes, path, description, quantize=None, calibration=None)` writes the functional float32 `model` to
-  `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None for a free length;
-  `description` is a dictionary of plain values to store in the artefact; `calibration` is a dictionary of arrays
-  (n, ...) by the input's name, for "int8" and "mixed_float16". `endpoints=()` are names of the model's methods:
-  signatures of a format with `endpoints`; in the other formats one of `further_outputs`, which becomes the last
-  output, under its name. A file, unlike a folder, must end in a seal, see `staging.listing.seal`.
+  `write(model, shapes, path, description, quantize=None, goal=None, tell=None, endpoints=())` writes the functional
+  float32 `model` to `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None
+  for a free length; `description` is a dictionary of plain values to store in the artefact; `goal`, of "dynamic",
+  "int8" and "mixed_float16", is what to calibrate on and to choose the ways of the layers by, see `proof.mixture`;
+  `tell` takes lines of text. `endpoints` are names of the model's methods: signatures of a format with `endpoints`; in
+  the other formats one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
+  layers that are stored more finely than `quantize` says. A file, unlike a folder, must end in a seal, see
+  `staging.listing.seal`.
   `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
 - `runtime.py` runs artefacts, without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'

@@ -13,6 +13,7 @@ class Kind:
 
     Args:
         calibrated: whether the ranges of activations are measured on images beforehand.
+        finer: whether layers that would cost too much are stored more finely; see `proof.mixture`.
         max_rel_diff: bound on the difference over the largest output; see `Report`.
         cosine: bound on the smallest cosine between outputs.
         top1_regret: bound on how much lower the model scores the artefact's best class than its own; see `Report`.
@@ -21,6 +22,7 @@ class Kind:
     name: Quantize | None
     summary: str
     calibrated: bool
+    finer: bool
     max_rel_diff: float
     cosine: float
     top1_regret: float
@@ -49,6 +51,7 @@ KINDS = (
         name=None,
         summary="float32",
         calibrated=False,
+        finer=False,
         max_rel_diff=2e-4,
         cosine=0.9999,
         top1_regret=1e-3,
@@ -57,6 +60,7 @@ KINDS = (
         name="float16",
         summary="weights in float16, computed in float32",
         calibrated=False,
+        finer=False,
         max_rel_diff=3e-2,
         cosine=0.999,
         top1_regret=0.03,
@@ -65,6 +69,7 @@ KINDS = (
         name="dynamic",
         summary="weights in int8, ranges of activations measured as they come",
         calibrated=False,
+        finer=True,
         max_rel_diff=0.3,
         cosine=0.96,
         top1_regret=0.12,
@@ -73,6 +78,7 @@ KINDS = (
         name="int8",
         summary="weights and activations of the products in int8, ranges calibrated on images",
         calibrated=True,
+        finer=True,
         max_rel_diff=0.3,
         cosine=0.96,
         top1_regret=0.12,
@@ -81,6 +87,7 @@ KINDS = (
         name="mixed_float16",
         summary="weights and activations in float16; norms, softmax and what float16 cannot hold in float32",
         calibrated=True,
+        finer=False,
         max_rel_diff=3e-2,
         cosine=0.999,
         top1_regret=0.03,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Report:
         images: number of images compared.
         batches: the batch sizes at which they were compared.
         tolerance: the bound that max_rel_diff had to keep.
+        finer: {layer: way}, the layers by their names in the file that `quantize` alone would make too rough, and how
+            they are stored and computed: "dynamic", "int8-weights", "float16" or "float32"; see `proof.mixture`.
         latency_ms: milliseconds by batch size in the artefact's runtime; empty unless asked for.
         model_latency_ms: the same for the float model.
         further_outputs: the endpoints that are outputs of the artefact, each with its largest absolute difference from
@@ -51,6 +54,7 @@ class Report:
     images: int
     batches: tuple[int, ...]
     tolerance: float | None
+    finer: dict[str, str] = dataclasses.field(default_factory=dict)
     latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
     model_latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
     further_outputs: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -66,8 +70,18 @@ class Report:
         further = "".join(f", with {name}" for name in self.further_outputs)
         return (
             f"{self.path}: {self.format}{kind}{further}, {self.bytes / 1e6:.1f} MB{shrunk}, "
-            f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} images"
+            f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} images{count_ways(self.finer)}"
         )
+
+
+def count_ways(finer: dict[str, str]) -> str:
+    """How many layers are stored more finely than the others, as the end of a sentence.
+
+    >>> count_ways({"a": "float16", "b": "int8-weights", "c": "float16"})
+    '; finer: 2 in float16, 1 in int8-weights'
+    """
+    counts = [f"{n} in {way}" for way, n in Counter(finer.values()).most_common()]
+    return f"; finer: {', '.join(counts)}" if counts else ""
 
 
 def size_of(path: str | Path) -> int:

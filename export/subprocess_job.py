@@ -1,9 +1,12 @@
 """Running a converter in a process of its own, which frees its memory and turns its crashes into errors."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 from keras_vit.errors import ExportError
@@ -12,25 +15,57 @@ from keras_vit.text import printable
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def run_script(script, job, explain=None, time_limit=None):
+def run_script(script, job, explain=None, time_limit=None, tell=None):
     """Runs a script of this folder with `job` as JSON on its stdin.
 
     Args:
         explain: turns what a failing script wrote into one sentence; by default its last line.
         time_limit: seconds after which the script is killed; None for no limit.
+        tell: takes the lines of text that the script writes to stdout as JSON strings; or None.
+
+    Returns:
+        The last other JSON value that the script writes to stdout; None where it writes none.
 
     Raises:
         ExportError: if the script fails, or exceeds the time limit.
     """
     command = [sys.executable, "-P", str(Path(__file__).parent / script)]
-    environment = {**os.environ, **ENVIRONMENT}
-    settings = {"env": environment, "capture_output": True, "text": True, "errors": "replace", "timeout": time_limit}
-    try:
-        result = subprocess.run(command, input=json.dumps(job), **settings)
-    except subprocess.TimeoutExpired as error:
-        raise ExportError((explain or last_line)(f"it takes longer than {time_limit} seconds")) from error
-    if result.returncode:
-        raise ExportError((explain or last_line)(result.stderr))
+    explain, late = explain or last_line, threading.Event()
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True, "errors": "replace"}
+        with subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, **pipes) as process:
+            timer = threading.Timer(time_limit or 0, lambda: (late.set(), process.kill()))
+            if time_limit is not None:
+                timer.start()
+            try:
+                result = exchange(process, json.dumps(job), tell or (lambda line: None))
+                process.wait()
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                timer.cancel()
+        if late.is_set():
+            raise ExportError(explain(f"it takes longer than {time_limit} seconds"))
+        if process.returncode:
+            log.seek(0)
+            raise ExportError(explain(log.read()))
+    return result
+
+
+def exchange(process, job, tell):
+    """Writes the job to the process and reads what it writes, until it closes its stdout; see `run_script`."""
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail before it reads
+        process.stdin.write(job)
+    result = None
+    for line in process.stdout:
+        with contextlib.suppress(ValueError):  # libraries may print, too
+            value = json.loads(line)
+            if isinstance(value, str):
+                tell(value)
+            else:
+                result = value
+    return result
 
 
 def last_line(log):

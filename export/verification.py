@@ -179,6 +179,7 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
         images=len(inputs[0]),
         batches=tuple(entry["batches"]),
         tolerance=kind.max_rel_diff,
+        finer=entry["finer"],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,9 @@ from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.mixed_float16 import compute_in_float16, measure_ranges
 from keras_vit.export.onnx.passes import simplify
-from keras_vit.export.onnx.quantize import narrow_weights, products_with_weights, quantize_products
+from keras_vit.export.onnx.quantize import narrow_weights, quantize_layers
 from keras_vit.export.onnx.runtime import load
+from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 
 if TYPE_CHECKING:
@@ -40,35 +41,42 @@ def write(
     path: Path,
     description: dict,
     quantize: Quantize | None = None,
-    calibration: Mapping[str, np.ndarray] | None = None,
+    goal: Goal | None = None,
+    tell: Callable[[str], object] | None = None,
     endpoints: Sequence[str] = (),
-) -> None:
+) -> dict[str, str]:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
     Args:
         shapes: of each input; None for a free length.
         description: entries of the file's metadata.
         quantize: see `quantization`.
-        calibration: inputs by name, arrays (n, ...), for "int8" and "mixed_float16".
+        goal: what "dynamic" and "int8" are measured by, and "mixed_float16" is calibrated on.
+        tell: takes a line of text on what is being done; or None.
         endpoints: a further output, see `formats`.
+
+    Returns:
+        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
     """
     import onnx
 
+    finer = {}
     if quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            proto = save_proto(make_proto(model, shapes, source, quantize, endpoints, calibration), source, description)
-            quantize_products(source, path, quantize, products_with_weights(proto), calibration)
+            save_proto(make_proto(model, shapes, source, quantize, goal, endpoints), source, description)
+            finer = quantize_layers(source, path, quantize, goal, tell)
     else:
-        save_proto(make_proto(model, shapes, path, quantize, endpoints, calibration), path, description)
+        save_proto(make_proto(model, shapes, path, quantize, goal, endpoints), path, description)
     seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
+    return finer
 
 
-def make_proto(model, shapes, path, quantize, endpoints, calibration):
+def make_proto(model, shapes, path, quantize, goal, endpoints):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(model, shapes, endpoints)
@@ -84,10 +92,9 @@ def make_proto(model, shapes, path, quantize, endpoints, calibration):
         return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
     simplify(graph, outputs)
     if quantize == "mixed_float16":
-        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, calibration, save_graph))
+        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, goal.inputs, save_graph))
         return make_model(graph, inputs, outputs, path)
-    kernels = {node.inputs[1] for node in graph.nodes if node.op == "Conv"}
-    graph.nodes[:0] = narrow_weights(graph.constants, kernels, quantize)
+    graph.nodes[:0] = narrow_weights(graph.constants, quantize)
     return make_model(graph, inputs, outputs, path)
 
 
@@ -101,8 +108,7 @@ def with_narrow_weights(proto, quantize):
     from onnx import numpy_helper
 
     constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
-    kernels = {node.input[1] for node in proto.graph.node if node.op_type == "Conv"}
-    nodes = [*map(make_node, narrow_weights(constants, kernels, quantize)), *proto.graph.node]
+    nodes = [*map(make_node, narrow_weights(constants, quantize)), *proto.graph.node]
     del proto.graph.initializer[:], proto.graph.node[:]
     proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
     proto.graph.node.extend(nodes)
@@ -110,12 +116,11 @@ def with_narrow_weights(proto, quantize):
 
 
 def save_proto(proto, path, description):
-    """Writes the ModelProto with its description as metadata; returns it."""
+    """Writes the ModelProto with its description as metadata."""
     import onnx
 
     onnx.helper.set_model_props(proto, as_properties(description))
     onnx.save_model(proto, path)
-    return proto
 
 
 def append_property(path, key, value):

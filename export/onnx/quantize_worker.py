@@ -1,21 +1,30 @@
 """Quantizes one ONNX file; run by `quantize` as a script in its own process, with a job as JSON on stdin.
 
-Keys of the job: source, output (files), kind ("dynamic" or "int8"), calibration (a .npz of inputs by name, for "int8"),
-nodes (names of the products with weights).
+Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and runtime (see `proof.mixture`).
 """
 
+import contextlib
 import json
 import logging
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
+
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+
+SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
+PRODUCTS = ("MatMul", "Gemm")
+FINER = ("int8-weights", "float16", "float32")
+LARGEST = np.finfo("float16").max
 
 
 class CalibrationInputs:
     """The calibration inputs one at a time, as onnxruntime's calibrators read them."""
 
-    def __init__(self, path):
-        self.arrays = dict(np.load(path, allow_pickle=False))
+    def __init__(self, arrays):
+        self.arrays = arrays
         self.place = 0
 
     def get_next(self):
@@ -24,31 +33,134 @@ class CalibrationInputs:
         return batch if all(len(array) for array in batch.values()) else None
 
 
-def quantize_onnx(job):
-    """Writes the output with the products of activations and weights in int8, a scale per channel of the weights."""
-    from onnxruntime import quantization as q
+def list_ladders(graph, kind):
+    """{name: ladder} of the products of an activation with a weight, and of the convolutions, which compute in float.
 
-    logging.disable(logging.WARNING)
-    common = {
-        "op_types_to_quantize": ["MatMul", "Gemm"],
-        "per_channel": True,
-        "weight_type": q.QuantType.QInt8,
-    }
-    if job["kind"] == "dynamic":
-        # Renames the products it rewrites, so they cannot be chosen by name; it leaves those without weights alone.
-        q.quantize_dynamic(job["source"], job["output"], **common)
-        return
-    q.quantize_static(
-        job["source"],
-        job["output"],
-        CalibrationInputs(job["calibration"]),
-        nodes_to_quantize=job["nodes"],
-        quant_format=q.QuantFormat.QDQ,
-        activation_type=q.QuantType.QUInt8,
-        calibrate_method=q.CalibrationMethod.MinMax,
-        extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
-        **common,
-    )
+    Not of products with a stack of weights: onnxruntime 1.31 refuses their scales per channel when the file is run.
+    """
+    import onnx
+
+    floats = {x.name: x.dims for x in graph.initializer if x.data_type == onnx.TensorProto.FLOAT}
+    ladders = {}
+    for node in graph.node:
+        dims = floats.get(node.input[1]) if len(node.input) > 1 else None
+        if node.op_type in PRODUCTS and dims is not None and len(dims) == 2:
+            ladders[node.name] = (kind, *FINER)
+        elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
+            ladders[node.name] = FINER
+    return ladders
+
+
+class OnnxQuantizer:
+    """Writes the file of a job with its layers stored in the ways it is given."""
+
+    def __init__(self, job):
+        import onnx
+
+        self.source, self.kind = job["source"], job["kind"]
+        self.ladders = list_ladders(onnx.load(self.source, load_external_data=False).graph, self.kind)
+        self.goal, self.ranges = Goal.read(job["goal"]), None
+
+    def write(self, ways, output):
+        """Writes `output`, the source with the layers in `ways`, {name: way}."""
+        import onnx
+        from onnxruntime import quantization as q
+
+        prepared = self.source
+        narrowed = [way for way in ways.values() if way in ("int8-weights", "float16")]
+        if narrowed:
+            prepared = f"{self.source}.prepared"
+            onnx.save_model(store_weights(onnx.load(self.source), ways), prepared)
+        nodes = [name for name, way in ways.items() if way == self.kind]
+        common = {"op_types_to_quantize": list(PRODUCTS), "per_channel": True, "weight_type": q.QuantType.QInt8}
+        if not nodes:
+            onnx.save_model(onnx.load(prepared), output)
+        elif self.kind == "dynamic":
+            # A Gemm becomes a MatMul of this name; products without weights are left alone.
+            plain = [name for name, way in ways.items() if way == "float32"]
+            plain += [f"{name}_MatMul" for name in plain]
+            q.quantize_dynamic(prepared, output, nodes_to_exclude=plain, **common)
+        else:
+            self.quantize_static(prepared, output, nodes, common)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(f"{self.source}.prepared")
+        drop_what_is_inferred(output)
+
+    def quantize_static(self, prepared, output, nodes, common):
+        """The products `nodes` in int8, by the ranges of activations of the float file, which are measured once."""
+        from onnxruntime import quantization as q
+        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+
+        if self.ranges is None:
+            calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
+            calibrator.collect_data(CalibrationInputs(self.goal.inputs))
+            self.ranges = calibrator.compute_data()
+        quantizer = q.QDQQuantizer(
+            load_model_with_shape_infer(Path(prepared)),
+            reduce_range=False,
+            activation_qType=q.QuantType.QUInt8,
+            tensors_range=self.ranges,
+            nodes_to_quantize=nodes,
+            nodes_to_exclude=[],
+            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
+            per_channel=common["per_channel"],
+            weight_qType=common["weight_type"],
+            op_types_to_quantize=common["op_types_to_quantize"],
+        )
+        quantizer.quantize_model()
+        quantizer.model.save_model_to_file(output, False)
+
+
+def store_weights(proto, ways):
+    """The ModelProto with the weights of the layers on the ways "int8-weights" and "float16" stored so, and widened.
+
+    A runtime folds what widens them when it loads the file.
+    """
+    from onnx import numpy_helper
+
+    graph = proto.graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    widening = []
+    for node in graph.node:
+        way = ways.get(node.name)
+        if way in ("int8-weights", "float16"):
+            weights = numpy_helper.to_array(tensors[node.input[1]])
+            constants, nodes = narrow(weights, way, f"{node.name}/weights", output_axis(node))
+            graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
+            widening += nodes
+            node.input[1] = nodes[-1].output[0]
+    nodes = [*widening, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    used = {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    return proto
+
+
+def output_axis(node):
+    """The axis of a layer's weights along which its output channels lie."""
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    return 0 if node.op_type == "Conv" or transposed else 1
+
+
+def narrow(weights, way, name, axis):
+    """(constants by name, nodes that widen them): float16, or int8 with 127 steps on each side of 0 per channel."""
+    from onnx import TensorProto, helper
+
+    float32 = {"to": TensorProto.FLOAT}
+    if way == "float16":
+        constants = {f"{name}_float16": np.clip(weights, -LARGEST, LARGEST).astype("float16")}
+        return constants, [helper.make_node("Cast", [f"{name}_float16"], [f"{name}_wide"], **float32)]
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
+    scale = np.where(scale == 0, 1, scale).astype("float32")
+    constants = {f"{name}_int8": np.round(weights / scale).astype("int8"), f"{name}_scale": scale}
+    return constants, [
+        helper.make_node("Cast", [f"{name}_int8"], [f"{name}_cast"], **float32),
+        helper.make_node("Mul", [f"{name}_cast", f"{name}_scale"], [f"{name}_wide"]),
+    ]
 
 
 def drop_zero_points(graph):
@@ -98,8 +210,9 @@ def drop_what_is_inferred(path):
 
 def main():
     job = json.load(sys.stdin)
-    quantize_onnx(job)
-    drop_what_is_inferred(job["output"])
+    logging.disable(logging.WARNING)
+    quantizer = OnnxQuantizer(job)
+    quantize_to_goal(job, quantizer.ladders, quantizer.write)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from keras_vit.errors import ParityError
 from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format
 from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import Kind
@@ -66,14 +67,45 @@ class Trial:
     def input_names(self) -> list[str]:
         return [x.name for x in self.source.inputs]
 
-    def write(self, model, path, description, endpoints=()):
-        """Writes `model`, which takes the inputs of `source`, to `path`."""
-        calibration = dict(zip(self.input_names(), self.inputs, strict=True)) if self.kind.calibrated else None
+    @functools.cached_property
+    def expected(self) -> list[np.ndarray]:
+        """The model's outputs for all inputs, then its further outputs for the first `compared`."""
+        own = run_in_batches(model_runner(self.source), self.inputs, (8,))
+        names = [x["name"] for x in self.further_outputs]
+        if not names:
+            return own
+        inputs = [x[: self.compared] for x in self.inputs]
+        return own + run_in_batches(model_runner(self.source, names), inputs, (8,))[len(own) :]
+
+    def write(self, model, path, description, tell=None, endpoints=()):
+        """Writes `model`, which takes the inputs of `source`, to `path`.
+
+        Returns what the format's `write` does: how layers are stored that the kind alone would make too rough. Those of
+        another model than `source` are all as rough as the kind.
+        """
+        goal = None
+        if self.kind.calibrated or self.kind.finer:
+            inputs = dict(zip(self.input_names(), self.inputs, strict=True))
+            outputs = self.expected[: len(model.outputs)] if self.kind.finer and model is self.source else []
+            goal = Goal(inputs, outputs, self.batches, has_classes(self.source))
         module = self.form.load_module()
-        module.write(model, self.shapes, path, description, self.kind.name, calibration, endpoints)
+        return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
 
     def load(self, path):
         return self.form.load_module().load(path, self.input_names())
+
+
+def has_classes(model):
+    """Whether the first output is the logits of classes: of a model of others, by its last layer.
+
+    Of features the largest says nothing.
+    """
+    output = model.outputs[0]
+    if len(output.shape) != 2 or output.shape[1] == 1:
+        return False
+    classes = getattr(getattr(model, "config", None), "num_classes", None)
+    last = (keras.layers.Dense, keras.layers.Activation, keras.layers.Softmax)
+    return isinstance(model.layers[-1], last) if classes is None else classes > 0
 
 
 def probe_count(kind, batch_size):
@@ -96,8 +128,7 @@ def model_runner(model, methods=()):
 def compare(trial: Trial, path: Path) -> Difference:
     """The difference between the model's outputs and those of its artefact at `path`."""
     names = [x["name"] for x in trial.further_outputs]
-    inputs = [x[: trial.compared] for x in trial.inputs]
-    expected = run_in_batches(model_runner(trial.source, names), inputs, (8,))
+    inputs, expected = ([x[: trial.compared] for x in arrays] for arrays in (trial.inputs, trial.expected))
     return compare_outputs(expected, run_in_batches(trial.load(path), inputs, trial.batches), names)
 
 

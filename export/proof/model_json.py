@@ -8,6 +8,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.description import PREPROCESSING
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
+from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
 LONGEST = 1 << 26  # bytes
@@ -131,7 +132,7 @@ FIELDS = {
 }
 # What older files do not say.
 LATER_FIELDS = {"probabilities": "softmax", "further_outputs": []}
-LATER_OF_ARTEFACT = {"further_outputs": {}}
+LATER_OF_ARTEFACT = {"finer": {}, "further_outputs": {}}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,
@@ -148,6 +149,7 @@ ARTEFACT = {
     "images": is_count,
     "batches": lambda x: is_list(x, lambda n: is_count(n, 1, MOST_EXAMPLES), 1),
     "tolerance": lambda x: x is None or is_number(x),
+    "finer": lambda x: isinstance(x, dict) and all(is_text(way) and way in WAYS for way in x.values()),
     "latency_ms": is_times,
     "model_latency_ms": is_times,
     "further_outputs": is_times,

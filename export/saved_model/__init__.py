@@ -8,7 +8,7 @@ from keras_vit.export.subprocess_job import last_line
 __all__ = ["load", "weight_bytes", "write"]
 
 
-def write(model, shapes, path, description=None, quantize=None, calibration=None, endpoints=(), further_outputs=()):
+def write(model, shapes, path, description=None, quantize=None, goal=None, tell=None, endpoints=(), further_outputs=()):
     """Writes `model` as the folder `path`; see `formats`, also for `further_outputs`.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
@@ -45,6 +45,7 @@ def write(model, shapes, path, description=None, quantize=None, calibration=None
     except tf.errors.OpError as error:
         reason = last_line(error.message).rpartition("; ")[2]
         raise ExportError(f"TensorFlow could not write the SavedModel: {reason}") from error
+    return {}
 
 
 def is_image_classifier(model):

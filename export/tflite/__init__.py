@@ -6,14 +6,13 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from keras_vit.export import saved_model
 from keras_vit.export.preparation import follow_export_calls
+from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.tflite.operators import builtin_operators
@@ -32,17 +31,22 @@ def write(
     path: Path,
     description: dict,
     quantize: Literal["float16", "dynamic", "int8"] | None = None,
-    calibration: Mapping[str, np.ndarray] | None = None,
+    goal: Goal | None = None,
+    tell: Callable[[str], object] | None = None,
     endpoints: Sequence[str] = (),
-) -> None:
+) -> dict[str, str]:
     """Writes `model` as the file `path`.
 
     Args:
         shapes: of each input; None for a free batch.
         description: metadata; its "labels" also become a file of their own.
         quantize: see `quantization`.
-        calibration: inputs by name, arrays (n, ...), for "int8".
+        goal: what "dynamic" and "int8" are measured by.
+        tell: takes a line of text on what is being done; or None.
         endpoints: a further output, see `formats`.
+
+    Returns:
+        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
 
     Raises:
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
@@ -51,12 +55,13 @@ def write(
         with follow_export_calls(model), builtin_operators():
             saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
-        if calibration is not None:
-            job["calibration"] = str(Path(folder) / "calibration.npz")
-            np.savez(job["calibration"], **calibration)
-        run_script("tflite/worker.py", job, explain_log)
+        if goal is not None:
+            job |= {"goal": str(Path(folder) / "goal.npz"), "runtime": str(Path(__file__).parent / "runtime.py")}
+            goal.save(job["goal"])
+        finer = run_script("tflite/worker.py", job, explain_log, tell=tell) or {}
     append_description(path, description)
     seal(path, append_comment)
+    return finer
 
 
 def append_description(path, description):

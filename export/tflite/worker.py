@@ -1,18 +1,19 @@
 """Converts one SavedModel to TFLite; run by `tflite` as a script in its own process, with a job as JSON on stdin.
 
-Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"), calibration (a
-.npz of inputs by name, for "int8").
+Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"); for the last two
+also goal and runtime (see `proof.mixture`).
 """
 
-import contextlib
 import json
 import os
-import re
+import runpy
 import sys
+from pathlib import Path
 
 import flatbuffers
 import numpy as np
 
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal
 from keras_vit.export.proof.runtimes import literal
 
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
@@ -33,68 +34,6 @@ def convert_saved_model(job):
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         converter.target_spec.supported_types = [tf.float16]
     return converter.convert()
-
-
-def calibrate(quantizer, images):
-    """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
-    found = {}
-    for image in images:
-        for name, seen in quantizer.calibrate({"serving_default": [image]}).items():
-            known = found.setdefault(name, dict(seen))
-            known["min"] = np.minimum(known["min"], seen["min"])
-            known["max"] = np.maximum(known["max"], seen["max"])
-    return found
-
-
-def read_inputs(path):
-    arrays = np.load(path, allow_pickle=False)
-    count = len(arrays[arrays.files[0]])
-    return [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
-
-
-def last_dense(path):
-    """The name of what the last dense layer of a TFLite file computes; None where it has none."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    with open(path, "rb") as file:
-        model = schema.ModelT.InitFromPackedBuf(file.read(), 0)
-    codes = [code.builtinCode for code in model.operatorCodes]
-    graph = model.subgraphs[0]
-    dense = [op for op in graph.operators if codes[op.opcodeIndex] == schema.BuiltinOperator.FULLY_CONNECTED]
-    return graph.tensors[dense[-1].outputs[0]].name.decode() if dense else None
-
-
-def quantizer_modules():
-    """(qtyping, quantizer) of LiteRT's quantizer, which was called ai-edge-quantizer up to 0.10."""
-    try:
-        from litert_quantizer import qtyping, quantizer
-    except ModuleNotFoundError:
-        from ai_edge_quantizer import qtyping, quantizer
-    return qtyping, quantizer
-
-
-def quantize_tflite(job):
-    """Dense layers and convolutions in int8, a scale per channel; norms, softmax, GELU and sums stay in float.
-
-    Calibrated ranges serve dense layers but the last, whose logits lie close to each other. It and the convolutions,
-    which gain no speed by them (benchmarks/export_speed.py), take each input's own. Depthwise kernels, slower in int8,
-    are widened.
-    """
-    qtyping, quantizer = quantizer_modules()
-    quantizing = quantizer.Quantizer(job["output"])
-    operations = qtyping.TFLOperationName
-    quantizing.add_weight_only_config(".*", operations.DEPTHWISE_CONV_2D, num_bits=8)
-    quantizing.add_dynamic_config(".*", operations.CONV_2D, num_bits=8)
-    last = last_dense(job["output"])
-    if job["quantize"] == "dynamic" or last is None:
-        quantizing.add_dynamic_config(".*", operations.FULLY_CONNECTED, num_bits=8)
-        result = quantizing.quantize()
-    else:
-        quantizing.add_static_config(".*", operations.FULLY_CONNECTED, activation_num_bits=8, weight_num_bits=8)
-        quantizing.add_dynamic_config(re.escape(last), operations.FULLY_CONNECTED, num_bits=8)
-        result = quantizing.quantize(calibrate(quantizing, read_inputs(job["calibration"])))
-    os.remove(job["output"])
-    result.export_model(job["output"])
 
 
 class Sharing(flatbuffers.Builder):
@@ -135,11 +74,15 @@ def share_equal_vectors(path):
 
 def main():
     job = json.load(sys.stdin)
-    with open(job["output"], "wb") as file, literal(job["saved_model"]) as folder:
+    quantizes = job["quantize"] in ("dynamic", "int8")
+    converted = f"{job['saved_model']}.tflite" if quantizes else job["output"]
+    with open(converted, "wb") as file, literal(job["saved_model"]) as folder:
         file.write(convert_saved_model({**job, "saved_model": folder}))
-    if job["quantize"] in ("dynamic", "int8"):
-        with contextlib.redirect_stdout(sys.stderr):
-            quantize_tflite(job)
+    if quantizes:
+        # By its path: importing the format's package would import Keras.
+        quantizer_class = runpy.run_path(str(Path(__file__).with_name("quantize.py")))["TFLiteQuantizer"]
+        quantizer = quantizer_class(converted, job["quantize"], Goal.read(job["goal"]))
+        quantize_to_goal(job, quantizer.ladders, quantizer.write)
         share_equal_vectors(job["output"])
 
 

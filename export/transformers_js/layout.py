@@ -61,13 +61,12 @@ def write_layout(model, folder, options, tell):
     shapes = fill_free_sizes(choose_input_shapes(model, source, options.get("image_size"), free_size=False), model)
     images = choose_inputs(source, shapes, options.get("images"), QUANTIZED_PROBES, model.preprocessing)[0]
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    given = {"images": images, "metadata": options.get("metadata"), "tell": lambda line: tell(f"transformers: {line}")}
     with unrecorded(source):
         twin = with_channels_first(source, images.shape[1:])
         for name, quantize in FILES.items():
             try:
-                report = write_proved(
-                    twin, format_named("onnx"), folder / name, quantize, images=images, metadata=options.get("metadata")
-                )
+                report = write_proved(twin, format_named("onnx"), folder / name, quantize, **given)
             except ParityError as error:
                 if quantize is None:
                     raise

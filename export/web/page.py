@@ -75,7 +75,7 @@ def write_model(model, row, folder, options, tell):
     looks = (LOOKS,) if able else ()
     options = {name: value for name, value in options.items() if name in ("images", "image_size", "metadata")}
     try:
-        report = write_proved(model, onnx, path, row.quantize, looks, **options)
+        report = write_proved(model, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"), **options)
     except ParityError as error:
         tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
         report = write_proved(model, onnx, path, None, looks, **options)

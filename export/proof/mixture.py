@@ -1,0 +1,194 @@
+"""Which layers of an artefact bear int8, by measurement: those whose rounding costs the most are stored more finely.
+
+A layer is an operator of the file with weights. The ways to store and compute it, from the roughest, are its ladder.
+Imports no Keras: the quantizers of the formats call it in processes of their own.
+"""
+
+import json
+import runpy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.export.proof.parity import cosine
+from keras_vit.export.proof.runtimes import run_in_batches
+
+WAYS = {
+    "int8": "computes in int8, its ranges calibrated",
+    "dynamic": "computes in int8, the range of each input measured as it comes",
+    "int8-weights": "stores its weights in int8 and computes in float",
+    "float16": "stores its weights in float16 and computes in float",
+    "float32": "stays in float32",
+}
+# Sharper than what is promised of other images, 0.995 and 0.005: of those the worst are worse (docs/deploy.md).
+LEAST_COSINE = 0.999
+MOST_CHANGED = 0.001  # part of the images whose best class may change
+STRETCH = 8  # times the errors: fewer images than 1 / MOST_CHANGED then show how often a class changes
+MOST_GROUPS = 24  # of layers, which are measured one by one
+FEW = 16  # images for that
+
+Ways = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the outputs lose. `error`: its energy as a part of the outputs'; `enough`: whether it is small enough."""
+
+    error: float
+    cosine: float
+    changed: float
+
+    @property
+    def enough(self) -> bool:
+        return self.cosine >= LEAST_COSINE and self.changed <= MOST_CHANGED
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an artefact is calibrated on and compared with.
+
+    Args:
+        inputs: by name, arrays (n, ...).
+        outputs: the model's for them, without further ones that the artefact may have after them; none where every
+            layer is to be as rough as can be.
+        batches: the sizes in which the artefact runs.
+        classes: whether the first output is the logits of classes, whose order counts.
+    """
+
+    inputs: dict[str, np.ndarray]
+    outputs: list[np.ndarray]
+    batches: tuple[int, ...]
+    classes: bool
+
+    def save(self, path):
+        outputs = {str(i): array for i, array in enumerate(self.outputs)}
+        named = [f"input {name}" for name in self.inputs]
+        arrays = dict(zip(named, self.inputs.values(), strict=True))
+        np.savez(path, batches=self.batches, classes=self.classes, **arrays, **outputs)
+
+    @classmethod
+    def read(cls, path):
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        batches, classes = tuple(map(int, arrays.pop("batches"))), bool(arrays.pop("classes"))
+        inputs = {name.removeprefix("input "): x for name, x in arrays.items() if name.startswith("input ")}
+        outputs = [arrays[str(i)] for i in range(len(arrays) - len(inputs))]
+        return cls(inputs, outputs, batches, classes)
+
+    def measure(self, run, count=None):
+        """The `Loss` of a function from a list of arrays to another, on the first `count` images."""
+        expected = [x[:count] for x in self.outputs]
+        inputs = [x[:count] for x in self.inputs.values()]
+        received = run_in_batches(lambda batch: run(batch)[: len(expected)], inputs, self.batches)
+        pairs = [(a.astype("float64"), b.astype("float64")) for a, b in zip(expected, received, strict=True)]
+        energy = sum(np.square(a).sum() for a, _ in pairs)
+        return Loss(
+            error=float(sum(np.square(b - a).sum() for a, b in pairs) / (energy or 1.0)),
+            cosine=min(cosine(a, b) for a, b in pairs),
+            changed=estimate_changed(*pairs[0]) if self.classes else 0.0,
+        )
+
+
+def estimate_changed(a, b):
+    """Part of the images whose best class changes from logits `a` (n, classes) to `b`, estimated from few images.
+
+    The error of every image is added to the logits of every image, STRETCH times as large: classes then change about
+    STRETCH times as often.
+    """
+    best = a.argmax(axis=1)
+    changed = [(a + error).argmax(axis=1) != best for error in STRETCH * (b - a)]
+    return float(np.mean(changed)) / STRETCH
+
+
+def choose_ways(
+    ladders: Mapping[str, tuple[str, ...]],
+    measure: Callable[[Ways, int | None], Loss],
+    tell: Callable[[str], object],
+) -> Ways:
+    """The way of every layer, as rough as the outputs bear.
+
+    If the roughest rung is too rough for all layers together, the first that is not is sought, and the layers that
+    cost the most on the rung above it, each measured while the others are on the finer one, go down to that. At most
+    MOST_GROUPS of layers are measured alone, and the same images give the same choice.
+
+    Args:
+        ladders: of each layer by its name, from the roughest way.
+        measure: the loss on some of the images, or with None on all.
+        tell: takes a line on what is being done.
+
+    >>> losses = {"int8": {"a": 0.5, "b": 1e-4}, "float32": {"a": 0.0, "b": 0.0}}
+    >>> def measure(ways, count):
+    ...     error = sum(losses[way][name] for name, way in ways.items())
+    ...     return Loss(error, cosine=1 - error, changed=0.0)
+    >>> choose_ways({"a": ("int8", "float32"), "b": ("int8", "float32")}, measure, print)
+    int8 throughout costs too much (cosine 0.500): 2 layers are measured one by one
+    {'a': 'float32', 'b': 'int8'}
+    """
+    rungs = [
+        {name: ladder[min(i, len(ladder) - 1)] for name, ladder in ladders.items()}
+        for i in range(max(map(len, ladders.values()), default=1))
+    ]
+    rough = None
+    for fine in rungs:
+        loss = measure(fine, None)
+        if loss.enough:
+            break
+        rough, lost = fine, loss
+    if rough is None or not loss.enough:
+        return fine
+    differing = [name for name in ladders if rough[name] != fine[name]]
+    size = -(-len(differing) // MOST_GROUPS)
+    groups = [differing[i : i + size] for i in range(0, len(differing), size)]
+    each = "one by one" if size == 1 else f"in {len(groups)} groups"
+    tell(f"int8 throughout costs too much (cosine {lost.cosine:.3f}): {len(differing)} layers are measured {each}")
+    errors = [measure({**fine, **{name: rough[name] for name in group}}, FEW).error for group in groups]
+    order = [groups[i] for i in np.argsort(np.negative(errors), kind="stable")]
+
+    def mix(count):
+        return {**rough, **{name: fine[name] for group in order[:count] for name in group}}
+
+    few, many = 0, len(order)  # too few of the finer, and enough
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if measure(mix(middle), None).enough else (middle, many)
+    return mix(many)
+
+
+def shorten_name(name, names):
+    """A name without the others that a converter joined to it by semicolons, if no other of `names` begins so."""
+    first = name.split(";")[0]
+    return first if sum(other.split(";")[0] == first for other in names) == 1 else name
+
+
+def quantize_to_goal(job, ladders, write):
+    """Writes job["output"] with the ways that its goal needs, and prints which layers are not on their first rung.
+
+    Lines of text on what is being done come first, as JSON strings; then {layer: way} as a JSON object.
+
+    Args:
+        job: paths under "goal", "output" and "runtime" (a format's runtime.py).
+        write: takes {layer: way} and the path of a file that is not there.
+    """
+    goal, output = Goal.read(job["goal"]), Path(job["output"])
+    load = runpy.run_path(job["runtime"])["load"]
+    written = None
+
+    def put(ways):
+        nonlocal written
+        if ways != written:
+            output.unlink(missing_ok=True)  # not written over: a runtime may have the old file mapped
+            write(ways, str(output))
+            written = ways
+
+    def measure(ways, count):
+        put(ways)
+        return goal.measure(load(str(output), list(goal.inputs)), count)
+
+    ways = {name: ladder[0] for name, ladder in ladders.items()}
+    if goal.outputs:
+        ways = choose_ways(ladders, measure, lambda line: print(json.dumps(line), flush=True))
+    put(ways)
+    finer = {name: ways[name] for name, ladder in ladders.items() if ways[name] != ladder[0]}
+    print(json.dumps({shorten_name(name, ladders): way for name, way in finer.items()}), flush=True)

@@ -1,0 +1,74 @@
+"""The choice of layers: what it finds among layers of known cost, and how well few images foretell many."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_vit.export.proof.mixture import LEAST_COSINE, Goal, Loss, choose_ways, estimate_changed
+
+
+def loss_of(error):
+    return Loss(error, cosine=1 - error, changed=0.0)
+
+
+def choose(costs, ladders):
+    """(the choice, all that was measured) where the errors of the layers add up."""
+    seen = []
+
+    def measure(ways, count):
+        seen.append((dict(ways), count))
+        return loss_of(sum(costs[name].get(way, 0.0) for name, way in ways.items()))
+
+    return choose_ways(ladders, measure, lambda line: None), seen
+
+
+def test_nothing_is_measured_where_the_roughest_is_enough():
+    ladders = {"a": ("int8", "float32"), "b": ("int8-weights", "float32")}
+    ways, seen = choose({"a": {}, "b": {}}, ladders)
+    assert ways == {"a": "int8", "b": "int8-weights"} and len(seen) == 1
+
+
+def test_the_fewest_layers_are_left():
+    costs = {str(i): {"int8": cost} for i, cost in enumerate(np.random.default_rng(0).uniform(0, 5e-4, 10))}
+    ways, _ = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
+    left = [name for name, way in ways.items() if way == "float32"]
+    bound = 1 - LEAST_COSINE
+    assert sum(costs[name]["int8"] for name in costs if name not in left) <= bound
+    for other in itertools.combinations(costs, len(left) - 1):  # no smaller choice would do
+        assert sum(costs[name]["int8"] for name in costs if name not in other) > bound
+
+
+def test_a_middle_rung_is_preferred_and_the_last_is_the_end():
+    ladder = ("int8", "int8-weights", "float32")
+    ways, _ = choose({"a": {"int8": 0.5}, "b": {}}, {"a": ladder, "b": ladder})
+    assert ways == {"a": "int8-weights", "b": "int8"}
+    hopeless = {"a": dict.fromkeys(ladder, 1.0)}
+    assert choose(hopeless, {"a": ladder})[0] == {"a": "float32"}
+
+
+def test_the_number_of_trials_is_bounded():
+    costs = {str(i): {"int8": 1e-4 * (i % 7)} for i in range(500)}
+    ways, seen = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
+    assert len(seen) <= 2 + 24 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
+    assert choose(costs, dict.fromkeys(costs, ("int8", "float32")))[0] == ways
+
+
+def test_few_images_foretell_how_many_classes_change():
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 3, (20_000, 10))
+    received = logits + random.normal(0, 0.05, logits.shape)
+    changed = (logits.argmax(1) != received.argmax(1)).mean()
+    found = np.mean([estimate_changed(logits[i : i + 64], received[i : i + 64]) for i in range(0, 6400, 64)])
+    assert found == pytest.approx(changed, rel=0.15) and changed > 0.005
+
+
+def test_a_goal_is_the_same_from_its_file(tmp_path):
+    random = np.random.default_rng(0)
+    inputs = {"images": random.normal(size=(5, 2)), "input 0": random.normal(size=(5, 3))}
+    goal = Goal(inputs, [inputs["images"] * 2, inputs["input 0"]], (1, 3), True)
+    goal.save(tmp_path / "goal.npz")
+    read = Goal.read(tmp_path / "goal.npz")
+    assert list(read.inputs) == list(inputs) and read.batches == (1, 3) and read.classes
+    assert all(np.array_equal(a, b) for a, b in zip(read.outputs, goal.outputs, strict=True))
+    assert read.measure(lambda arrays: [arrays[0] * 2, arrays[1]]) == Loss(0.0, pytest.approx(1), 0.0)
