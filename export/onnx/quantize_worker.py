@@ -21,16 +21,13 @@ LARGEST = np.finfo("float16").max
 
 
 class CalibrationInputs:
-    """The calibration inputs one at a time, as onnxruntime's calibrators read them."""
+    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
 
-    def __init__(self, arrays):
-        self.arrays = arrays
-        self.place = 0
+    def __init__(self, batches):
+        self.batches = iter(batches)
 
     def get_next(self):
-        self.place += 1
-        batch = {name: array[self.place - 1 : self.place] for name, array in self.arrays.items()}
-        return batch if all(len(array) for array in batch.values()) else None
+        return next(self.batches, None)
 
 
 def list_ladders(graph, kind):
@@ -93,7 +90,7 @@ class OnnxQuantizer:
 
         if self.ranges is None:
             calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
-            calibrator.collect_data(CalibrationInputs(self.goal.inputs))
+            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
             self.ranges = calibrator.compute_data()
         quantizer = q.QDQQuantizer(
             load_model_with_shape_infer(Path(prepared)),

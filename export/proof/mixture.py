@@ -77,8 +77,17 @@ class Goal:
         outputs = [arrays[str(i)] for i in range(len(arrays) - len(inputs))]
         return cls(inputs, outputs, batches, classes)
 
+    def split_inputs(self):
+        """The inputs by name in batches of the smallest size in which the artefact runs, to calibrate on."""
+        size = min(self.batches)
+        starts = range(0, len(next(iter(self.inputs.values()))), size)
+        return [{name: x[i : i + size] for name, x in self.inputs.items()} for i in starts]
+
     def measure(self, run, count=None):
-        """The `Loss` of a function from a list of arrays to another, on the first `count` images."""
+        """The `Loss` of a function from a list of arrays to another, on whole batches of the first `count` images."""
+        if count is not None:
+            whole = sum(self.batches)
+            count = max(count // whole, 1) * whole
         expected = [x[:count] for x in self.outputs]
         inputs = [x[:count] for x in self.inputs.values()]
         received = run_in_batches(lambda batch: run(batch)[: len(expected)], inputs, self.batches)

@@ -71,7 +71,7 @@ class TFLiteQuantizer:
         quantizing = self.configure(ways)
         with contextlib.redirect_stdout(sys.stderr):
             if quantizing.need_calibration and self.ranges is None:
-                self.ranges = calibrate(quantizing, self.goal.inputs)
+                self.ranges = calibrate(quantizing, self.goal.split_inputs())
             result = quantizing.quantize(self.ranges if quantizing.need_calibration else None)
             result.export_model(output)
 
@@ -93,12 +93,11 @@ class TFLiteQuantizer:
         return quantizing
 
 
-def calibrate(quantizer, inputs):
+def calibrate(quantizer, batches):
     """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
     found = {}
-    for i in range(len(next(iter(inputs.values())))):
-        image = {name: array[i : i + 1] for name, array in inputs.items()}
-        for name, seen in quantizer.calibrate({"serving_default": [image]}).items():
+    for batch in batches:
+        for name, seen in quantizer.calibrate({"serving_default": [batch]}).items():
             known = found.setdefault(name, dict(seen))
             known["min"] = np.minimum(known["min"], seen["min"])
             known["max"] = np.maximum(known["max"], seen["max"])
