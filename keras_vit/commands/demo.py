@@ -205,8 +205,8 @@ def demonstrate(
     Fine-tunes a small ViT, whose weights come with the package and know clothes (Fashion-MNIST), to 300 handwritten
     digits of scikit-learn, and trains it from random weights beside that. Exports the first to SavedModel, TFLite and
     ONNX, and to the latter two in int8, compares each with the model in its own runtime, and writes a page that shows
-    where it looks, and one that runs the model in a browser. Every step prints the command that does it. Exit code 1 if the fine-tuned model is right of less
-    than 85 % of 360 other digits.
+    where it looks, and one that runs the model in a browser. Every step prints the command that does it. Exit code 1 if
+    the fine-tuned model is right of less than 85 % of 360 other digits.
 
     Example: keras-vit demo --out keras-vit-demo
     """
