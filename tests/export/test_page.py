@@ -54,7 +54,14 @@ def test_what_a_page_has(dist):
     names = sorted(path.relative_to(out).as_posix() for path in (out / "web").rglob("*") if path.is_file())
     pictures = [f"web/examples/{i}.{ending}" for i, ending in enumerate(("png", "png", "png", "jpg"))]
     inputs = [f"web/examples/{i}.f32" for i in range(4)]
-    own = ["web/index.html", "web/model.json", "web/model.onnx", "web/page.css", "web/page.js"]
+    own = [
+        "web/index.html",
+        "web/model-float16.onnx",
+        "web/model.json",
+        "web/model.onnx",
+        "web/page.css",
+        "web/page.js",
+    ]
     assert names == sorted([*pictures, *inputs, *own])
     assert all(re.fullmatch(PATTERN, name) for name in names)
     assert any("no labels" in line for line in lines)
@@ -115,7 +122,7 @@ def small_runtime(monkeypatch, tmp_path):
     contents = {"ort.small.mjs": b"export {}", "ort.small.wasm": b"\0asm"}
     rows = [runtime.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
     for module in (runtime, texts):
-        monkeypatch.setattr(module, "RUNTIME", {"wasm": tuple(rows)})
+        monkeypatch.setattr(module, "RUNTIME", {"wasm": tuple(rows), "webgpu": tuple(rows)})
     for row in rows:
         cached_path(row.address).parent.mkdir(parents=True, exist_ok=True)
         cached_path(row.address).write_bytes(contents[row.name])
