@@ -151,7 +151,7 @@ def test_resnets_also_try_the_hyper_rule(rule, taken, tmp_path, monkeypatch):
     settings = Settings(model="R50x1", dataset="digits")
     chosen, fields, scores = protocol.find_settings(settings, tmp_path, Console(), 100)
     assert chosen.recipe == taken and [name for name, *_ in scores] == ["finetune-cifar10", "bit-hyperrule-small"]
-    assert fields["learning_rate"] == pytest.approx((0.003 if taken else 0.001) * 128 / 512)
+    assert fields["learning_rate"] == pytest.approx(0.003 * 128 / 512 if taken else 0.001 * 0.03 / 0.01)
     _, _, scores = protocol.find_settings(Settings(model="ViT-B/16", dataset="digits"), tmp_path, Console(), 100)
     assert len(scores) == 1
 
