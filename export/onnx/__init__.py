@@ -61,7 +61,8 @@ def write(
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
             proto = save_proto(make_proto(model, shapes, source, quantize, endpoints, calibration), source, description)
-            quantize_products(source, path, quantize, products_with_weights(proto), calibration)
+            nodes, batch_size = products_with_weights(proto), shapes[0][0] or 1
+            quantize_products(source, path, quantize, nodes, calibration, batch_size)
     else:
         save_proto(make_proto(model, shapes, path, quantize, endpoints, calibration), path, description)
     seal(path, append_property, list_companions(path))

@@ -60,11 +60,12 @@ def products_with_weights(proto):
     return [node.name for node in proto.graph.node if node.op_type in PRODUCTS and node.input[1] in weights]
 
 
-def quantize_products(source, output, kind, nodes, calibration=None):
+def quantize_products(source, output, kind, nodes, calibration=None, batch_size=1):
     """Writes `output`, the file `source` with the products in int8.
 
     Args:
         calibration: inputs by name, arrays (n, ...), for the kind "int8".
+        batch_size: of the file, a divisor of n; 1 if it is free.
     """
     inputs = source.with_name("calibration.npz")
     if calibration is not None:
@@ -75,5 +76,6 @@ def quantize_products(source, output, kind, nodes, calibration=None):
         "kind": kind,
         "nodes": nodes,
         "calibration": str(inputs),
+        "batch_size": batch_size,
     }
     run_script("onnx/quantize_worker.py", job)

@@ -1,7 +1,7 @@
 """Quantizes one ONNX file; run by `quantize` as a script in its own process, with a job as JSON on stdin.
 
 Keys of the job: source, output (files), kind ("dynamic" or "int8"), calibration (a .npz of inputs by name, for "int8"),
-nodes (names of the products with weights).
+batch_size (of the file, or 1), nodes (names of the products with weights).
 """
 
 import json
@@ -12,15 +12,15 @@ import numpy as np
 
 
 class CalibrationInputs:
-    """The calibration inputs one at a time, as onnxruntime's calibrators read them."""
+    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
 
-    def __init__(self, path):
+    def __init__(self, path, batch_size):
         self.arrays = dict(np.load(path, allow_pickle=False))
-        self.place = 0
+        self.place, self.batch_size = 0, batch_size
 
     def get_next(self):
-        self.place += 1
-        batch = {name: array[self.place - 1 : self.place] for name, array in self.arrays.items()}
+        place, self.place = self.place, self.place + self.batch_size
+        batch = {name: array[place : self.place] for name, array in self.arrays.items()}
         return batch if all(len(array) for array in batch.values()) else None
 
 
@@ -41,7 +41,7 @@ def quantize_onnx(job):
     q.quantize_static(
         job["source"],
         job["output"],
-        CalibrationInputs(job["calibration"]),
+        CalibrationInputs(job["calibration"], job["batch_size"]),
         nodes_to_quantize=job["nodes"],
         quant_format=q.QuantFormat.QDQ,
         activation_type=q.QuantType.QUInt8,

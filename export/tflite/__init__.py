@@ -51,6 +51,7 @@ def write(
         with follow_export_calls(model), builtin_operators():
             saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
+        job["batch_size"] = shapes[0][0] or 1
         if calibration is not None:
             job["calibration"] = str(Path(folder) / "calibration.npz")
             np.savez(job["calibration"], **calibration)

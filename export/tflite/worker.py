@@ -1,7 +1,7 @@
 """Converts one SavedModel to TFLite; run by `tflite` as a script in its own process, with a job as JSON on stdin.
 
 Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"), calibration (a
-.npz of inputs by name, for "int8").
+.npz of inputs by name, for "int8"), batch_size (of the file, or 1).
 """
 
 import contextlib
@@ -35,21 +35,21 @@ def convert_saved_model(job):
     return converter.convert()
 
 
-def calibrate(quantizer, images):
-    """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
+def calibrate(quantizer, batches):
+    """Smallest and largest value of every tensor over all batches; the quantizer itself would average them."""
     found = {}
-    for image in images:
-        for name, seen in quantizer.calibrate({"serving_default": [image]}).items():
+    for batch in batches:
+        for name, seen in quantizer.calibrate({"serving_default": [batch]}).items():
             known = found.setdefault(name, dict(seen))
             known["min"] = np.minimum(known["min"], seen["min"])
             known["max"] = np.maximum(known["max"], seen["max"])
     return found
 
 
-def read_inputs(path):
-    arrays = np.load(path, allow_pickle=False)
-    count = len(arrays[arrays.files[0]])
-    return [{name: arrays[name][i : i + 1] for name in arrays.files} for i in range(count)]
+def read_inputs(path, batch_size):
+    arrays = dict(np.load(path, allow_pickle=False))
+    starts = range(0, len(next(iter(arrays.values()))), batch_size)
+    return [{name: array[i : i + batch_size] for name, array in arrays.items()} for i in starts]
 
 
 def last_dense(path):
@@ -92,7 +92,7 @@ def quantize_tflite(job):
     else:
         quantizing.add_static_config(".*", operations.FULLY_CONNECTED, activation_num_bits=8, weight_num_bits=8)
         quantizing.add_dynamic_config(re.escape(last), operations.FULLY_CONNECTED, num_bits=8)
-        result = quantizing.quantize(calibrate(quantizing, read_inputs(job["calibration"])))
+        result = quantizing.quantize(calibrate(quantizing, read_inputs(job["calibration"], job["batch_size"])))
     os.remove(job["output"])
     result.export_model(job["output"])
 
