@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from keras_vit.errors import ExportError
+from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.export.staging.listing import MANIFEST, write_manifest
 from keras_vit.export.staging.placing import (
     JOURNAL,
@@ -77,6 +77,8 @@ def raise_file_errors(path):
     """Within, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
     try:
         yield
+    except KerasVitError:  # a DownloadError is an OSError too, and says what to do
+        raise
     except OSError as error:
         raise ExportError(
             f"The export to {printable(path)} failed: {printable(error.strerror or error)}. What was there before is "

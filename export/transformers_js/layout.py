@@ -70,6 +70,7 @@ def write_layout(model, folder, options, tell):
             except ParityError as error:
                 if quantize is None:
                     raise
+                (folder / name).unlink(missing_ok=True)
                 tell(f"transformers: {name} is left out. {error}")
             else:
                 tell(f"transformers: {name}, {report.bytes / 1e6:.1f} MB, max difference {report.max_abs_diff:.1e}")

@@ -2,11 +2,13 @@
 // Everything happens here: a picture is decoded, resized as the package does, and run through the model.
 const MOST_PIXELS = 2 ** 26; // of a picture, as the package reads them
 const TOP = 5;
+const PATIENCE = 60_000; // milliseconds that WebGPU has for a session or a run
 // A module with an instruction of WebAssembly SIMD.
 const SIMD = Uint8Array.from(atob("AGFzbQEAAAABBQFgAAF7AwIBAAoKAQgAQQD9D/1iCw=="), (byte) => byte.charCodeAt(0));
 class Sentence extends Error {} // for whoever looks at the page
 const get = (id) => document.getElementById(id);
 const largestOf = (values) => values.reduce((a, b) => Math.max(a, b));
+const toSumOne = (values, sum = values.reduce((a, b) => a + b)) => values.map((x) => x / sum);
 const count = (length) => Array.from({ length }, (_, i) => i);
 const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 
@@ -28,8 +30,7 @@ function weighPixels(source, target, kernel, antialias) {
     const first = Math.max(Math.ceil(centre - kernel.reach * width), 0);
     const last = Math.min(Math.floor(centre + kernel.reach * width), source - 1);
     const weights = count(last - first + 1).map((j) => kernel.weigh(Math.abs(first + j - centre) / width));
-    const total = weights.reduce((a, b) => a + b);
-    return { first, weights: weights.map((weight) => weight / total) };
+    return { first, weights: toSumOne(weights) };
   });
 }
 
@@ -86,8 +87,7 @@ async function readPicture(file, name) {
   if (width * height > MOST_PIXELS || Math.max(width, height) > 2 ** 14)
     throw new Sentence(`${name} has ${width} x ${height} pixels, which are too many. Choose a smaller picture.`);
   const canvas = make("canvas", { width, height, className: width < 128 ? "small" : "" });
-  const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.fillStyle = "white";
+  const context = Object.assign(canvas.getContext("2d", { willReadFrequently: true }), { fillStyle: "white" });
   context.fillRect(0, 0, width, height);
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
@@ -98,13 +98,10 @@ async function readPicture(file, name) {
 function findProbabilities(logits, kind) {
   if (kind === "sigmoid") return Array.from(logits, (x) => 1 / (1 + Math.exp(-x)));
   const largest = largestOf(logits);
-  const powers = Array.from(logits, (x) => Math.exp(x - largest));
-  const total = powers.reduce((a, b) => a + b);
-  return powers.map((x) => x / total);
+  return toSumOne(Array.from(logits, (x) => Math.exp(x - largest)));
 }
 
-/** Attention from the output to the patches, the largest 1: of one block, or through all, each with the identity of its
- * residual connection (attention rollout); of one head, or the mean of all. 0 stands for all. */
+/** Attention from the output to the patches, the largest 1: of a block or rolled out, of a head or the mean (0: all) */
 function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head) {
   const chosen = head ? [head - 1] : count(heads);
   let row = new Float64Array(tokens).fill(tokens > patches ? 0 : 1 / tokens);
@@ -123,7 +120,7 @@ function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head
   return seen.map((x) => x / largestOf(seen));
 }
 
-const page = {}; // about, model, ort, session, backend, looked, stream, fault
+const page = {}; // about, others (models to fall back on), model, ort, session, backend, looked, stream, fault
 
 async function fetchBytes(address, size, options) {
   const whole = await fetch(address, options).then((reply) => reply.ok && reply.arrayBuffer()).catch(() => null);
@@ -133,7 +130,7 @@ async function fetchBytes(address, size, options) {
   return bytes;
 }
 
-async function openModel({ backend, file, bytes }) {
+async function openModel(model, { backend, file, bytes } = model) {
   const { script, binary, bytes: length, integrity } = page.about.runtime[backend];
   tell(`Loading ${((length + bytes) / 1e6).toFixed(0)} MB…`);
   page.ort = await import(`ort-${backend}`).catch(() => {
@@ -143,21 +140,43 @@ async function openModel({ backend, file, bytes }) {
   const threads = isOwn && window.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
   const wasmBinary = await fetchBytes(binary, length, { integrity });
   Object.assign(page.ort.env.wasm, { numThreads: threads, wasmBinary });
-  const model = await fetchBytes(file, bytes);
-  page.session = await page.ort.InferenceSession.create(model, { executionProviders: [backend] });
+  const graph = await fetchBytes(file, bytes);
+  page.session = await limit(page.ort.InferenceSession.create(graph, { executionProviders: [backend] }));
+  page.model = model;
   page.backend = backend === "webgpu" ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
 }
 
-async function runModel(input) {
-  const shape = [1, ...page.about.preprocessing.image_size, page.about.channels];
-  const tensor = new page.ort.Tensor("float32", input, shape);
+const late = () => new Promise((_, fail) => setTimeout(fail, PATIENCE, new Sentence("no answer in a minute")));
+const limit = (work) => (page.others.length ? Promise.race([work, late()]) : work); // nothing replaces WebAssembly
+
+/** Does the work; where WebGPU fails in it, once more in WebAssembly. */
+const attempt = (work) => work().catch(async (error) => {
+  if (!page.others.length) throw error;
+  get("backend").textContent = `WebGPU does not work here (${String(error.message ?? error).slice(0, 200)}).`;
+  await openModel(page.others.shift());
+  return work();
+});
+
+/** Opens the first model, unless one is open; its first run takes longer, and on WebGPU must give what is stored. */
+async function openFirst() {
+  if (!page.session) await openModel(page.others.shift());
+  const [{ input, logits }] = page.about.examples;
+  const found = await runOnce(new Float32Array((await fetchBytes(`examples/${input}`)).buffer));
+  const share = findDifference(found.logits, logits) / (largestOf(logits.map(Math.abs)) || 1);
+  if (page.others.length && !(share <= page.model.tolerance)) throw new Sentence("its answers are wrong");
+}
+
+async function runOnce(input) {
+  const { preprocessing, channels } = page.about;
+  const tensor = new page.ort.Tensor("float32", input, [1, ...preprocessing.image_size, channels]);
   const began = performance.now();
-  const outputs = await page.session.run({ [page.session.inputNames[0]]: tensor });
+  const outputs = await limit(page.session.run({ [page.session.inputNames[0]]: tensor }));
   const ms = performance.now() - began;
   const logits = outputs[page.session.outputNames.find((name) => name !== "attention")].data;
   return { logits, attention: page.about.grid && outputs.attention, ms };
 }
 
+const runModel = (input) => attempt(() => runOnce(input)); // a device may be lost at any time
 const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
 
 async function prove() {
@@ -187,8 +206,7 @@ function showAnswers(probabilities) {
   get("answers").replaceChildren();
   for (const i of best) {
     const [item, percent] = [make("li"), 100 * probabilities[i]];
-    const texts = ["", nameOf(i), `${percent.toFixed(1)} %`];
-    item.append(...texts.map((textContent) => make("span", { textContent })));
+    item.append(...["", nameOf(i), `${percent.toFixed(1)} %`].map((textContent) => make("span", { textContent })));
     item.firstChild.style.width = `${percent}%`; // the bar
     Object.assign(item.dataset, { label: nameOf(i), probability: probabilities[i] });
     get("answers").append(item);
@@ -212,9 +230,8 @@ function showLook() {
   const values = rollOut(attention, rows * columns, block, head);
   const veil = new ImageData(columns, rows);
   values.forEach((value, i) => veil.data.set([20, 34, 92, Math.round(200 * (1 - value))], 4 * i));
-  const overlay = Object.assign(get("overlay"), { width: columns, height: rows });
-  overlay.getContext("2d").putImageData(veil, 0, 0);
-  ["top", "left", "height", "width"].forEach((side, i) => (overlay.style[side] = `${100 * seen[i]}%`));
+  Object.assign(get("overlay"), { width: columns, height: rows }).getContext("2d").putImageData(veil, 0, 0);
+  ["top", "left", "height", "width"].forEach((side, i) => (get("overlay").style[side] = `${100 * seen[i]}%`));
   const most = values.indexOf(1);
   const down = ["top", "middle", "bottom"][Math.floor((3 * Math.floor(most / columns)) / rows)];
   const across = ["left", "centre", "right"][Math.floor((3 * (most % columns)) / columns)];
@@ -237,18 +254,15 @@ async function classify(file, name) {
   tell(`${best}. Found in ${ms.toFixed(ms < 10 ? 1 : 0)} ms (${page.backend}).`);
 }
 
-function tellFault(error) {
-  const known = error instanceof Sentence;
-  tell(known ? error.message : `This browser could not run the model: ${error.message ?? error}`, "error");
+function tellFault(error, message = error.message ?? error) {
+  tell(error instanceof Sentence ? message : `This browser could not run the model: ${message}`, "error");
   page.fault = error;
   page.looked = get("answers").replaceChildren();
   showLook();
 }
 
 let queue = Promise.resolve(); // one after the other
-function enqueue(work) {
-  queue = queue.then(work).catch(tellFault).then(() => get("status").dataset.done++);
-}
+const enqueue = (work) => (queue = queue.then(work).catch(tellFault).then(() => get("status").dataset.done++));
 
 function take([file]) {
   stopCamera();
@@ -257,8 +271,7 @@ function take([file]) {
 
 function stopCamera() {
   page.stream?.getTracks().forEach((track) => track.stop());
-  page.stream = get("video").srcObject = null;
-  get("video").hidden = true;
+  [page.stream, get("video").srcObject, get("video").hidden] = [null, null, true];
   get("camera").textContent = "Camera";
 }
 
@@ -276,16 +289,13 @@ async function start() {
   if (location.protocol === "file:") throw new Sentence("Browsers open this page from a server: keras-vit serve.");
   if (!window.WebAssembly?.validate(SIMD)) throw new Sentence("This browser is too old: it has no WebAssembly SIMD.");
   page.about = JSON.parse(new TextDecoder().decode(await fetchBytes("model.json")));
-  const { models } = page.about;
-  const isFast = models.length > 1 && (await navigator.gpu?.requestAdapter())?.features.has("shader-f16");
-  page.model = models.find(({ backend }) => backend === "wasm" || isFast);
-  await openModel(page.model);
-  await runModel(new Float32Array((await fetchBytes("examples/0.f32")).buffer)); // the first run takes longer
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  page.others = page.about.models.filter((x) => x.backend === "wasm" || adapter?.features.has("shader-f16"));
+  await attempt(openFirst);
   page.about.examples.forEach(({ file }, i) => {
-    const button = make("button", { type: "button" });
+    const button = get("examples").appendChild(make("button", { type: "button" }));
     button.append(make("img", { src: `examples/${file}`, alt: `Example ${i + 1}` }));
     button.onclick = async () => take([new Blob([await fetchBytes(`examples/${file}`)])]);
-    get("examples").append(button);
   });
   get("prove").disabled = false;
   tell(`Ready: ${(page.model.bytes / 1e6).toFixed(1)} MB, ${page.backend}. Give it a picture.`);

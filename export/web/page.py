@@ -5,6 +5,7 @@ files, such as `keras-vit serve`, and not from the disk.
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import prepare_model
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.web.examples import write_examples
-from keras_vit.export.web.runtime import VENDORED, copy_runtime, describe_runtime, fetch_runtime
+from keras_vit.export.web.runtime import VENDORED, WEBGPU_OPERATORS, copy_runtime, describe_runtime, fetch_runtime
 from keras_vit.export.web.texts import BACKENDS, MODELS, page_texts
 
 LARGEST = 18 * 10**8  # bytes of a model that is one file, which a browser's buffers of 2 GB hold
@@ -53,13 +54,15 @@ def write_page(model, folder, about, inputs, options, *, vendor, tell):
     (folder / "examples").mkdir(parents=True)
     if not about["labels"]:
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
-    reports = [write_model(model, row, folder, options, tell) for row in MODELS]
+    reports = write_models(model, folder, options, tell)
     run = model_runner(prepare_model(model))
     entries = write_examples(folder / "examples", *inputs, model, lambda x: np.asarray(run([x])[0]))
-    runtime = describe_runtime(BACKENDS, vendor)
+    backends = tuple(report["backend"] for report in reports)
+    runtime = describe_runtime(backends, vendor)
     if vendor:
-        tell("web: copying onnxruntime-web")
-        copy_runtime(BACKENDS, folder / VENDORED)
+        megabytes = sum(row["bytes"] for row in runtime.values()) / 1e6
+        tell(f"web: copying onnxruntime-web for {' and '.join(backends)}, {megabytes:.0f} MB")
+        copy_runtime(backends, folder / VENDORED)
     contents = {name: about[name] for name in ("name", "labels", "probabilities", "preprocessing")}
     contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(model)}
     contents |= {"models": reports, "examples": entries, "runtime": runtime}
@@ -68,8 +71,23 @@ def write_page(model, folder, about, inputs, options, *, vendor, tell):
         (folder / name).write_text(text, "utf-8")
 
 
+def write_models(model, folder, options, tell):
+    """Writes the models of the page, each compared with the model as every artefact; their entries in model.json."""
+    entries = []
+    for row in MODELS:
+        try:
+            entries.append(write_model(model, row, folder, options, tell))
+        except ExportError as error:
+            if row is MODELS[-1]:
+                raise
+            for path in folder.glob(f"{Path(row.file).stem}*"):
+                path.unlink()
+            tell(f"web: the page has no model for {row.backend}; browsers run it in WebAssembly. {error}")
+    return entries
+
+
 def write_model(model, row, folder, options, tell):
-    """Writes a model of the page, compared with the model as every artefact; its entry in model.json."""
+    """Writes a model of the page; its entry in model.json."""
     onnx, path = format_named("onnx"), folder / row.file
     able = onnx.supported_endpoints([LOOKS]) and read_grid(model) and callable(getattr(model, LOOKS, None))
     looks = (LOOKS,) if able else ()
@@ -77,6 +95,8 @@ def write_model(model, row, folder, options, tell):
     try:
         report = write_proved(model, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"), **options)
     except ParityError as error:
+        if row is not MODELS[-1]:
+            raise
         tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
         report = write_proved(model, onnx, path, None, looks, **options)
     if report.bytes > LARGEST:
@@ -85,9 +105,20 @@ def write_model(model, row, folder, options, tell):
             f"{LARGEST / 1e9:.1f} GB. "
             "Leave out the page, or choose a smaller model."
         )
+    if row.backend == "webgpu":
+        require_webgpu(path)
     tell(f"web: {row.file}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
     named = ("quantize", "bytes", "tolerance", "max_rel_diff")
     return {"backend": row.backend, "file": row.file, **{name: getattr(report, name) for name in named}}
+
+
+def require_webgpu(path):
+    """Raises unless onnxruntime-web has the operators of this ONNX file for WebGPU."""
+    import onnx
+
+    found = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
+    if lacking := sorted(found - WEBGPU_OPERATORS):
+        raise ExportError(f"WebGPU lacks the operators {', '.join(lacking)} of this model.")
 
 
 def read_grid(model):

@@ -65,6 +65,20 @@ RUNTIME = {
     ),
 }
 
+# ONNX's operators that it has for WebGPU (docs/webgpu-operators.md of the npm package, of this version).
+WEBGPU_OPERATORS = frozenset(
+    """
+    Abs Acos Acosh Add ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Clip Concat
+    Conv ConvTranspose Cos Cosh CumSum DFT DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand
+    Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
+    GreaterOrEqual GridSample HardSigmoid HardSwish If InstanceNormalization LayerNormalization LeakyRelu Less
+    LessOrEqual Log MatMul MaxPool Mul Neg Not Pad Pow Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
+    ScatterND Shape Sigmoid Sin Sinh Slice Softmax Split Sqrt Squeeze Sub Tan Tanh ThresholdedRelu Tile
+    Transpose Unsqueeze Where
+    """.split()
+)
+
 
 def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
     """The files of these backends in the cache.

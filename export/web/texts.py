@@ -27,8 +27,11 @@ class PageModel(NamedTuple):
     quantize: Quantize | None
 
 
-# In the order of preference; the page takes the first that its browser can run.
-MODELS = (PageModel("wasm", "model.onnx", "dynamic"),)
+# In the order of preference; the page takes the first that its browser runs rightly. Every page has the last.
+MODELS = (
+    PageModel("webgpu", "model-float16.onnx", "mixed_float16"),  # where the feature shader-f16 is
+    PageModel("wasm", "model.onnx", "dynamic"),
+)
 BACKENDS = tuple(row.backend for row in MODELS)
 
 

@@ -17,7 +17,7 @@ from keras_vit.training.runs.folder import require_writable
 PARTS = {
     "finetuned": "the run from the shipped weights, with curves.png",
     "scratch": "the run from random weights",
-    "dist": "three formats, predict.py and a model card",
+    "dist": "three formats, a page for browsers, predict.py and a model card",
     "int8": "ONNX and TFLite in int8",
     "report": "index.html: what it learned, and where it looks",
     "digits": "ten pictures to ask it about",

@@ -53,6 +53,7 @@ def test_the_commands(keras_vit):
         "finetune",
         "pretrain",
         "export",
+        "serve",
         "verify",
         "evaluate",
         "fewshot",
@@ -110,7 +111,7 @@ def test_list(keras_vit):
     assert done.status == 0
     assert "R50+ViT-B/16" in done.out and "R50x1" in done.out and "ViT-H/14" not in done.out
     rows = json.loads(keras_vit("list", "*", "--json", "--max-params", "10000000", "--family", "ViT").out)
-    assert {row["variant"] for row in rows} == {"ViT-Test/4", "ViT-Ti/16"}
+    assert {row["variant"] for row in rows} == {"ViT-Test/4", "ViT-Mini/4", "ViT-Ti/16"}
 
 
 def test_info(keras_vit):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from keras_vit import export
-from keras_vit.errors import DownloadError, ExportError
+from keras_vit.errors import DownloadError, ExportError, ParityError
 from keras_vit.export.web import PATTERN, page, runtime, texts
 from keras_vit.images.pillow import read_image
 from keras_vit.models import ResNet, VisionTransformer
@@ -54,7 +54,14 @@ def test_what_a_page_has(dist):
     names = sorted(path.relative_to(out).as_posix() for path in (out / "web").rglob("*") if path.is_file())
     pictures = [f"web/examples/{i}.{ending}" for i, ending in enumerate(("png", "png", "png", "jpg"))]
     inputs = [f"web/examples/{i}.f32" for i in range(4)]
-    own = ["web/index.html", "web/model.json", "web/model.onnx", "web/page.css", "web/page.js"]
+    own = [
+        "web/index.html",
+        "web/model-float16.onnx",
+        "web/model.json",
+        "web/model.onnx",
+        "web/page.css",
+        "web/page.js",
+    ]
     assert names == sorted([*pictures, *inputs, *own])
     assert all(re.fullmatch(PATTERN, name) for name in names)
     assert any("no labels" in line for line in lines)
@@ -115,7 +122,7 @@ def small_runtime(monkeypatch, tmp_path):
     contents = {"ort.small.mjs": b"export {}", "ort.small.wasm": b"\0asm"}
     rows = [runtime.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
     for module in (runtime, texts):
-        monkeypatch.setattr(module, "RUNTIME", {"wasm": tuple(rows)})
+        monkeypatch.setattr(module, "RUNTIME", {"wasm": tuple(rows), "webgpu": tuple(rows)})
     for row in rows:
         cached_path(row.address).parent.mkdir(parents=True, exist_ok=True)
         cached_path(row.address).write_bytes(contents[row.name])
@@ -147,6 +154,35 @@ def test_a_strangers_page_is_named(dist, tmp_path):
     listed |= {"web/page.js": "0" * 64, "web/runtime/ort.mjs": "0" * 64}
     foreign = texts.list_foreign_files(dist[0].name, listed)
     assert {"web/page.js", "web/runtime/ort.mjs"} <= set(foreign)
+
+
+def lack_operators(monkeypatch):
+    monkeypatch.setattr(page, "WEBGPU_OPERATORS", page.WEBGPU_OPERATORS - {"MatMul", "Gemm"})
+
+
+def overflow(monkeypatch):
+    """float16 costs more than it may."""
+    write = page.write_proved
+
+    def write_and_compare(model, form, path, quantize, *further, **options):
+        report = write(model, form, path, quantize, *further, **options)
+        if quantize == "mixed_float16":
+            raise ParityError("differs")
+        return report
+
+    monkeypatch.setattr(page, "write_proved", write_and_compare)
+
+
+@pytest.mark.parametrize(("fault", "sentence"), [(lack_operators, "lacks the operators"), (overflow, "differs")])
+def test_a_model_that_webgpu_cannot_run_has_a_page_without_it(fault, sentence, tmp_path, monkeypatch):
+    lines, out = [], tmp_path / "dist"
+    fault(monkeypatch)
+    export.bundle(tiny(), out, formats=["onnx"], web=True, progress=lines.append)
+    assert any("no model for webgpu; browsers run it in WebAssembly" in line and sentence in line for line in lines)
+    assert [path.name for path in (out / "web").glob("*.onnx")] == ["model.onnx"]
+    about = json.loads((out / "web/model.json").read_text("utf-8"))
+    assert [row["backend"] for row in about["models"]] == ["wasm"] and list(about["runtime"]) == ["wasm"]
+    export.verify(out)
 
 
 def test_models_that_no_page_can_feed(tmp_path):

@@ -94,6 +94,7 @@ def main(folder, seed, count, endings):
     for ending in endings:
         zoo.save(model, folder / f"good{ending}")
         originals[ending] = (folder / f"good{ending}").read_bytes()
+    model(images_for(model))  # starts TensorFlow's threads: the more cores, the more address space they take
     rng = np.random.default_rng(seed)
     limit = address_space() + 2**32
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -156,7 +156,7 @@ def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
         variable.assign(variable + 0.1 * rng.standard_normal(variable.shape).astype("float32"))
     zoo.save(model, tmp_path / "model.npz")
     command = [sys.executable, "-m", "keras_vit", "finetune", "--data", "digits", "--model", tmp_path / "model.npz"]
-    command += ["--image-size", 16, "--steps", 30, "--batch-size", 64]
+    command += ["--image-size", 16, "--steps", 30, "--batch-size", 64, "--learning-rate", 0.003]
     subprocess.run([*map(str, command), "--out", tmp_path / "one", "--strategy", "one_device"], check=True)
     assert statuses(list(workers(*command, "--out", tmp_path / "two", "--strategy", "multi_worker"))) == [0, 0]
     one, two = (dict(np.load(tmp_path / name / "last.weights.npz")) for name in ("one", "two"))

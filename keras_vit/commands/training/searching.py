@@ -57,7 +57,7 @@ def parse_search(texts: list[str]) -> dict[str, list]:
 
 
 def make_grid(settings, recipe):
-    """{field: values} that the settings ask for; the source's learning rates at the recipe's batch size.
+    """{field: values} that the settings ask for; the source's learning rates, in proportion to the recipe's own.
 
     Raises:
         ConfigError: where a field is both given and searched for, or the recipe lists no rates.

@@ -21,6 +21,7 @@ def limit_memory(device, most):
     elif sys.platform == "linux":
         import resource
 
+        tf.zeros(1).numpy()  # starts TensorFlow's threads, whose stacks count: 8 MiB for each core and pool
         resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + most, resource.RLIM_INFINITY))
 
 
