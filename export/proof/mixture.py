@@ -4,6 +4,7 @@ A layer is an operator of the file with weights. The ways to store and compute i
 Imports no Keras: the quantizers of the formats call it in processes of their own.
 """
 
+import collections
 import json
 import runpy
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ WAYS = {
     "float32": "stays in float32",
 }
 # Sharper than what is promised of other images, 0.995 and 0.005: of those the worst are worse (docs/deploy.md).
-LEAST_COSINE = 0.999
+LEAST_COSINE = 0.9993
 MOST_CHANGED = 0.001  # part of the images whose best class may change
 STRETCH = 8  # times the errors: fewer images than 1 / MOST_CHANGED then show how often a class changes
 MOST_GROUPS = 24  # of layers, which are measured one by one
@@ -111,6 +112,23 @@ def estimate_changed(a, b):
     return float(np.mean(changed)) / STRETCH
 
 
+def order_steps(errors):
+    """The numbers of the groups whose turn it is to go down a rung, those that spare the most first.
+
+    Args:
+        errors: of each group a list: its error on each rung, from the roughest.
+
+    >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]])
+    [0, 0, 1, 1]
+    """
+    steps = []
+    for group, found in enumerate(errors):
+        spared = -np.diff(found)
+        # One that itself spares little is worth what it leads to.
+        steps += [(spared[i:].max(), group) for i in range(len(spared))]
+    return [group for _, group in sorted(steps, key=lambda step: -step[0])]
+
+
 def choose_ways(
     ladders: Mapping[str, tuple[str, ...]],
     measure: Callable[[Ways, int | None], Loss],
@@ -118,9 +136,10 @@ def choose_ways(
 ) -> Ways:
     """The way of every layer, as rough as the outputs bear.
 
-    If the roughest rung is too rough for all layers together, the first that is not is sought, and the layers that
-    cost the most on the rung above it, each measured while the others are on the finer one, go down to that. At most
-    MOST_GROUPS of layers are measured alone, and the same images give the same choice.
+    If the roughest rung is too rough for all layers together, the first that is not is sought. Every layer is measured
+    alone on each rung above it, while the others are on it; then layers go down rung by rung, the steps that spare the
+    most first, as few as suffice. At most MOST_GROUPS of layers are measured alone, and the same images give the same
+    choice.
 
     Args:
         ladders: of each layer by its name, from the roughest way.
@@ -139,26 +158,32 @@ def choose_ways(
         {name: ladder[min(i, len(ladder) - 1)] for name, ladder in ladders.items()}
         for i in range(max(map(len, ladders.values()), default=1))
     ]
-    rough = None
+    losses = []
     for fine in rungs:
-        loss = measure(fine, None)
-        if loss.enough:
+        losses.append(measure(fine, None))
+        if losses[-1].enough:
             break
-        rough, lost = fine, loss
-    if rough is None or not loss.enough:
+    if len(losses) == 1 or not losses[-1].enough:
         return fine
-    differing = [name for name in ladders if rough[name] != fine[name]]
+    rungs = rungs[: len(losses)]
+    differing = [name for name in ladders if rungs[0][name] != fine[name]]
     size = -(-len(differing) // MOST_GROUPS)
     groups = [differing[i : i + size] for i in range(0, len(differing), size)]
     each = "one by one" if size == 1 else f"in {len(groups)} groups"
-    tell(f"int8 throughout costs too much (cosine {lost.cosine:.3f}): {len(differing)} layers are measured {each}")
-    errors = [measure({**fine, **{name: rough[name] for name in group}}, FEW).error for group in groups]
-    order = [groups[i] for i in np.argsort(np.negative(errors), kind="stable")]
+    tell(f"int8 throughout costs too much (cosine {losses[0].cosine:.3f}): {len(differing)} layers are measured {each}")
+
+    def put(rung, group):
+        return {**fine, **{name: rungs[rung][name] for name in group}}
+
+    left = measure(fine, FEW).error
+    errors = [[*(measure(put(i, group), FEW).error for i in range(len(rungs) - 1)), left] for group in groups]
+    steps = order_steps(errors)
 
     def mix(count):
-        return {**rough, **{name: fine[name] for group in order[:count] for name in group}}
+        rung_of = collections.Counter(steps[:count])
+        return {**rungs[0], **{name: rungs[rung_of[i]][name] for i, group in enumerate(groups) for name in group}}
 
-    few, many = 0, len(order)  # too few of the finer, and enough
+    few, many = 0, len(steps)  # too few, and enough
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (few, middle) if measure(mix(middle), None).enough else (middle, many)

@@ -47,10 +47,17 @@ def test_a_middle_rung_is_preferred_and_the_last_is_the_end():
     assert choose(hopeless, {"a": ladder})[0] == {"a": "float32"}
 
 
+def test_one_layer_that_needs_float_leaves_the_others_in_int8():
+    ladder = ("int8", "int8-weights", "float32")
+    costs = {"a": {"int8": 0.5, "int8-weights": 0.4}, "b": {"int8": 0.5}, **{name: {"int8": 1e-5} for name in "cdef"}}
+    ways, _ = choose(costs, dict.fromkeys(costs, ladder))
+    assert ways == {"a": "float32", "b": "int8-weights", **dict.fromkeys("cdef", "int8")}
+
+
 def test_the_number_of_trials_is_bounded():
     costs = {str(i): {"int8": 1e-4 * (i % 7)} for i in range(500)}
     ways, seen = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
-    assert len(seen) <= 2 + 24 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
+    assert len(seen) <= 2 + 1 + 24 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
     assert choose(costs, dict.fromkeys(costs, ("int8", "float32")))[0] == ways
 
 

@@ -88,7 +88,7 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
     assert (expected.argmax(-1) == received.argmax(-1)).mean() >= 0.99
     assert cosine(expected, received) > 0.98
     assert report.cosine >= LEAST_COSINE - 1e-4 and report.model_weight_bytes / report.weight_bytes > 3
-    assert set(report.finer.values()) <= WAYS.keys() and all("encoderblock" in layer for layer in report.finer)
+    assert set(report.finer.values()) <= WAYS.keys()
     export_roughly(monkeypatch)
     try:
         rough = export.convert(model, tmp_path / f"rough-{name}", quantize=quantize, images=images)
@@ -96,7 +96,7 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
         rough = None
     assert report.finer or (rough and rough.cosine >= LEAST_COSINE)
     if quantize == "int8":
-        assert report.finer and (rough is None or rough.cosine < LEAST_COSINE)
+        assert any("encoderblock" in layer for layer in report.finer) and (rough is None or rough.cosine < LEAST_COSINE)
 
 
 def export_roughly(monkeypatch):
@@ -133,8 +133,10 @@ def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
 
 
 @pytest.mark.parametrize("quantize", ["dynamic", "int8"])
-def test_what_tflite_computes_in_float(quantize, tmp_path):
+def test_what_tflite_computes_in_float(quantize, tmp_path, monkeypatch):
     from ai_edge_litert import schema_py_generated as schema
+
+    export_roughly(monkeypatch)
 
     x = keras.Input((16, 16, 3))
     y = keras.layers.Conv2D(64, 3, activation="relu")(x)
