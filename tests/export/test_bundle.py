@@ -192,6 +192,7 @@ def test_nothing_from_elsewhere_is_markup_in_the_card():
         "max_abs_diff": 0.0,
         "cosine": 1.0,
         "images": 4,
+        "finer": {"![x](http://evil)": "float16"},
     }
     text = write_card({**about, "artefacts": [{**entry, "top1_agreement": None, "images": 4}]})
     front, _, body = text.removeprefix("---\n").partition("\n---\n")

@@ -20,7 +20,7 @@ from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx
 from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.staging import listing
-from keras_vit.export.tflite import worker
+from keras_vit.export.tflite.quantize import quantizer_modules
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
@@ -323,7 +323,7 @@ def test_the_quantizer_under_its_new_and_its_old_name(name, monkeypatch):
     for each in ("litert_quantizer", "ai_edge_quantizer"):
         stands_in = types.SimpleNamespace(qtyping="qtyping", quantizer=each) if each == name else None
         monkeypatch.setitem(sys.modules, each, stands_in)
-    assert worker.quantizer_modules() == ("qtyping", name)
+    assert quantizer_modules() == ("qtyping", name)
 
 
 def test_paths_that_hold_something_else_stay(tmp_path):
