@@ -159,8 +159,8 @@ def test_bad_input_is_a_sentence(invented, tmp_path):
 def test_memory_is_limited():
     """Twice the memory takes about twice the batch, and training takes more memory than inference."""
     small, large, trained = (
-        evaluation.find_largest_batch("ViT-Test/4", 32, memory=memory, training=training).batch_size
-        for memory, training in ((3 * 10**8, False), (6 * 10**8, False), (3 * 10**8, True))
+        evaluation.find_largest_batch("ViT-Test/4", 64, memory=memory, training=training).batch_size
+        for memory, training in ((10**9, False), (2 * 10**9, False), (10**9, True))
     )
     assert 1.6 < large / small < 2.6
     assert 0 < trained < small / 2
