@@ -1,0 +1,76 @@
+"""The peak of a training step's memory, weights and optimizer included, each time in a new process."""
+
+from functools import partial
+
+from benchmarks.processes import peak_memory, run_apart
+from benchmarks.subjects import Case, Settings
+from benchmarks.timing import Contestant
+
+STEPS = 2  # the first one compiles
+
+
+def measure_keras(case, settings, remat):
+    """Bytes that two steps of our model take beyond what the framework does."""
+    from benchmarks import keras_models
+    from benchmarks.models import random_data
+
+    config = keras_models.configure(case)
+    keras_models.device_name()  # starts the framework
+    before = peak_memory()
+    model = keras_models.build_keras_vit(config, remat)
+    step = keras_models.train(model, *random_data(case.batch, config), settings)
+    for _ in range(STEPS):
+        step()
+    return float(peak_of_device(case.backend) or peak_memory() - before)
+
+
+def peak_of_device(backend):
+    """The most bytes that were taken of a GPU's memory; 0 where there is none."""
+    from benchmarks import keras_models
+
+    if not keras_models.device_name():
+        return 0
+    if backend == "jax":
+        import jax
+
+        return jax.devices()[0].memory_stats()["peak_bytes_in_use"]
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+
+def measure_timm(case, device, checkpointing):
+    """The same of timm's model."""
+    from benchmarks import keras_models, torch_models
+    from benchmarks.models import random_data
+
+    config = keras_models.configure(case)
+    torch_models.import_timm()
+    import torch
+
+    before = peak_memory()
+    place = torch_models.Place(device, case.precision, checkpointing=checkpointing)
+    step = torch_models.train(case.model, case.image_size, random_data(case.batch, config), place)
+    for _ in range(STEPS):
+        step()
+    return float(torch.cuda.max_memory_allocated() if device == "cuda" else peak_memory() - before)
+
+
+def enter_memory(case: Case, settings: Settings):
+    """Our step and timm's, each with and without inner values computed again."""
+    from benchmarks.keras_models import device_name
+    from benchmarks.torch_models import NAMES
+
+    device = "cuda" if device_name() else "cpu"
+    measures = {
+        "keras_vit": (("timm",), measure_keras, case, settings, False),
+        "keras_vit, remat": (("keras_vit", "timm, checkpointing"), measure_keras, case, settings, True),
+    }
+    if "timm" in settings.peers and case.model in NAMES:
+        measures["timm"] = (), measure_timm, case, device, False
+        measures["timm, checkpointing"] = (), measure_timm, case, device, True
+
+    def enter(over, *call):
+        return Contestant(partial(run_apart, *call), over=over, unit="bytes")
+
+    return {name: partial(enter, *row) for name, row in measures.items()}

@@ -1,0 +1,32 @@
+"""What Keras ViT is measured beside. None of it must be installed."""
+
+import importlib.util
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library to compare with: the modules that it needs, and what pip installs for them."""
+
+    modules: tuple[str, ...]
+    install: str
+    about: str
+
+
+PEERS = {
+    "timm": Peer(("torch", "timm"), "torch timm", "timm's models in PyTorch, eager and compiled; its ONNX export"),
+    "keras-hub": Peer(("keras_hub",), "keras-hub", "keras-hub's ViT, on the same backend"),
+    "keras.applications": Peer(("keras",), "keras", "Keras' ResNet50V2 and ResNet101V2, on the same backend"),
+    "openvino": Peer(("openvino",), "openvino", "OpenVINO on our ONNX files"),
+}
+
+
+def find_absent(name: str) -> tuple[str, ...]:
+    """The modules that a peer needs and that are not installed."""
+    return tuple(module for module in PEERS[name].modules if importlib.util.find_spec(module) is None)
+
+
+def describe_absence(name: str) -> str:
+    """The sentence for a peer that is not installed."""
+    peer, absent = PEERS[name], " and ".join(find_absent(name))
+    return f"{name} is not compared, since {absent} is not installed. To compare: pip install {peer.install}"

@@ -1,0 +1,105 @@
+"""Training batches from folders of JPEG and PNG files, beside bare tf.io decoding, cropping and resizing."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from benchmarks.subjects import Case, Settings
+from benchmarks.timing import Contestant
+from keras_vit import data
+from keras_vit.models import Preprocessing
+
+PHOTOS = 256
+STEPS = 24  # batches of a turn
+
+
+def write_photos(folder: Path, ending: str, count: int = PHOTOS) -> Path:
+    """Writes parts of two photographs of ImageNet's usual size, 500 x 375, unless they are there."""
+    from sklearn.datasets import load_sample_images
+
+    if folder.exists():
+        return folder
+    rng = np.random.default_rng(0)
+    for name, pixels in zip(("china", "flower"), load_sample_images().images, strict=True):
+        (folder / name).mkdir(parents=True)
+        for i in range(count // 2):
+            top, left = rng.integers(0, 52), rng.integers(0, 140)
+            part = Image.fromarray(pixels[top : top + 375, left : left + 500])
+            part.save(folder / name / f"{i}.{ending}", **({"quality": 90} if ending == "jpg" else {}))
+    return folder
+
+
+def decode_jpeg(content, box):
+    return tf.io.decode_and_crop_jpeg(content, box, 3)
+
+
+def decode_png(content, box):
+    return tf.slice(tf.io.decode_png(content, 3), [box[0], box[1], 0], [box[2], box[3], 3])
+
+
+def read_png_shape(content):
+    """(height, width, 3), of the header of a PNG."""
+    sides = tf.io.decode_raw(tf.strings.substr(content, 16, 8), tf.int32, little_endian=False)
+    return tf.concat([sides, [3]], 0)
+
+
+# {kind: (ending of files, what reads a shape, what decodes a box)}
+KINDS = {"JPEG": ("jpg", tf.io.extract_jpeg_shape, decode_jpeg), "PNG": ("png", read_png_shape, decode_png)}
+
+
+def make_bare_pipeline(paths, read_shape, decode, batch, size, steps):
+    """The least that training has to do: read, draw a random box, decode and crop, resize, batch."""
+
+    def read(i, path):
+        content = tf.io.read_file(path)
+        begin, length, _ = tf.image.stateless_sample_distorted_bounding_box(
+            read_shape(content),
+            tf.zeros((1, 0, 4)),
+            tf.stack([i, i]),
+            min_object_covered=0.0,
+            aspect_ratio_range=(0.75, 1.33),
+            area_range=(0.05, 1.0),
+            use_image_if_no_bounding_boxes=True,
+        )
+        return tf.image.resize(decode(content, tf.concat([begin[:2], length[:2]], 0)), (size, size))
+
+    files = tf.data.Dataset.from_tensor_slices(paths).repeat().enumerate()
+    return files.map(read, tf.data.AUTOTUNE).batch(batch, drop_remainder=True).take(steps).prefetch(tf.data.AUTOTUNE)
+
+
+def time_batches(make_pipeline):
+    """Seconds of the batches of a pipeline; the first, and what starts with it, is left out."""
+    iterator = iter(make_pipeline())
+    next(iterator)
+    start = time.perf_counter()
+    for _ in iterator:
+        pass
+    return time.perf_counter() - start
+
+
+def enter_pipelines(case: Case, settings: Settings):
+    """What a training reads, in the ways that it may be asked for."""
+    ending, read_shape, decode = KINDS[case.kind]
+    folder = settings.photos or write_photos(settings.files / f"photos-{ending}", ending)
+    examples = data.load(f"folder:{folder}", "train+validation")
+    preprocessing = Preprocessing((case.image_size, case.image_size))
+    paths = [str(path) for path in examples.source.paths]
+    options = {
+        "train, float32": {},
+        "train, uint8": {"dtype": "uint8"},
+        "train, uint8, not mirrored": {"dtype": "uint8", "augmentation": data.Augmentation(flip=False)},
+        "train, AugReg medium1": {"augmentation": "medium1"},
+    }
+    pipelines = {"bare": partial(make_bare_pipeline, paths, read_shape, decode, case.batch, case.image_size, STEPS)}
+    for name, given in options.items():
+        pipelines[name] = partial(examples.train, case.batch, preprocessing, steps=STEPS, **given)
+
+    def enter(name):
+        images = (STEPS - 1) * case.batch
+        return Contestant(partial(time_batches, pipelines[name]), images, () if name == "bare" else ("bare",))
+
+    return {name: partial(enter, name) for name in pipelines}

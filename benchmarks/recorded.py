@@ -1,0 +1,119 @@
+"""The ratios that the project last recorded: what became slower since, and the page that shows them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.results import (
+    KEY,
+    Line,
+    add_lines,
+    describe_measure,
+    describe_rate,
+    describe_ratio,
+    label,
+    read_lines,
+    save_plot,
+)
+from benchmarks.subjects import SUBJECTS
+from keras_vit.files import write_whole
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks" / "recorded.csv"
+PAGE = ROOT / "docs" / "performance.md"
+PLOT = "images/performance.png"  # beside the page
+TOLERANCE = 0.1  # by which ratios differ from run to run
+NOTHING = "Not measured yet."
+
+
+@dataclass(frozen=True)
+class Change:
+    """A ratio of today beside the recorded one: medians and best rounds, as (recorded, today)."""
+
+    line: Line
+    ratio: tuple[float, float]
+    best: tuple[float, float]
+
+    @property
+    def slower(self) -> bool:
+        """Whether both fell by more than TOLERANCE: a busy machine disturbs one of them at a time."""
+        return all(now < (1 - TOLERANCE) * then for then, now in (self.ratio, self.best))
+
+    @property
+    def faster(self) -> bool:
+        return all(now > (1 + TOLERANCE) * then for then, now in (self.ratio, self.best))
+
+    def __str__(self) -> str:
+        then, now = self.ratio
+        verdict = "SLOWER" if self.slower else "faster" if self.faster else "as recorded"
+        best = f"best {self.best[0]:.2f}, now {self.best[1]:.2f}"
+        what = f"{self.line['subject']}, {label(self.line)}".rstrip(", ")
+        return f"{verdict:11}  {what} over {self.line['over']}: {then:.2f}, now {now:.2f} ({best})"
+
+
+def compare_with_recorded(lines: Sequence[Line], recorded: Sequence[Line]) -> list[Change]:
+    """What the ratios of `lines` were, of those that are recorded; slower ones first."""
+    known = {tuple(line[column] for column in KEY): line for line in recorded if line["over"]}
+    changes = []
+    for line in lines:
+        then = known.get(tuple(line[column] for column in KEY))
+        if then is not None:
+            ratio, best = ((float(then[column]), float(line[column])) for column in ("ratio", "ratio_best"))
+            changes.append(Change(line, ratio, best))
+    return sorted(changes, key=lambda change: not change.slower)
+
+
+def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded: Sequence[Line]) -> str:
+    """The changes, one a line, and a last sentence; a note if another machine recorded them."""
+    machines = [sorted({line["machine"] for line in part}) for part in (recorded, lines)]
+    notes = (
+        [f"Recorded on {'; '.join(machines[0])}. This is {'; '.join(machines[1])}."]
+        if machines[0] != machines[1]
+        else []
+    )
+    count = sum(change.slower for change in changes)
+    verdict = (
+        f"{count} of {len(changes)} ratios fell by more than {TOLERANCE:.0%}."
+        if count
+        else (f"None of {len(changes)} ratios fell by more than {TOLERANCE:.0%}.")
+    )
+    return "\n".join([*map(str, changes), *notes, verdict])
+
+
+def write_table(lines: Sequence[Line]) -> str:
+    """The Markdown of the lines, a table per subject; NOTHING if there are none."""
+    parts = []
+    for subject in SUBJECTS:
+        own = [line for line in lines if line["subject"] == subject]
+        if not own:
+            continue
+        rows = [f"### {subject}: {SUBJECTS[subject].about}", "", "| | median | ratio |", "|---|---:|---|"]
+        for line in own:
+            cells = label(line) or "keras_vit", describe_measure(line["median"], line["unit"])
+            rows.append(f"| {' | '.join(cells)} | {describe_ratio(line) or describe_rate(line)} |")
+        parts.append("\n".join(rows))
+    if not parts:
+        return NOTHING
+    machines = "; ".join(sorted({line["machine"] for line in lines}))
+    return "\n\n".join([f"Measured on: {machines}.", f"![All ratios]({PLOT})", *parts])
+
+
+def fill_in_table(page: str, lines: Sequence[Line]) -> str:
+    """The page with the table between "<!-- recorded -->" and "<!-- end -->"."""
+    text = f"<!-- recorded -->\n{write_table(lines)}\n<!-- end -->"
+    return re.sub(r"<!-- recorded -->\n.*?<!-- end -->", lambda _: text, page, flags=re.DOTALL)
+
+
+def record(lines: Sequence[Line], record: Path = RECORD, page: Path = PAGE) -> None:
+    """Makes the lines the recorded ones of their cases, and the page show them."""
+    found = add_lines(record, lines)
+    save_plot(found, page.parent / PLOT)
+    text = fill_in_table(page.read_text("utf-8"), found)
+    with write_whole(page) as path:
+        path.write_text(text, "utf-8")
+
+
+def read_recorded(path: Path = RECORD) -> list[Line]:
+    """The recorded lines."""
+    return read_lines(path)

@@ -1,0 +1,163 @@
+"""What came out: the lines of a CSV file, with one line for each contestant and each one that it is compared with."""
+
+import csv
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.ceilings import CEILINGS
+from benchmarks.processes import Outcome
+from benchmarks.subjects import SUBJECTS, Case
+from benchmarks.timing import median_ratio
+from keras_vit.files import write_whole
+
+CASE = tuple(field.name for field in dataclasses.fields(Case))
+KEY = (*CASE, "contestant", "over")
+# ratio: the median over the rounds of the contestant's rate by that of `over`; ratio_best: that of their best rounds.
+# rate: work by median, in operations, images or times a second.
+COLUMNS = (*KEY, "ratio", "ratio_best", "median", "best", "unit", "rate", "rounds", "machine")
+Line = dict[str, str]
+
+
+def make_lines(case: Case, outcome: Outcome) -> list[Line]:
+    """The lines of a case; above 1, a ratio says that the contestant is faster, or takes less."""
+    lines = []
+    for name, own in outcome.measured.items():
+        median, best = statistics.median(own.values), min(own.values)
+        line = {column: str(value) for column, value in dataclasses.asdict(case).items()} | {
+            "contestant": name,
+            "over": "",
+            "ratio": "",
+            "ratio_best": "",
+            "median": f"{median:.6g}",
+            "best": f"{best:.6g}",
+            "unit": own.unit,
+            "rate": f"{own.work / median:.6g}",
+            "rounds": str(len(own.values)),
+            "machine": outcome.machine,
+        }
+        present = [over for over in own.over if over in outcome.measured]
+        for over in present:
+            other = outcome.measured[over]
+            share = own.work / other.work
+            ratio, ratio_best = share * median_ratio(other.values, own.values), share * min(other.values) / best
+            lines.append(line | {"over": over, "ratio": f"{ratio:.4g}", "ratio_best": f"{ratio_best:.4g}"})
+        if not present:
+            lines.append(line)
+    return lines
+
+
+def case_of(line: Line) -> tuple[str, ...]:
+    """What tells a line's case from others."""
+    return tuple(line[column] for column in CASE)
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a file; none if there is no file."""
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def add_lines(path: Path, lines: Sequence[Line]) -> list[Line]:
+    """Puts lines into a file, in place of those of the same cases; returns all that it has, in the table's order."""
+    cases, order = {case_of(line) for line in lines}, list(SUBJECTS)
+    found = [line for line in read_lines(path) if case_of(line) not in cases] + list(lines)
+    found.sort(key=lambda line: order.index(line["subject"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_whole(path) as unfinished, open(unfinished, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+    return found
+
+
+def describe_measure(value: str, unit: str) -> str:
+    """A number of a line, fit to be read.
+
+    >>> describe_measure("0.0123456", "s"), describe_measure("52428800", "bytes")
+    ('12.3 ms', '50 MiB')
+    """
+    if unit == "bytes":
+        return f"{float(value) / 2**20:,.0f} MiB"
+    return f"{float(value):,.2f} s" if float(value) >= 10 else f"{1e3 * float(value):,.3g} ms"
+
+
+def describe_rate(line: Line) -> str:
+    """The rate that concerns the reader: a ceiling's, or images of a pipeline."""
+    if line["contestant"] in CEILINGS:
+        return f"{float(line['rate']) / 1e9:,.0f} GFLOP/s"
+    return f"{float(line['rate']):,.0f} images/s" if line["subject"] == "pipeline" else ""
+
+
+def describe_ratio(line: Line) -> str:
+    """ "2.70 of timm (best 2.65)", or "" where nothing is compared."""
+    if not line["over"]:
+        return ""
+    return f"{float(line['ratio']):.2f} of {line['over']} (best {float(line['ratio_best']):.2f})"
+
+
+def format_case(lines: Sequence[Line]) -> str:
+    """The lines of a case as a table to print: a contestant with its median and best, then its ratios."""
+    rows, width = [], max(len(line["contestant"]) for line in lines)
+    for i, line in enumerate(lines):
+        again = i and lines[i - 1]["contestant"] == line["contestant"]
+        median, best = (describe_measure(line[column], line["unit"]) for column in ("median", "best"))
+        left = f"  {line['contestant']:{width}}  {median:>10}  best {best:>10}"
+        rows.append(f"{' ' * len(left) if again else left}  {describe_ratio(line) or describe_rate(line)}".rstrip())
+    return "\n".join(rows)
+
+
+def label(line: Line) -> str:
+    """What tells the dots of a subject's plot apart."""
+    batch, pixels = line["batch"] != "0" and f"batch {line['batch']}", line["image_size"] != "0" and line["image_size"]
+    precision = line["precision"] != "float32" and line["precision"]
+    backend = line["backend"] != "tensorflow" and line["backend"]
+    name = line["contestant"] != "keras_vit" and line["contestant"]
+    return ", ".join(
+        filter(None, (line["model"], line["kind"], batch, pixels and f"{pixels} px", precision, backend, name))
+    )
+
+
+def plot_ratios(lines: Iterable[Line]):
+    """A figure of all ratios: a panel per subject, a row per contestant, a colour per what it is compared with."""
+    from matplotlib.figure import Figure
+
+    panels: dict[str, list[Line]] = {}
+    for line in lines:
+        if line["over"] and line["contestant"] not in ("timm", "timm, compiled", "keras-hub", "keras.applications"):
+            panels.setdefault(line["subject"], []).append(line)
+    heights = [len({label(line) for line in panel}) for panel in panels.values()]
+    figure = Figure(figsize=(9, 1.2 * len(panels) + 0.25 * sum(heights)), layout="constrained")
+    if not panels:
+        return figure
+    figures = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height + 2 for height in heights])[:, 0]
+    for axes, (subject, panel) in zip(figures, panels.items(), strict=True):
+        rows = list(dict.fromkeys(map(label, panel)))
+        for over in dict.fromkeys(line["over"] for line in panel):
+            found = [line for line in panel if line["over"] == over]
+            marker = "|" if over in CEILINGS else "o"
+            axes.plot(
+                [float(line["ratio"]) for line in found],
+                [rows.index(label(line)) for line in found],
+                marker,
+                label=over,
+            )
+        axes.axvline(1, color="0.6", linewidth=1, zorder=0)
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.invert_yaxis()
+        axes.set_title(subject, loc="left")
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    figures[-1].set_xlabel("times as fast (or as little memory) as what it is compared with")
+    return figure
+
+
+def save_plot(lines: Iterable[Line], path: Path) -> None:
+    """Writes `plot_ratios` as a picture, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = plot_ratios(lines)
+    with write_whole(path) as unfinished:
+        figure.savefig(unfinished, dpi=120)

@@ -1,0 +1,161 @@
+"""What stands at the beginning, each in a new process: loading and building models, importing, listing."""
+
+import subprocess
+import sys
+from functools import partial
+
+from benchmarks.processes import peak_memory, run_apart
+from benchmarks.subjects import Case, Settings
+from benchmarks.timing import Contestant, seconds
+
+
+def start_keras():
+    """What the framework takes by itself is no part of a measurement."""
+    from keras_vit import models
+
+    models.build(models.variant("ViT-Test/4").config)
+
+
+def start_timm():
+    from benchmarks.torch_models import import_timm
+
+    import_timm().create_model("vit_tiny_patch16_224")
+
+
+def save_weights(name, *paths):
+    from keras_vit import models, zoo
+
+    model = models.build(models.variant(name).config)
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        zoo.save(model, path)
+
+
+def read_all(path):
+    import numpy as np
+
+    with np.load(path) as archive:
+        for name in archive.files:
+            archive[name]
+
+
+def build_ours(name, _):
+    from keras_vit import models
+
+    return models.build(models.variant(name).config)
+
+
+def build_peer(peer, name, _):
+    from benchmarks.keras_models import KERAS_PEERS
+    from keras_vit import models
+
+    return KERAS_PEERS[peer][1](models.variant(name).config)
+
+
+def load_ours(_, path):
+    from keras_vit import zoo
+
+    zoo.load(path)
+
+
+def read_twice_and_build(name, path):
+    """What loading cannot do without: the arrays once from the file and once to the model, which is built."""
+    read_all(path)
+    read_all(path)
+    build_ours(name, path)
+
+
+def load_timm(name, path):
+    from benchmarks.torch_models import NAMES, import_timm
+
+    import_timm().create_model(NAMES[name], checkpoint_path=str(path) if path else "")
+
+
+def measure_start(kind, start, do, *arguments):
+    """The seconds ("time") or bytes ("memory") of a step, after what its framework takes by itself."""
+    start()
+    before = peak_memory()
+    duration = seconds(partial(do, *arguments))
+    return duration if kind == "time" else float(peak_memory() - before)
+
+
+def enter_apart(kind, start, do, *arguments, over=()):
+    """What makes the contestant of a step that is measured in a new process each time."""
+    unit = "s" if kind == "time" else "bytes"
+    return lambda: Contestant(partial(run_apart, measure_start, kind, start, do, *arguments), over=over, unit=unit)
+
+
+def enter_loading(case: Case, settings: Settings):
+    """Loading a file: .npz beside reading and building, .safetensors beside timm's loading of the same file."""
+    from benchmarks.torch_models import NAMES
+
+    files = [settings.files / f"{case.model.replace('/', '_')}.{ending}" for ending in ("npz", "safetensors")]
+    if not all(path.exists() for path in files):
+        run_apart(save_weights, case.model, *files)
+    archive, tensors = files
+    least = {"time": "read twice, build", "memory": "file"}[case.kind]
+    makers = {
+        "keras_vit, .npz": enter_apart(case.kind, start_keras, load_ours, case.model, archive, over=(least,)),
+        "keras_vit, .safetensors": enter_apart(
+            case.kind, start_keras, load_ours, case.model, tensors, over=("timm, .safetensors",)
+        ),
+    }
+    if case.kind == "memory":
+        makers[least] = lambda: Contestant(lambda: float(archive.stat().st_size), unit="bytes")
+    else:
+        makers[least] = enter_apart(case.kind, start_keras, read_twice_and_build, case.model, archive)
+    if "timm" in settings.peers and case.model in NAMES:
+        makers["timm, .safetensors"] = enter_apart(case.kind, start_timm, load_timm, case.model, tensors)
+    return makers
+
+
+def enter_building(case: Case, settings: Settings):
+    """Building a model with random weights."""
+    from benchmarks.keras_models import KERAS_PEERS
+    from benchmarks.torch_models import NAMES
+    from keras_vit.models import variant
+
+    config = variant(case.model).config
+    fitting = [peer for peer, (has, _) in KERAS_PEERS.items() if peer in settings.peers and has(config)]
+    makers = {"keras_vit": enter_apart("time", start_keras, build_ours, case.model, None, over=("timm", *KERAS_PEERS))}
+    makers |= {peer: enter_apart("time", start_keras, build_peer, peer, case.model, None) for peer in fitting}
+    if "timm" in settings.peers and case.model in NAMES:
+        makers["timm"] = enter_apart("time", start_timm, load_timm, case.model, None)
+    return makers
+
+
+def time_statement(statement):
+    """Seconds of an import statement in a new process."""
+    code = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def enter_importing(case: Case, settings: Settings):
+    """Import statements. The package imports Keras when its first class is asked for."""
+    statements = {"import keras": "import keras"}
+    statements |= {text: text for text in ("import keras_vit", "from keras_vit.models import ResNet")}
+    statements |= {"import keras_hub": "import keras_hub"} if "keras-hub" in settings.peers else {}
+    if "timm" in settings.peers:
+        statements["import timm"] = "from benchmarks.torch_models import import_timm; import_timm()"
+
+    def enter(name):
+        rivals = ("import keras", "import keras_hub", "import timm") if "keras_vit" in name else ()
+        return Contestant(partial(time_statement, statements[name]), over=rivals)
+
+    return {name: partial(enter, name) for name in statements}
+
+
+def enter_listing(case: Case, settings: Settings):
+    """The command, beside a Python that does nothing and one that imports Keras."""
+    commands = {
+        "keras-vit list": ["-m", "keras_vit", "list"],
+        "python": ["-c", ""],
+        "import keras": ["-c", "import keras"],
+    }
+
+    def enter(name):
+        run = partial(subprocess.run, [sys.executable, *commands[name]], capture_output=True, check=True)
+        return Contestant(partial(seconds, run), over=("python", "import keras") if name == "keras-vit list" else ())
+
+    return {name: partial(enter, name) for name in commands}

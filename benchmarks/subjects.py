@@ -1,0 +1,209 @@
+"""The table of what is measured: a row per subject. Imports no framework."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the contestants of a round do; empty or 0 where it does not concern the subject.
+
+    Args:
+        subject: a name of SUBJECTS.
+        model: a variant, such as "ViT-B/16".
+        kind: of the subject's `kinds`, such as the format of an export.
+        batch: images of a call.
+        image_size: pixels of a side.
+        precision: Keras' dtype policy.
+        backend: Keras'.
+    """
+
+    subject: str
+    model: str = ""
+    kind: str = ""
+    batch: int = 0
+    image_size: int = 0
+    precision: str = "float32"
+    backend: str = "tensorflow"
+
+    def __str__(self) -> str:
+        batch, pixels = self.batch and f"batch {self.batch}", self.image_size and f"{self.image_size} px"
+        precision = self.precision != "float32" and self.precision
+        backend = self.backend != "tensorflow" and self.backend
+        return ", ".join(filter(None, (self.subject, self.model, self.kind, batch, pixels, precision, backend)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the cases of a run are measured.
+
+    Args:
+        rounds: at most, for a case.
+        patience: seconds of a case after which no further round begins.
+        peers: names of PEERS that take part.
+        threads: None for each library's own default.
+        jit_compile: whether TensorFlow's graphs are compiled with XLA.
+        remat: whether the models and timm's compute inner values again for the gradient.
+        files: folder of what is made once for several cases.
+        photos: folder of class folders of images; None for parts of two photographs.
+    """
+
+    rounds: int = 8
+    patience: float = 120.0
+    peers: tuple[str, ...] = ()
+    threads: int | None = None
+    jit_compile: bool = False
+    remat: bool = False
+    files: Path = Path("benchmark_files")
+    photos: Path | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A row of SUBJECTS.
+
+    Args:
+        about: what is measured, in half a sentence.
+        enter: "module:function", from a Case and Settings to {name: function that makes the Contestant}.
+        rows: (model, batches, image sizes) that are measured unless others are asked for; 0 pixels for the model's own.
+        kinds: of each row.
+        peers: names of PEERS.
+        mixed: whether each row is measured in mixed precision too, where the device has it.
+        rounds: at most; 0 for as many as are asked for.
+    """
+
+    about: str
+    enter: str
+    rows: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]] = (("", (0,), (0,)),)
+    kinds: tuple[str, ...] = ("",)
+    peers: tuple[str, ...] = ()
+    mixed: bool = False
+    rounds: int = 0
+    models: bool = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "models", bool(self.rows[0][0]))
+
+
+def at(batches, *models, sizes=(0,)):
+    return tuple((model, batches, sizes) for model in models)
+
+
+MODELS = ("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-B/32", "ViT-L/16", "R50+ViT-B/16", "R50x1", "R101x1", "R152x2")
+KERAS_PEERS = ("timm", "keras-hub", "keras.applications")
+
+SUBJECTS: Mapping[str, Subject] = {
+    "inference": Subject(
+        "a batch of images to logits", "benchmarks.models:enter_inference", at((1, 8, 32), *MODELS), peers=KERAS_PEERS
+    ),
+    "training": Subject(
+        "a step of SGD with momentum",
+        "benchmarks.models:enter_training",
+        at((8,), "ViT-S/16", "R26+ViT-S/32", "R50x1", "R101x1"),
+        peers=KERAS_PEERS,
+        mixed=True,
+    ),
+    "exports": Subject(
+        "exported files in their runtimes, in each precision",
+        "benchmarks.exports:enter_exports",
+        at((1, 8), "ViT-B/16", "R50x1", "R50+ViT-B/16"),
+        ("onnx", "tflite"),
+        ("timm", "openvino"),
+    ),
+    "loading": Subject(
+        "a model with the weights of a file, in a new process: its time, and its peak of memory",
+        "benchmarks.starting:enter_loading",
+        at((0,), "R50x1", "ViT-B/16", "ViT-L/16"),
+        ("time", "memory"),
+        ("timm",),
+        rounds=5,
+    ),
+    "building": Subject(
+        "a model with random weights, in a new process",
+        "benchmarks.starting:enter_building",
+        at((0,), "R50x1", "ViT-B/16"),
+        peers=KERAS_PEERS,
+        rounds=5,
+    ),
+    "import": Subject(
+        "`import keras_vit` in a new process", "benchmarks.starting:enter_importing", peers=("timm", "keras-hub")
+    ),
+    "list": Subject("`keras-vit list`, from the start of the process to its end", "benchmarks.starting:enter_listing"),
+    "pipeline": Subject(
+        "batches for training from a folder of images, beside bare decoding, cropping and resizing",
+        "benchmarks.pipelines:enter_pipelines",
+        (("", (64,), (224,)),),
+        ("JPEG", "PNG"),
+    ),
+    "memory": Subject(
+        "the peak of a training step's memory, in a new process",
+        "benchmarks.memory:enter_memory",
+        (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *at((8,), "ViT-L/16", "R50x1")),
+        peers=("timm",),
+        rounds=2,
+    ),
+    "growth": Subject(
+        "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
+        "benchmarks.models:enter_growth",
+        at((1,), "ViT-S/16", "R50x1"),
+        ("image sizes", "batches"),
+    ),
+}
+
+# What --quick measures: two minutes, among what is measured without it.
+QUICK = (
+    Case("import"),
+    Case("inference", "ViT-S/16", batch=8, image_size=224),
+    Case("inference", "R50x1", batch=1, image_size=224),
+    Case("training", "ViT-S/16", batch=8, image_size=224),
+    Case("training", "R50x1", batch=8, image_size=224),
+    Case("pipeline", kind="JPEG", batch=64, image_size=224),
+    Case("pipeline", kind="PNG", batch=64, image_size=224),
+    Case("list"),
+)
+
+
+def own_image_size(model: str) -> int:
+    """Pixels of a side of the images that a variant takes, 224 if it takes any."""
+    from keras_vit.models import variant
+
+    return (variant(model).config.image_size or (224, 224))[0]
+
+
+def plan_cases(
+    subjects: Sequence[str],
+    models: Sequence[str] = (),
+    batches: Sequence[int] = (),
+    image_sizes: Sequence[int] = (),
+    kinds: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    backend: str = "tensorflow",
+    mixed: str = "",
+) -> list[Case]:
+    """The cases of some subjects; what is given replaces what the table says, in all that it concerns.
+
+    Args:
+        mixed: the dtype policy of mixed precision on this device, if it has it.
+
+    Raises:
+        UnknownNameError: for a model that is no variant.
+    """
+    cases = []
+    for name in subjects:
+        subject = SUBJECTS[name]
+        rows = subject.rows
+        if models and subject.models:
+            rows = [(model, *next((row[1:] for row in rows if row[0] == model), rows[0][1:])) for model in models]
+        for model, own_batches, sizes in rows:
+            chosen = (
+                [kind for kind in subject.kinds if kind in kinds or not kinds],
+                precisions if subject.models and precisions else ["float32", *filter(None, [subject.mixed and mixed])],
+                image_sizes if any(own_batches) and image_sizes else sizes,
+                batches if any(own_batches) and batches else own_batches,
+            )
+            for kind, precision, size, batch in itertools.product(*chosen):
+                size = size or (model and own_image_size(model)) or 0
+                cases.append(Case(name, model, kind, batch, size, precision, backend))
+    return list(dict.fromkeys(cases))
