@@ -7,8 +7,8 @@
 
 The contestants of a case take turns in one process, in alternating order, for several rounds. A ratio is the median
 over the rounds of one's rate by the other's in the same round; "best" compares their fastest rounds, which a busy
-machine disturbs less. Above 1, the contestant is faster, or takes less memory. Milliseconds of different cases or runs mean
-nothing; ratios within a case do. "matrix product" and "convolution" are what the framework itself reaches on this
+machine disturbs less. Above 1, the contestant is faster, or takes less memory. Milliseconds of different cases or runs
+mean nothing; ratios within a case do. "matrix product" and "convolution" are what the framework itself reaches on this
 machine, in the same rounds: a ratio of them is the share of the machine's rate that a model has.
 
 Peers that are not installed are left out. docs/performance.md says how to read it all.
@@ -118,6 +118,15 @@ def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str,
     return tuple(name for name in wanted if not find_absent(name))
 
 
+def require_some_effect(given: argparse.Namespace) -> None:
+    """Raises KerasVitError for an option that concerns none of the subjects."""
+    subjects = given.subjects or list(SUBJECTS)
+    concerned = {option for name in subjects for option in SUBJECTS[name].options}
+    for option in ("models", "batch", "image_size", "precision"):
+        if getattr(given, option) and option not in concerned:
+            raise KerasVitError(f"--{option.replace('_', '-')} does not concern {', '.join(subjects)}. Leave it out.")
+
+
 def choose_cases(given: argparse.Namespace) -> list[Case]:
     """What is to be measured; for --quick, only what is recorded, and without more words QUICK."""
     check("subject", given.subjects, list(SUBJECTS))
@@ -134,6 +143,7 @@ def choose_cases(given: argparse.Namespace) -> list[Case]:
     if given.quick:
         known = {case_of(line) for line in read_recorded(RECORD) if line["over"]}
         cases = [case for case in cases if tuple(map(str, dataclasses.astuple(case))) in known]
+    require_some_effect(given)
     if not cases:
         subjects = " ".join(given.subjects)
         raise KerasVitError(

@@ -82,7 +82,7 @@ def describe_measure(value: str, unit: str) -> str:
     """
     if unit == "bytes":
         return f"{float(value) / 2**20:,.0f} MiB"
-    return f"{float(value):,.2f} s" if float(value) >= 10 else f"{1e3 * float(value):,.3g} ms"
+    return f"{float(value):,.2f} s" if float(value) >= 1 else f"{1e3 * float(value):,.3g} ms"
 
 
 def describe_rate(line: Line) -> str:

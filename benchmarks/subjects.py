@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -72,6 +72,7 @@ class Subject:
         peers: names of PEERS.
         mixed: whether each row is measured in mixed precision too, where the device has it.
         rounds: at most; 0 for as many as are asked for.
+        options: what may be asked for in place of the rows: "models", "batch", "image_size", "precision".
     """
 
     about: str
@@ -81,10 +82,7 @@ class Subject:
     peers: tuple[str, ...] = ()
     mixed: bool = False
     rounds: int = 0
-    models: bool = field(init=False)
-
-    def __post_init__(self):
-        object.__setattr__(self, "models", bool(self.rows[0][0]))
+    options: tuple[str, ...] = ()
 
 
 def at(batches, *models, sizes=(0,)):
@@ -92,11 +90,16 @@ def at(batches, *models, sizes=(0,)):
 
 
 MODELS = ("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-B/32", "ViT-L/16", "R50+ViT-B/16", "R50x1", "R101x1", "R152x2")
+ALL = ("models", "batch", "image_size", "precision")
 KERAS_PEERS = ("timm", "keras-hub", "keras.applications")
 
 SUBJECTS: Mapping[str, Subject] = {
     "inference": Subject(
-        "a batch of images to logits", "benchmarks.models:enter_inference", at((1, 8, 32), *MODELS), peers=KERAS_PEERS
+        "a batch of images to logits",
+        "benchmarks.models:enter_inference",
+        at((1, 8, 32), *MODELS),
+        peers=KERAS_PEERS,
+        options=ALL,
     ),
     "training": Subject(
         "a step of SGD with momentum",
@@ -104,6 +107,7 @@ SUBJECTS: Mapping[str, Subject] = {
         at((8,), "ViT-S/16", "R26+ViT-S/32", "R50x1", "R101x1"),
         peers=KERAS_PEERS,
         mixed=True,
+        options=ALL,
     ),
     "exports": Subject(
         "exported files in their runtimes, in each precision",
@@ -111,6 +115,7 @@ SUBJECTS: Mapping[str, Subject] = {
         at((1, 8), "ViT-B/16", "R50x1", "R50+ViT-B/16"),
         ("onnx", "tflite"),
         ("timm", "openvino"),
+        options=("models", "batch"),
     ),
     "loading": Subject(
         "a model with the weights of a file, in a new process: its time, and its peak of memory",
@@ -119,6 +124,7 @@ SUBJECTS: Mapping[str, Subject] = {
         ("time", "memory"),
         ("timm",),
         rounds=5,
+        options=("models",),
     ),
     "building": Subject(
         "a model with random weights, in a new process",
@@ -126,6 +132,7 @@ SUBJECTS: Mapping[str, Subject] = {
         at((0,), "R50x1", "ViT-B/16"),
         peers=KERAS_PEERS,
         rounds=5,
+        options=("models",),
     ),
     "import": Subject(
         "`import keras_vit` in a new process", "benchmarks.starting:enter_importing", peers=("timm", "keras-hub")
@@ -136,6 +143,7 @@ SUBJECTS: Mapping[str, Subject] = {
         "benchmarks.pipelines:enter_pipelines",
         (("", (64,), (224,)),),
         ("JPEG", "PNG"),
+        options=("batch", "image_size"),
     ),
     "memory": Subject(
         "the peak of a training step's memory, in a new process",
@@ -143,12 +151,14 @@ SUBJECTS: Mapping[str, Subject] = {
         (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *at((8,), "ViT-L/16", "R50x1")),
         peers=("timm",),
         rounds=2,
+        options=ALL,
     ),
     "growth": Subject(
         "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
         "benchmarks.models:enter_growth",
         at((1,), "ViT-S/16", "R50x1"),
         ("image sizes", "batches"),
+        options=ALL,
     ),
 }
 
@@ -194,16 +204,19 @@ def plan_cases(
     for name in subjects:
         subject = SUBJECTS[name]
         rows = subject.rows
-        if models and subject.models:
-            rows = [(model, *next((row[1:] for row in rows if row[0] == model), rows[0][1:])) for model in models]
-        for model, own_batches, sizes in rows:
+        if models and "models" in subject.options:
+            known = {row[0] for row in rows}
+            rows = [row for row in rows if row[0] in models]
+            rows += [(model, *subject.rows[0][1:]) for model in models if model not in known]
+        own_precisions = ["float32", mixed] if subject.mixed and mixed else ["float32"]
+        for model, own_batches, own_sizes in rows:
             chosen = (
                 [kind for kind in subject.kinds if kind in kinds or not kinds],
-                precisions if subject.models and precisions else ["float32", *filter(None, [subject.mixed and mixed])],
-                image_sizes if any(own_batches) and image_sizes else sizes,
-                batches if any(own_batches) and batches else own_batches,
+                (precisions if "precision" in subject.options else ()) or own_precisions,
+                (image_sizes if "image_size" in subject.options else ()) or own_sizes,
+                (batches if "batch" in subject.options else ()) or own_batches,
             )
             for kind, precision, size, batch in itertools.product(*chosen):
-                size = size or (model and own_image_size(model)) or 0
+                size = size or (own_image_size(model) if model else 0)
                 cases.append(Case(name, model, kind, batch, size, precision, backend))
     return list(dict.fromkeys(cases))

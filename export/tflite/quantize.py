@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 # Names that LiteRT's quantizer and the schema share. Calibrated ranges serve dense layers but the last, whose logits
-# lie close to each other. It and the convolutions, which gain no speed by them (benchmarks/export_speed.py), take each
+# lie close to each other. It and the convolutions, which gain no speed by them (`benchmarks exports`), take each
 # input's own. Depthwise kernels, slower in int8, are widened.
 LADDERS = {
     "FULLY_CONNECTED": ("int8", "dynamic", "int8-weights", "float16", "float32"),

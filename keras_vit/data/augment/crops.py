@@ -98,6 +98,6 @@ def normalize_or_round(image, preprocessing, dtype):
     offset = np.array(preprocessing.mean) / preprocessing.std
     if len(set(scale)) == len(set(offset)) == 1:
         return image * tf.constant(scale[0], tf.float32) - tf.constant(offset[0], tf.float32)
-    # Broadcasting over a last axis of 3 takes longer than the resize (benchmarks/data.py); over pixels it does not.
+    # Broadcasting over a last axis of 3 takes longer than the resize (`benchmarks pipeline`); over pixels it does not.
     shape = image.shape[-3:]
     return image * constant_of_shape(scale, shape) - constant_of_shape(offset, shape)
