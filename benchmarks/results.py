@@ -156,8 +156,10 @@ def plot_ratios(lines: Iterable[Line]):
 
 
 def save_plot(lines: Iterable[Line], path: Path) -> None:
-    """Writes `plot_ratios` as a picture, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes `plot_ratios` as a picture, whole or not at all; none where nothing was compared."""
     figure = plot_ratios(lines)
+    if not figure.axes:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with write_whole(path) as unfinished:
         figure.savefig(unfinished, dpi=120)
