@@ -42,9 +42,9 @@ def decode_png(content, box):
 
 
 def read_png_shape(content):
-    """(height, width, 3), of the header of a PNG."""
+    """(height, width, 3), of the header of a PNG, which has the width first."""
     sides = tf.io.decode_raw(tf.strings.substr(content, 16, 8), tf.int32, little_endian=False)
-    return tf.concat([sides, [3]], 0)
+    return tf.concat([sides[::-1], [3]], 0)
 
 
 # {kind: (ending of files, what reads a shape, what decodes a box)}

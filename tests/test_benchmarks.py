@@ -280,6 +280,21 @@ def test_timm_imports_beside_a_torchvision_of_another_build(monkeypatch, tmp_pat
         assert not [row for row in defined if "nms_backward" in row[2]]
 
 
+def test_bare_decoding_of_png_reads_the_header_and_the_box(tmp_path):
+    import io
+
+    import tensorflow as tf
+    from PIL import Image
+
+    from benchmarks.pipelines import decode_png, read_png_shape
+
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 12, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    assert read_png_shape(file.getvalue()).numpy().tolist() == [7, 12, 3]
+    assert (decode_png(file.getvalue(), tf.constant([1, 2, 3, 4])).numpy() == pixels[1:4, 2:6]).all()
+
+
 def test_timm_names_the_models_that_the_zoo_says():
     """The zoo reads timm's files by other tables: each of these names has as many weights there as its variant."""
     from keras_vit.models import VARIANTS
