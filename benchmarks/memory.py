@@ -21,7 +21,7 @@ def measure_keras(case, settings, remat):
     step = keras_models.train(model, *random_data(case.batch, config), settings)
     for _ in range(STEPS):
         step()
-    return float(peak_of_device(case.backend) or peak_memory() - before)
+    return float(peak_of_device(case.backend) or max(peak_memory() - before, 1))
 
 
 def peak_of_device(backend):
@@ -53,7 +53,7 @@ def measure_timm(case, device, checkpointing):
     step = torch_models.train(case.model, case.image_size, random_data(case.batch, config), place)
     for _ in range(STEPS):
         step()
-    return float(torch.cuda.max_memory_allocated() if device == "cuda" else peak_memory() - before)
+    return float(torch.cuda.max_memory_allocated() if device == "cuda" else max(peak_memory() - before, 1))
 
 
 def enter_memory(case: Case, settings: Settings):

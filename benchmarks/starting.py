@@ -76,7 +76,7 @@ def measure_start(kind, start, do, *arguments):
     start()
     before = peak_memory()
     duration = seconds(partial(do, *arguments))
-    return duration if kind == "time" else float(peak_memory() - before)
+    return duration if kind == "time" else float(max(peak_memory() - before, 1))  # a tiny model adds nothing
 
 
 def enter_apart(kind, start, do, *arguments, over=()):
