@@ -28,5 +28,6 @@ def find_absent(name: str) -> tuple[str, ...]:
 
 def describe_absence(name: str) -> str:
     """The sentence for a peer that is not installed."""
-    peer, absent = PEERS[name], " and ".join(find_absent(name))
-    return f"{name} is not compared, since {absent} is not installed. To compare: pip install {peer.install}"
+    absent = find_absent(name)
+    state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+    return f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}"
