@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,7 +39,9 @@ class Outcome:
 
 def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)` in a new process that shares nothing with this one."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    context, on_interrupt = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)
+    # Ctrl-C, which all processes get, ends it at once: this one would wait for it for ever if it caught that.
+    with ProcessPoolExecutor(1, context, signal.signal, on_interrupt) as pool:
         return pool.submit(function, *arguments).result()
 
 
