@@ -11,7 +11,8 @@ machine disturbs less. Above 1, the contestant is faster, or takes less memory. 
 mean nothing; ratios within a case do. "matrix product" and "convolution" are what the framework itself reaches on this
 machine, in the same rounds: a ratio of them is the share of the machine's rate that a model has.
 
-Peers that are not installed are left out. docs/performance.md says how to read it all.
+A contestant that is not installed, fails or takes too long has a row that says so, and the others go on.
+docs/performance.md says how to read it all.
 """
 
 import argparse
@@ -21,14 +22,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.peers import PEERS, describe_absence, find_absent
 from benchmarks.processes import find_mixed_precision, measure_apart, tell
 from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, read_recorded, record
 from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, save_plot
-from benchmarks.subjects import QUICK, SUBJECTS, Case, Settings, plan_cases
+from benchmarks.subjects import QUICK, QUICK_PEERS, SUBJECTS, Case, Settings, plan_cases
 from keras_vit.errors import KerasVitError, describe_unknown
 
 QUICK_MINUTES, QUICK_ROUNDS, QUICK_PATIENCE = 2.0, 5, 8.0
@@ -59,13 +60,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument(
         "--precision", nargs="+", default=[], metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ..."
     )
-    what.add_argument(
-        "--peers", nargs="*", metavar="PEER", help="only these, or none (default: all that are installed)"
-    )
+    what.add_argument("--peers", nargs="*", metavar="PEER", help="only these, or none (default: all; --quick: timm)")
     what.add_argument("--photos", type=Path, metavar="FOLDER", help="of class folders of images, for the pipeline")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
     how.add_argument("--seconds", type=float, help="of a case, after which no further round begins, from the third on")
+    how.add_argument("--limit", type=float, help="seconds of a contestant's turn, at most (default: 600)")
     how.add_argument("--minutes", type=float, help="after which no further case begins")
     how.add_argument("--threads", type=int, help="of each library (default: its own choice)")
     how.add_argument("--jit-compile", action="store_true", help="compile our graphs with XLA (TensorFlow)")
@@ -109,13 +109,12 @@ def list_subjects() -> None:
 
 
 def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str, ...]:
-    """The peers that take part; says which could and are not installed."""
-    wanted = PEERS if given.peers is None else given.peers
+    """The peers that concern the cases; says which of them are not installed."""
+    wanted = (QUICK_PEERS if given.quick else PEERS) if given.peers is None else given.peers
     wanted = [name for name in wanted if any(name in SUBJECTS[case.subject].peers for case in cases)]
-    for name in wanted:
-        if find_absent(name):
-            tell(describe_absence(name))
-    return tuple(name for name in wanted if not find_absent(name))
+    for sentence in dict.fromkeys(describe_absence(name) for name in wanted if find_absent(name)):
+        tell(sentence)
+    return tuple(wanted)
 
 
 def require_some_effect(given: argparse.Namespace) -> None:
@@ -154,22 +153,18 @@ def choose_cases(given: argparse.Namespace) -> list[Case]:
     return cases
 
 
-def measure_all(cases: Sequence[Case], settings: Settings, minutes: float, out: Path) -> list[Line]:
-    """Measures case by case, prints each and keeps it in the folder `out` as soon as it is there."""
+def measure_all(cases: Sequence[Case], settings: Settings, minutes: float, keep: Callable[[list[Line]], object]):
+    """Measures case by case, prints each and keeps it as soon as it is there; returns the lines of all."""
     lines, start = [], time.monotonic()
     for i, case in enumerate(cases):
         if time.monotonic() - start > 60 * minutes:
             tell(f"{minutes:g} minutes are over. Not measured: {'; '.join(map(str, cases[i:]))}")
             break
         tell(f"[{i + 1}/{len(cases)}] {case}")
-        outcome = measure_apart(case, settings)
-        for name, reason in outcome.left_out.items():
-            tell(f"  {name} is left out: {reason}")
-        found = make_lines(case, outcome)
-        if found:
-            print(f"{case} ({found[0]['rounds']} rounds)\n{format_case(found)}", flush=True)
-            lines += found
-            save_plot(add_lines(out / "results.csv", found), out / "ratios.png")
+        found = make_lines(case, measure_apart(case, settings))
+        print(f"{case} ({max(line['rounds'] for line in found) or 'no'} rounds)\n{format_case(found)}", flush=True)
+        lines += found
+        keep(found)
     return lines
 
 
@@ -180,6 +175,7 @@ def benchmark(given: argparse.Namespace) -> None:
         files = given.files or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = Settings(
             rounds=given.rounds or (QUICK_ROUNDS if given.quick else Settings.rounds),
+            limit=given.limit or Settings.limit,
             patience=given.seconds or (QUICK_PATIENCE if given.quick else Settings.patience),
             peers=choose_peers(given, cases),
             threads=given.threads,
@@ -189,12 +185,16 @@ def benchmark(given: argparse.Namespace) -> None:
             photos=given.photos and given.photos.absolute(),
         )
         minutes = given.minutes or (QUICK_MINUTES if given.quick else float("inf"))
-        lines = measure_all(cases, settings, minutes, given.out)
+
+        def keep(found):
+            save_plot(add_lines(given.out / "results.csv", found), given.out / "ratios.png")
+            if given.record:
+                record(found)
+
+        lines = measure_all(cases, settings, minutes, keep)
     if given.quick:
         recorded = [line for line in read_recorded(RECORD) if case_of(line) in set(map(case_of, lines))]
         print(describe_changes(compare_with_recorded(lines, recorded), lines, recorded))
-    if given.record and lines:
-        record(lines)
     tell(f"The table and the plot are in {given.out}.")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.processes import count_cores, tell
 from benchmarks.subjects import Case, Settings
 from benchmarks.timing import Contestant, seconds
+from benchmarks.torch_models import NAMES, import_timm
 
 PRECISIONS = ("float32", "float16", "dynamic", "int8")
 
@@ -32,13 +33,10 @@ def write_export(path, name, precision):
         path.parent.mkdir(parents=True, exist_ok=True)
         tell(f"  exporting {path.name}", end="\r")
         export.convert(build_random_model(name), path, quantize=None if precision == "float32" else precision)
-    return path
 
 
 def write_timm(path, name):
     """Writes timm's export of a model, unless it is there."""
-    from benchmarks.torch_models import NAMES, import_timm
-
     if not path.exists():
         timm = import_timm()
         import torch
@@ -48,7 +46,6 @@ def write_timm(path, name):
         batch = ({0: torch.export.Dim("batch")},)
         x = torch.randn(2, 3, 224, 224)
         torch.onnx.export(model, x, path, opset_version=20, dynamo=True, dynamic_shapes=batch, external_data=False)
-    return path
 
 
 def random_images(batch, shape):
@@ -95,33 +92,44 @@ def run_openvino(path, batch, threads):
     return lambda: request.infer([images])
 
 
-RUNTIMES = {"onnx": ("onnxruntime", run_onnxruntime), "tflite": ("LiteRT", run_litert)}
+def run_saved_model(path, batch, threads):
+    """A function that runs a SavedModel on a batch; TensorFlow has its threads from the environment."""
+    import tensorflow as tf
+
+    model = tf.saved_model.load(str(path))
+    run = model.signatures["serving_default"]
+    ((name, entry),) = run.structured_input_signature[1].items()
+    images = tf.constant(random_images(batch, [side or 224 for side in entry.shape[1:]]))
+    return lambda: [y.numpy() for y in run(**{name: images}).values()]
+
+
+# {kind: (runtime, what runs a file in it, ending of its files, precisions)}
+FORMATS = {
+    "onnx": ("onnxruntime", run_onnxruntime, ".onnx", PRECISIONS),
+    "tflite": ("LiteRT", run_litert, ".tflite", PRECISIONS),
+    "saved_model": ("TensorFlow", run_saved_model, "", ("float32",)),
+}
 
 
 def enter_exports(case: Case, settings: Settings):
     """Our file of each precision in a format's runtime; ONNX also in OpenVINO, beside timm's file."""
-    runtime, run = RUNTIMES[case.kind]
+    runtime, run, ending, precisions = FORMATS[case.kind]
     threads = settings.threads or count_cores()
 
-    def find_path(name):
-        return settings.files / f"{case.model.replace('/', '_')}-{name}.{case.kind}"
-
     def enter(run, write, name, *rest, over=()):
+        path = settings.files / f"{case.model.replace('/', '_')}-{name}{ending}"
         with contextlib.redirect_stdout(None):
-            path = write(find_path(name), case.model, *rest)
+            write(path, case.model, *rest)
         return Contestant(partial(seconds, run(path, case.batch, threads)), case.batch, over)
 
     theirs = f"{runtime}, timm's float32"
     makers = {}
-    for precision in PRECISIONS:
+    for precision in precisions:
         rivals = f"OpenVINO, {precision}", theirs if precision == "float32" else f"{runtime}, float32"
         makers[f"{runtime}, {precision}"] = partial(enter, run, write_export, precision, precision, over=rivals)
-    if case.kind == "onnx":
-        from benchmarks.torch_models import NAMES
-
-        if "openvino" in settings.peers:
-            for precision in PRECISIONS:
-                makers[f"OpenVINO, {precision}"] = partial(enter, run_openvino, write_export, precision, precision)
-        if "timm" in settings.peers and case.model in NAMES:
-            makers[theirs] = partial(enter, run_onnxruntime, write_timm, "timm")
+    if case.kind == "onnx" and "openvino" in settings.peers:
+        for precision in precisions:
+            makers[f"OpenVINO, {precision}"] = partial(enter, run_openvino, write_export, precision, precision)
+    if case.kind == "onnx" and "timm" in settings.peers and case.model in NAMES:
+        makers[theirs] = partial(enter, run_onnxruntime, write_timm, "timm")
     return makers

@@ -71,6 +71,6 @@ def enter_memory(case: Case, settings: Settings):
         measures["timm, checkpointing"] = (), measure_timm, case, device, True
 
     def enter(over, *call):
-        return Contestant(partial(run_apart, *call), over=over, unit="bytes")
+        return Contestant(partial(run_apart, *call, limit=settings.limit), over=over, unit="bytes")
 
     return {name: partial(enter, *row) for name, row in measures.items()}

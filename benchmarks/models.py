@@ -42,11 +42,11 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
         return enter(lambda: keras_call(build(config), *data, settings), over)
 
     ours = "keras_vit" + ", XLA" * settings.jit_compile + ", remat" * settings.remat
-    rivals = (*torch_models.STYLES, *keras_models.KERAS_PEERS, *CEILINGS)
+    rivals = (*torch_models.TORCH_PEERS, *keras_models.KERAS_PEERS, *CEILINGS)
     makers = {ours: enter_keras(partial(keras_models.build_keras_vit, remat=settings.remat), rivals)}
-    if "timm" in settings.peers and case.model in torch_models.NAMES:
-        kind = "cuda" if keras_models.device_name() else "cpu"
-        for name, compiled in torch_models.STYLES.items():
+    kind = "cuda" if keras_models.device_name() else "cpu"
+    for name, compiled in torch_models.TORCH_PEERS.items():
+        if name in settings.peers and case.model in torch_models.NAMES:
             place = torch_models.Place(kind, case.precision, compiled, settings.remat)
             makers[name] = enter(partial(torch_call, case.model, case.image_size, data, place), tuple(CEILINGS))
     for peer, (has, build) in keras_models.KERAS_PEERS.items():

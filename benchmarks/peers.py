@@ -14,7 +14,8 @@ class Peer:
 
 
 PEERS = {
-    "timm": Peer(("torch", "timm"), "torch timm", "timm's models in PyTorch, eager and compiled; its ONNX export"),
+    "timm": Peer(("torch", "timm"), "torch timm", "timm's models in PyTorch; its ONNX export in onnxruntime"),
+    "timm-compiled": Peer(("torch", "timm"), "torch timm", "the same models after torch.compile"),
     "keras-hub": Peer(("keras_hub",), "keras-hub", "keras-hub's ViT, on the same backend"),
     "keras.applications": Peer(("keras",), "keras", "Keras' ResNet50V2 and ResNet101V2, on the same backend"),
     "openvino": Peer(("openvino",), "openvino", "OpenVINO on our ONNX files"),

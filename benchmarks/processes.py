@@ -8,14 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.subjects import SUBJECTS, Case, Settings
-from benchmarks.timing import Contestant, take_turns
+from benchmarks.timing import take_turns
+
+EVERYONE = "all"  # in place of a contestant's name, where none has begun
+GRACE = 60.0  # seconds in which a new process of a contestant's turn may be ended before its case is
 
 
 @dataclass(frozen=True)
@@ -30,19 +33,73 @@ class Measured:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a case: {name of a contestant: what was measured}, {name: why it was left out}, the machine in words."""
+    """Of a case: {name of a contestant: what was measured}, {name: why another was not}, the machine in words."""
 
     measured: dict[str, Measured]
-    left_out: dict[str, str]
+    not_measured: dict[str, str]
     machine: str
 
 
-def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)` in a new process that shares nothing with this one."""
-    context, on_interrupt = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_DFL)
-    # Ctrl-C, which all processes get, ends it at once: this one would wait for it for ever if it caught that.
-    with ProcessPoolExecutor(1, context, signal.signal, on_interrupt) as pool:
-        return pool.submit(function, *arguments).result()
+class NotMeasured(Exception):
+    """Why there is no measurement, in a few words."""
+
+
+def describe_failure(error: Exception) -> str:
+    """An error of any library in a line."""
+    if isinstance(error, NotMeasured):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def answer(connection, function, arguments, reports):
+    """In the new process: sends what the function reports and returns, or why it does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C, which all processes get, ends it at once
+    options = {"report": lambda message: connection.send(("report", message))} if reports else {}
+    try:
+        last = "result", function(*arguments, **options)
+    except Exception as error:  # of any library
+        last = "failure", describe_failure(error)
+    connection.send(last)
+
+
+def run_apart(
+    function: Callable[..., Any],
+    *arguments: Any,
+    limit: float | None = None,
+    hear: Callable[[Any], object] | None = None,
+) -> Any:
+    """`function(*arguments)` in a new process that shares nothing with this one.
+
+    Args:
+        limit: seconds without a word after which the process is ended.
+        hear: receives what the function gives to its argument `report`, which it has only then.
+
+    Raises:
+        NotMeasured: if the function raises, or its process ends or takes too long.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=answer, args=(there, function, arguments, hear is not None))
+    process.start()
+    there.close()
+    try:
+        while True:
+            if not here.poll(limit):
+                raise NotMeasured(f"it took longer than {limit:g} s")
+            kind, content = here.recv()
+            if kind == "result":
+                return content
+            if kind == "failure":
+                raise NotMeasured(content)
+            hear(content)
+    except EOFError:
+        process.join()
+        raise NotMeasured(f"its process ended with exit code {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
 
 
 def make_environment(backend: str, threads: int | None) -> dict[str, str]:
@@ -65,45 +122,73 @@ def tell(text: str, end: str = "\n") -> None:
         print(f"{text:<76}" if end == "\r" else text, end=end, file=sys.stderr, flush=True)
 
 
-def find(place):
+def import_function(place):
     """The function of "module:function"."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def prepare(makers: dict[str, Callable[[], Contestant]]) -> tuple[dict[str, Contestant], dict[str, str]]:
-    """The contestants, each of which has run once, and why the others cannot take part."""
-    contestants, left_out = {}, {}
+def prepare(makers, warm_up, report):
+    """The contestants, each of which has run once if it is to be warm, and why the others cannot take part."""
+    contestants, not_measured = {}, {}
     for name, make in makers.items():
-        tell(f"  preparing {name}", end="\r")
+        report(name)
         try:
             contestant = make()
-            contestant.measure()
+            if warm_up:
+                contestant.measure()
             contestants[name] = contestant
         except Exception as error:  # of any library: the others go on
-            left_out[name] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-    return contestants, left_out
+            not_measured[name] = describe_failure(error)
+    return contestants, not_measured
 
 
-def measure_case(case: Case, settings: Settings) -> Outcome:
-    """Lets the contestants of a case take turns, in this process."""
+def measure_case(
+    case: Case, settings: Settings, excluded: Mapping[str, str], report: Callable[[str], object]
+) -> Outcome:
+    """Lets the contestants of a case take turns, in this process.
+
+    Args:
+        excluded: {name of a contestant that does not take part: why}.
+        report: receives the name of the contestant whose turn is next.
+    """
     os.environ.update(make_environment(case.backend, settings.threads))
     subject = SUBJECTS[case.subject]
-    contestants, left_out = prepare(find(subject.enter)(case, settings))
+    makers = import_function(subject.enter)(case, settings)
+    makers = {name: make for name, make in makers.items() if name not in excluded}
+    contestants, not_measured = prepare(makers, not subject.apart, report)
+
+    def take_turn(name):
+        report(name)
+        return contestants[name].measure()
+
     rounds = min(settings.rounds, subject.rounds or settings.rounds)
-    tell(f"  {rounds} rounds of {', '.join(contestants)}", end="\r")
-    functions = {name: contestant.measure for name, contestant in contestants.items()}
-    values = take_turns(functions, rounds, warm_up=0 if subject.rounds else 1, patience=settings.patience)
+    turns = {name: partial(take_turn, name) for name in contestants}
+    values = take_turns(turns, rounds, 0 if subject.apart else 1, settings.patience)
     measured = {name: Measured(values[name], c.work, c.over, c.unit) for name, c in contestants.items()}
-    return Outcome(measured, left_out, describe_machine(case.backend))
+    return Outcome(measured, {**not_measured, **excluded}, describe_machine(case.backend))
 
 
 def measure_apart(case: Case, settings: Settings) -> Outcome:
-    """`measure_case` in a process of its own; if that ends, all contestants are left out."""
-    try:
-        return run_apart(measure_case, case, replace(settings, files=settings.files.absolute()))
-    except Exception as error:
-        return Outcome({}, {"all": f"{type(error).__name__}: {error}"}, describe_machine(""))
+    """`measure_case` in a process of its own.
+
+    A contestant that ends this process, or takes longer than it may, is excluded, and the others begin anew.
+    """
+    settings = replace(settings, files=settings.files.absolute())
+    excluded: dict[str, str] = {}
+    while True:
+        turns = [EVERYONE]
+
+        def hear(name, turns=turns):
+            tell(f"  {name}", end="\r")
+            turns.append(name)
+
+        try:
+            return run_apart(measure_case, case, settings, excluded, limit=settings.limit + GRACE, hear=hear)
+        except NotMeasured as error:
+            excluded[turns[-1]] = str(error)
+        if EVERYONE in excluded:
+            return Outcome({}, excluded, describe_machine(""))
 
 
 def read_processor():

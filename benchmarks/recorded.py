@@ -5,17 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.results import (
-    KEY,
-    Line,
-    add_lines,
-    describe_measure,
-    describe_rate,
-    describe_ratio,
-    label,
-    read_lines,
-    save_plot,
-)
+from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, read_lines, save_plot
 from benchmarks.subjects import SUBJECTS
 from keras_vit.files import write_whole
 
@@ -25,6 +15,11 @@ PAGE = ROOT / "docs" / "performance.md"
 PLOT = "images/performance.png"  # beside the page
 TOLERANCE = 0.1  # by which ratios differ from run to run
 NOTHING = "Not measured yet."
+
+
+def name_line(line: Line) -> str:
+    """Its subject, case and contestant."""
+    return f"{line['subject']}, {label(line)}".rstrip(", ")
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,7 @@ class Change:
         then, now = self.ratio
         verdict = "SLOWER" if self.slower else "faster" if self.faster else "as recorded"
         best = f"best {self.best[0]:.2f}, now {self.best[1]:.2f}"
-        what = f"{self.line['subject']}, {label(self.line)}".rstrip(", ")
-        return f"{verdict:11}  {what} over {self.line['over']}: {then:.2f}, now {now:.2f} ({best})"
+        return f"{verdict:11}  {name_line(self.line)} over {self.line['over']}: {then:.2f}, now {now:.2f} ({best})"
 
 
 def compare_with_recorded(lines: Sequence[Line], recorded: Sequence[Line]) -> list[Change]:
@@ -66,18 +60,12 @@ def compare_with_recorded(lines: Sequence[Line], recorded: Sequence[Line]) -> li
 
 def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded: Sequence[Line]) -> str:
     """The changes, one a line, and a last sentence; a note if another machine recorded them."""
-    machines = [sorted({line["machine"] for line in part}) for part in (recorded, lines)]
-    notes = (
-        [f"Recorded on {'; '.join(machines[0])}. This is {'; '.join(machines[1])}."]
-        if machines[0] != machines[1]
-        else []
-    )
+    notes = [f"not measured now  {name_line(line)}: {line['not_measured']}" for line in lines if line["not_measured"]]
+    then, now = ("; ".join(sorted({line["machine"] for line in part})) for part in (recorded, lines))
+    if then != now:
+        notes.append(f"Recorded on {then}. This is {now}.")
     count = sum(change.slower for change in changes)
-    verdict = (
-        f"{count} of {len(changes)} ratios fell by more than {TOLERANCE:.0%}."
-        if count
-        else (f"None of {len(changes)} ratios fell by more than {TOLERANCE:.0%}.")
-    )
+    verdict = f"{count or 'None'} of {len(changes)} ratios fell by more than {TOLERANCE:.0%}."
     return "\n".join([*map(str, changes), *notes, verdict])
 
 
@@ -91,7 +79,7 @@ def write_table(lines: Sequence[Line]) -> str:
         rows = [f"### {subject}: {SUBJECTS[subject].about}", "", "| | median | ratio |", "|---|---:|---|"]
         for line in own:
             cells = label(line) or "keras_vit", describe_measure(line["median"], line["unit"])
-            rows.append(f"| {' | '.join(cells)} | {describe_ratio(line) or describe_rate(line)} |")
+            rows.append(f"| {' | '.join(cells)} | {describe_result(line)} |")
         parts.append("\n".join(rows))
     if not parts:
         return NOTHING

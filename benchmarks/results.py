@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.ceilings import CEILINGS
+from benchmarks.peers import PEERS
 from benchmarks.processes import Outcome
 from benchmarks.subjects import SUBJECTS, Case
 from benchmarks.timing import median_ratio
@@ -15,27 +16,25 @@ from keras_vit.files import write_whole
 CASE = tuple(field.name for field in dataclasses.fields(Case))
 KEY = (*CASE, "contestant", "over")
 # ratio: the median over the rounds of the contestant's rate by that of `over`; ratio_best: that of their best rounds.
-# rate: work by median, in operations, images or times a second.
-COLUMNS = (*KEY, "ratio", "ratio_best", "median", "best", "unit", "rate", "rounds", "machine")
+# rate: work by median, in operations, images or times a second. not_measured: why there is none of all that.
+COLUMNS = (*KEY, "ratio", "ratio_best", "median", "best", "unit", "rate", "rounds", "machine", "not_measured")
 Line = dict[str, str]
 
 
 def make_lines(case: Case, outcome: Outcome) -> list[Line]:
     """The lines of a case; above 1, a ratio says that the contestant is faster, or takes less."""
+    common = dict.fromkeys(COLUMNS, "") | {column: str(value) for column, value in dataclasses.asdict(case).items()}
+    common["machine"] = outcome.machine
     lines = []
     for name, own in outcome.measured.items():
         median, best = statistics.median(own.values), min(own.values)
-        line = {column: str(value) for column, value in dataclasses.asdict(case).items()} | {
+        line = common | {
             "contestant": name,
-            "over": "",
-            "ratio": "",
-            "ratio_best": "",
             "median": f"{median:.6g}",
             "best": f"{best:.6g}",
             "unit": own.unit,
             "rate": f"{own.work / median:.6g}",
             "rounds": str(len(own.values)),
-            "machine": outcome.machine,
         }
         present = [over for over in own.over if over in outcome.measured]
         for over in present:
@@ -45,7 +44,9 @@ def make_lines(case: Case, outcome: Outcome) -> list[Line]:
             lines.append(line | {"over": over, "ratio": f"{ratio:.4g}", "ratio_best": f"{ratio_best:.4g}"})
         if not present:
             lines.append(line)
-    return lines
+    return lines + [
+        common | {"contestant": name, "not_measured": reason} for name, reason in outcome.not_measured.items()
+    ]
 
 
 def case_of(line: Line) -> tuple[str, ...]:
@@ -75,38 +76,40 @@ def add_lines(path: Path, lines: Sequence[Line]) -> list[Line]:
 
 
 def describe_measure(value: str, unit: str) -> str:
-    """A number of a line, fit to be read.
+    """A number of a line, fit to be read; "" if nothing was measured.
 
     >>> describe_measure("0.0123456", "s"), describe_measure("52428800", "bytes")
     ('12.3 ms', '50 MiB')
     """
+    if not value:
+        return ""
     if unit == "bytes":
         return f"{float(value) / 2**20:,.0f} MiB"
     return f"{float(value):,.2f} s" if float(value) >= 1 else f"{1e3 * float(value):,.3g} ms"
 
 
-def describe_rate(line: Line) -> str:
-    """The rate that concerns the reader: a ceiling's, or images of a pipeline."""
+def describe_result(line: Line) -> str:
+    """ "2.70 of timm (best 2.65)"; where nothing is compared, the rate that matters, or why there is none."""
+    if line["not_measured"]:
+        return f"not measured: {line['not_measured']}"
+    if line["over"]:
+        return f"{float(line['ratio']):.2f} of {line['over']} (best {float(line['ratio_best']):.2f})"
     if line["contestant"] in CEILINGS:
         return f"{float(line['rate']) / 1e9:,.0f} GFLOP/s"
     return f"{float(line['rate']):,.0f} images/s" if line["subject"] == "pipeline" else ""
-
-
-def describe_ratio(line: Line) -> str:
-    """ "2.70 of timm (best 2.65)", or "" where nothing is compared."""
-    if not line["over"]:
-        return ""
-    return f"{float(line['ratio']):.2f} of {line['over']} (best {float(line['ratio_best']):.2f})"
 
 
 def format_case(lines: Sequence[Line]) -> str:
     """The lines of a case as a table to print: a contestant with its median and best, then its ratios."""
     rows, width = [], max(len(line["contestant"]) for line in lines)
     for i, line in enumerate(lines):
-        again = i and lines[i - 1]["contestant"] == line["contestant"]
-        median, best = (describe_measure(line[column], line["unit"]) for column in ("median", "best"))
-        left = f"  {line['contestant']:{width}}  {median:>10}  best {best:>10}"
-        rows.append(f"{' ' * len(left) if again else left}  {describe_ratio(line) or describe_rate(line)}".rstrip())
+        name, measures = f"  {line['contestant']:{width}}", ""
+        if line["median"]:
+            median, best = (describe_measure(line[column], line["unit"]) for column in ("median", "best"))
+            measures = f"  {median:>10}  best {best:>10}"
+        if i and lines[i - 1]["contestant"] == line["contestant"]:
+            name, measures = " " * len(name), " " * len(measures)
+        rows.append(f"{name}{measures}  {describe_result(line)}".rstrip())
     return "\n".join(rows)
 
 
@@ -127,7 +130,7 @@ def plot_ratios(lines: Iterable[Line]):
 
     panels: dict[str, list[Line]] = {}
     for line in lines:
-        if line["over"] and line["contestant"] not in ("timm", "timm, compiled", "keras-hub", "keras.applications"):
+        if line["over"] and line["contestant"] not in PEERS:
             panels.setdefault(line["subject"], []).append(line)
     heights = [len({label(line) for line in panel}) for panel in panels.values()]
     figure = Figure(figsize=(9, 1.2 * len(panels) + 0.25 * sum(heights)), layout="constrained")

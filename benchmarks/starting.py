@@ -4,7 +4,7 @@ import subprocess
 import sys
 from functools import partial
 
-from benchmarks.processes import peak_memory, run_apart
+from benchmarks.processes import NotMeasured, peak_memory, run_apart
 from benchmarks.subjects import Case, Settings
 from benchmarks.timing import Contestant, seconds
 
@@ -79,10 +79,10 @@ def measure_start(kind, start, do, *arguments):
     return duration if kind == "time" else float(max(peak_memory() - before, 1))  # a tiny model adds nothing
 
 
-def enter_apart(kind, start, do, *arguments, over=()):
+def enter_apart(settings, kind, start, do, *arguments, over=()):
     """What makes the contestant of a step that is measured in a new process each time."""
-    unit = "s" if kind == "time" else "bytes"
-    return lambda: Contestant(partial(run_apart, measure_start, kind, start, do, *arguments), over=over, unit=unit)
+    measure = partial(run_apart, measure_start, kind, start, do, *arguments, limit=settings.limit)
+    return lambda: Contestant(measure, over=over, unit="s" if kind == "time" else "bytes")
 
 
 def enter_loading(case: Case, settings: Settings):
@@ -91,21 +91,20 @@ def enter_loading(case: Case, settings: Settings):
 
     files = [settings.files / f"{case.model.replace('/', '_')}.{ending}" for ending in ("npz", "safetensors")]
     if not all(path.exists() for path in files):
-        run_apart(save_weights, case.model, *files)
+        run_apart(save_weights, case.model, *files, limit=settings.limit)
     archive, tensors = files
     least = {"time": "read twice, build", "memory": "file"}[case.kind]
+    enter = partial(enter_apart, settings, case.kind)
     makers = {
-        "keras_vit, .npz": enter_apart(case.kind, start_keras, load_ours, case.model, archive, over=(least,)),
-        "keras_vit, .safetensors": enter_apart(
-            case.kind, start_keras, load_ours, case.model, tensors, over=("timm, .safetensors",)
-        ),
+        "keras_vit, .npz": enter(start_keras, load_ours, case.model, archive, over=(least,)),
+        "keras_vit, .safetensors": enter(start_keras, load_ours, case.model, tensors, over=("timm, .safetensors",)),
     }
     if case.kind == "memory":
         makers[least] = lambda: Contestant(lambda: float(archive.stat().st_size), unit="bytes")
     else:
-        makers[least] = enter_apart(case.kind, start_keras, read_twice_and_build, case.model, archive)
+        makers[least] = enter(start_keras, read_twice_and_build, case.model, archive)
     if "timm" in settings.peers and case.model in NAMES:
-        makers["timm, .safetensors"] = enter_apart(case.kind, start_timm, load_timm, case.model, tensors)
+        makers["timm, .safetensors"] = enter(start_timm, load_timm, case.model, tensors)
     return makers
 
 
@@ -116,18 +115,22 @@ def enter_building(case: Case, settings: Settings):
     from keras_vit.models import variant
 
     config = variant(case.model).config
-    fitting = [peer for peer, (has, _) in KERAS_PEERS.items() if peer in settings.peers and has(config)]
-    makers = {"keras_vit": enter_apart("time", start_keras, build_ours, case.model, None, over=("timm", *KERAS_PEERS))}
-    makers |= {peer: enter_apart("time", start_keras, build_peer, peer, case.model, None) for peer in fitting}
+    enter = partial(enter_apart, settings, "time")
+    makers = {"keras_vit": enter(start_keras, build_ours, case.model, None, over=("timm", *KERAS_PEERS))}
+    for peer, (has, _) in KERAS_PEERS.items():
+        if peer in settings.peers and has(config):
+            makers[peer] = enter(start_keras, build_peer, peer, case.model, None)
     if "timm" in settings.peers and case.model in NAMES:
-        makers["timm"] = enter_apart("time", start_timm, load_timm, case.model, None)
+        makers["timm"] = enter(start_timm, load_timm, case.model, None)
     return makers
 
 
-def time_statement(statement):
+def time_statement(statement, limit):
     """Seconds of an import statement in a new process."""
     code = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=limit)
+    if done.returncode:
+        raise NotMeasured((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
     return float(done.stdout.split()[-1])
 
 
@@ -141,7 +144,7 @@ def enter_importing(case: Case, settings: Settings):
 
     def enter(name):
         rivals = ("import keras", "import keras_hub", "import timm") if "keras_vit" in name else ()
-        return Contestant(partial(time_statement, statements[name]), over=rivals)
+        return Contestant(partial(time_statement, statements[name], settings.limit), over=rivals)
 
     return {name: partial(enter, name) for name in statements}
 
@@ -155,7 +158,8 @@ def enter_listing(case: Case, settings: Settings):
     }
 
     def enter(name):
-        run = partial(subprocess.run, [sys.executable, *commands[name]], capture_output=True, check=True)
+        line = [sys.executable, *commands[name]]
+        run = partial(subprocess.run, line, capture_output=True, check=True, timeout=settings.limit)
         return Contestant(partial(seconds, run), over=("python", "import keras") if name == "keras-vit list" else ())
 
     return {name: partial(enter, name) for name in commands}

@@ -42,6 +42,7 @@ class Settings:
     Args:
         rounds: at most, for a case.
         patience: seconds of a case after which no further round begins.
+        limit: seconds of a contestant's turn, after which it is not measured.
         peers: names of PEERS that take part.
         threads: None for each library's own default.
         jit_compile: whether TensorFlow's graphs are compiled with XLA.
@@ -52,6 +53,7 @@ class Settings:
 
     rounds: int = 8
     patience: float = 120.0
+    limit: float = 600.0
     peers: tuple[str, ...] = ()
     threads: int | None = None
     jit_compile: bool = False
@@ -71,6 +73,7 @@ class Subject:
         kinds: of each row.
         peers: names of PEERS.
         mixed: whether each row is measured in mixed precision too, where the device has it.
+        apart: whether each turn is a new process, in which nothing is warm.
         rounds: at most; 0 for as many as are asked for.
         options: what may be asked for in place of the rows: "models", "batch", "image_size", "precision".
     """
@@ -81,63 +84,75 @@ class Subject:
     kinds: tuple[str, ...] = ("",)
     peers: tuple[str, ...] = ()
     mixed: bool = False
+    apart: bool = False
     rounds: int = 0
     options: tuple[str, ...] = ()
 
 
-def at(batches, *models, sizes=(0,)):
+def rows_at(batches, *models, sizes=(0,)):
     return tuple((model, batches, sizes) for model in models)
 
 
 MODELS = ("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-B/32", "ViT-L/16", "R50+ViT-B/16", "R50x1", "R101x1", "R152x2")
 ALL = ("models", "batch", "image_size", "precision")
-KERAS_PEERS = ("timm", "keras-hub", "keras.applications")
+BUILT = ("timm", "keras-hub", "keras.applications")
 
 SUBJECTS: Mapping[str, Subject] = {
     "inference": Subject(
         "a batch of images to logits",
         "benchmarks.models:enter_inference",
-        at((1, 8, 32), *MODELS),
-        peers=KERAS_PEERS,
+        rows_at((1, 8, 32), *MODELS),
+        peers=(*BUILT, "timm-compiled"),
         options=ALL,
     ),
     "training": Subject(
         "a step of SGD with momentum",
         "benchmarks.models:enter_training",
-        at((8,), "ViT-S/16", "R26+ViT-S/32", "R50x1", "R101x1"),
-        peers=KERAS_PEERS,
+        rows_at((8,), "ViT-S/16", "R26+ViT-S/32", "R50x1", "R101x1"),
+        peers=(*BUILT, "timm-compiled"),
         mixed=True,
         options=ALL,
     ),
     "exports": Subject(
         "exported files in their runtimes, in each precision",
         "benchmarks.exports:enter_exports",
-        at((1, 8), "ViT-B/16", "R50x1", "R50+ViT-B/16"),
-        ("onnx", "tflite"),
+        rows_at((1, 8), "ViT-B/16", "R50x1", "R50+ViT-B/16"),
+        ("onnx", "tflite", "saved_model"),
         ("timm", "openvino"),
         options=("models", "batch"),
     ),
     "loading": Subject(
         "a model with the weights of a file, in a new process: its time, and its peak of memory",
         "benchmarks.starting:enter_loading",
-        at((0,), "R50x1", "ViT-B/16", "ViT-L/16"),
+        rows_at((0,), "R50x1", "ViT-B/16", "ViT-L/16"),
         ("time", "memory"),
         ("timm",),
+        apart=True,
         rounds=5,
         options=("models",),
     ),
     "building": Subject(
         "a model with random weights, in a new process",
         "benchmarks.starting:enter_building",
-        at((0,), "R50x1", "ViT-B/16"),
-        peers=KERAS_PEERS,
+        rows_at((0,), "R50x1", "ViT-B/16"),
+        peers=BUILT,
+        apart=True,
         rounds=5,
         options=("models",),
     ),
     "import": Subject(
-        "`import keras_vit` in a new process", "benchmarks.starting:enter_importing", peers=("timm", "keras-hub")
+        "`import keras_vit` in a new process",
+        "benchmarks.starting:enter_importing",
+        peers=("timm", "keras-hub"),
+        apart=True,
+        rounds=5,
     ),
-    "list": Subject("`keras-vit list`, from the start of the process to its end", "benchmarks.starting:enter_listing"),
+    "list": Subject(
+        "`keras-vit list`, from the start of the process to its end",
+        "benchmarks.starting:enter_listing",
+        apart=True,
+        rounds=5,
+    ),
     "pipeline": Subject(
         "batches for training from a folder of images, beside bare decoding, cropping and resizing",
         "benchmarks.pipelines:enter_pipelines",
@@ -148,21 +163,23 @@ SUBJECTS: Mapping[str, Subject] = {
     "memory": Subject(
         "the peak of a training step's memory, in a new process",
         "benchmarks.memory:enter_memory",
-        (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *at((8,), "ViT-L/16", "R50x1")),
+        (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *rows_at((8,), "ViT-L/16", "R50x1")),
         peers=("timm",),
+        apart=True,
         rounds=2,
         options=ALL,
     ),
     "growth": Subject(
         "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
         "benchmarks.models:enter_growth",
-        at((1,), "ViT-S/16", "R50x1"),
+        rows_at((1,), "ViT-S/16", "R50x1"),
         ("image sizes", "batches"),
         options=ALL,
     ),
 }
 
-# What --quick measures: two minutes, among what is measured without it.
+# What --quick measures: two minutes, among what is measured without it, and beside what is soon there.
+QUICK_PEERS = ("timm",)
 QUICK = (
     Case("import"),
     Case("inference", "ViT-S/16", batch=8, image_size=224),

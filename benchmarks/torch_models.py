@@ -20,7 +20,7 @@ NAMES = {
     "R101x1": "resnetv2_101x1_bit",
     "R152x2": "resnetv2_152x2_bit",
 }
-STYLES = {"timm": False, "timm, compiled": True}  # whether torch.compile is applied
+TORCH_PEERS = {"timm": False, "timm-compiled": True}  # whether torch.compile is applied
 
 # What timm imports of torchvision asks for these; no build of torchvision has them for every build of torch.
 OPERATORS = ("nms", "qnms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")
