@@ -2,23 +2,15 @@
 
 import dataclasses
 import itertools
-import os
-import subprocess
-import sys
-import types
-from pathlib import Path
 
-import numpy as np
 import pytest
+from contestants import INVENTED, measure_invented  # lets benchmarks be imported
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # as `python -m benchmarks` has it
-
-from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import peers, processes, recorded, results, torch_models  # noqa: E402
-from benchmarks.processes import Measured, Outcome, run_apart  # noqa: E402
-from benchmarks.subjects import QUICK, SUBJECTS, Case, Settings, own_image_size, plan_cases  # noqa: E402
-from benchmarks.timing import Contestant, take_turns  # noqa: E402
+from benchmarks import __main__ as command
+from benchmarks import peers, processes, recorded, results
+from benchmarks.processes import Measured, Outcome
+from benchmarks.subjects import QUICK, SUBJECTS, Case, Settings, own_image_size, plan_cases
+from benchmarks.timing import take_turns
 
 CASE = Case("inference", "ViT-B/16", batch=8, image_size=224)
 
@@ -109,21 +101,42 @@ def test_the_plot_has_a_panel_for_each_subject_and_a_dot_for_each_ratio(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["ratios.png"]
 
 
-def test_a_contestant_that_fails_is_left_out_with_its_reason():
-    def fail():
-        raise OSError("no such file\nand more")
+def test_what_was_not_measured_is_a_row_that_says_why():
+    outcome = dataclasses.replace(make_outcome(), not_measured={"keras-hub": "keras_hub is not installed"})
+    lines = results.make_lines(CASE, outcome)
+    assert (lines[-1]["contestant"], lines[-1]["ratio"], lines[-1]["median"]) == ("keras-hub", "", "")
+    assert "keras-hub       not measured: keras_hub is not installed" in results.format_case(lines)
+    table = recorded.write_table(lines)
+    assert "| ViT-B/16, batch 8, 224 px, keras-hub |  | not measured: keras_hub is not installed |" in table
 
-    contestants, left_out = processes.prepare(
-        {"a": lambda: Contestant(lambda: 1.0), "b": fail, "c": lambda: Contestant(fail)}
-    )
-    assert list(contestants) == ["a"] and left_out == dict.fromkeys("bc", "OSError: no such file")
+
+def measure_with(monkeypatch, *others, **settings):
+    monkeypatch.setattr(processes, "measure_case", measure_invented)
+    return processes.measure_apart(INVENTED, Settings(rounds=3, peers=others, **settings))
 
 
-def test_a_process_that_ends_leaves_a_sentence(monkeypatch):
-    monkeypatch.setattr(processes, "run_apart", lambda function, *_: run_apart(os._exit, 3))
-    outcome = processes.measure_apart(CASE, Settings())
-    assert not outcome.measured and "BrokenProcessPool" in outcome.left_out["all"]
-    assert results.make_lines(CASE, outcome) == []
+def test_contestants_that_fail_or_end_their_process_stop_no_other(monkeypatch):
+    outcome = measure_with(monkeypatch, "absent", "failing", "failing later", "ending")
+    assert {name: own.values for name, own in outcome.measured.items()} == {"good": [1.0] * 3}
+    assert outcome.not_measured == {
+        "absent": "timm is not installed",
+        "failing": "OSError: no such file",
+        "failing later": "OSError: no such file",
+        "ending": "its process ended with exit code 3",
+    }
+
+
+@pytest.mark.slow
+def test_a_contestant_that_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(processes, "GRACE", 0)
+    outcome = measure_with(monkeypatch, "endless", limit=20)
+    assert list(outcome.measured) == ["good"]
+    assert outcome.not_measured == {"endless": "it took longer than 20 s"}
+
+
+def test_a_subject_that_cannot_begin_is_a_row(monkeypatch):
+    outcome = processes.measure_apart(Case("no subject"), Settings())
+    assert not outcome.measured and outcome.not_measured == {"all": "KeyError: 'no subject'"}
 
 
 def test_every_row_of_the_table_is_planned():
@@ -134,7 +147,7 @@ def test_every_row_of_the_table_is_planned():
     assert {case.batch for case in cases if case.subject == "inference"} == {1, 8, 32}
     for subject in SUBJECTS.values():
         assert set(subject.peers) <= set(peers.PEERS)
-        assert callable(processes.find(subject.enter))
+        assert callable(processes.import_function(subject.enter))
 
 
 def test_what_is_asked_for_replaces_the_rows():
@@ -204,105 +217,27 @@ def test_one_slow_round_is_no_change_and_another_machine_is_named():
     assert "Recorded on a machine, 2 cores. This is another." in recorded.describe_changes(changes, now, then)
 
 
-def test_no_case_begins_when_the_minutes_are_over(monkeypatch, tmp_path, capsys):
+def test_no_case_begins_when_the_minutes_are_over(monkeypatch, capsys):
     clock = itertools.count(step=50)
     monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(command, "measure_apart", lambda case, settings: make_outcome())
     cases = plan_cases(["inference"], ["R50x1"])
-    lines = command.measure_all(cases, Settings(), 1.0, tmp_path)
+    kept = []
+    lines = command.measure_all(cases, Settings(), 1.0, kept.extend)
+    assert kept == lines
     assert {line["batch"] for line in lines} == {"1"}
     assert "1 minutes are over. Not measured: inference, R50x1, batch 8, 224 px;" in capsys.readouterr().err
 
 
-def test_peers_that_are_not_installed_are_named(monkeypatch, capsys):
+def test_peers_that_are_not_installed_are_named_and_take_part_as_rows(monkeypatch, capsys):
     monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None if name in ("timm", "torch") else "there")
     given = command.parse_arguments(["inference"])
-    assert command.choose_peers(given, [CASE]) == ("keras-hub", "keras.applications")
-    assert "pip install torch timm" in capsys.readouterr().err
+    assert command.choose_peers(given, [CASE]) == ("timm", "timm-compiled", "keras-hub", "keras.applications")
+    assert capsys.readouterr().err.count("pip install torch timm") == 2
     assert command.choose_peers(command.parse_arguments(["inference", "--peers"]), [CASE]) == ()
+    assert command.choose_peers(command.parse_arguments(["--quick"]), [CASE]) == ("timm",)
     command.list_subjects()
     assert "not installed: pip install torch timm" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("flags", "capability", "policy"),
-    [
-        ("avx2", None, ""),
-        ("avx2 amx_bf16", None, "mixed_bfloat16"),
-        ("avx2", "7.5", "mixed_float16"),
-        ("", "9.0", "mixed_bfloat16"),
-    ],
-)
-def test_mixed_precision_is_what_the_device_has(monkeypatch, flags, capability, policy):
-    def ask(*_, **__):
-        if capability is None:
-            raise FileNotFoundError
-        return types.SimpleNamespace(stdout=f"{capability}\n")
-
-    monkeypatch.setattr(processes.subprocess, "run", ask)
-    monkeypatch.setattr(processes, "read_processor", lambda: f"flags\t\t: fpu {flags}")
-    assert processes.find_mixed_precision() == policy
-
-
-@pytest.mark.parametrize("fits", [False, True])
-def test_timm_imports_beside_a_torchvision_of_another_build(monkeypatch, tmp_path, fits):
-    """An invented torch and torchvision: operators are defined only where torchvision's library does not load."""
-    defined, loaded = [], []
-
-    class Library:
-        def __init__(self, namespace, kind):
-            self.name = namespace, kind
-
-        def define(self, schema):
-            defined.append((*self.name, schema))
-
-    def load_library(path):
-        if not fits:
-            raise OSError("undefined symbol")
-        loaded.append(path)
-
-    torch = types.SimpleNamespace(
-        library=types.SimpleNamespace(Library=Library), ops=types.SimpleNamespace(load_library=load_library)
-    )
-    (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "_C.so").touch()
-    (tmp_path / "torchvision" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(torch_models, "kept", [])
-    torch_models.define_operators(torch)
-    torch_models.define_operators(torch)
-    if fits:
-        assert loaded and not defined
-    else:
-        assert len(defined) == len(set(defined)) == 12
-        assert ("torchvision", "DEF", "nms(Tensor a) -> Tensor") in defined
-        assert ("torchvision", "DEF", "_roi_align_backward(Tensor a) -> Tensor") in defined
-        assert not [row for row in defined if "nms_backward" in row[2]]
-
-
-def test_bare_decoding_of_png_reads_the_header_and_the_box(tmp_path):
-    import io
-
-    import tensorflow as tf
-    from PIL import Image
-
-    from benchmarks.pipelines import decode_png, read_png_shape
-
-    pixels = np.random.default_rng(0).integers(0, 256, (7, 12, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    assert read_png_shape(file.getvalue()).numpy().tolist() == [7, 12, 3]
-    assert (decode_png(file.getvalue(), tf.constant([1, 2, 3, 4])).numpy() == pixels[1:4, 2:6]).all()
-
-
-def test_timm_names_the_models_that_the_zoo_says():
-    """The zoo reads timm's files by other tables: each of these names has as many weights there as its variant."""
-    from keras_vit.models import VARIANTS
-
-    assert set(torch_models.NAMES) <= set(VARIANTS)
-    for variant, name in torch_models.NAMES.items():
-        patch = variant.rpartition("/")[2] if "/" in variant else variant[1:]
-        assert patch in name, (variant, name)
 
 
 def test_the_page_shows_what_is_recorded():
@@ -312,47 +247,3 @@ def test_the_page_shows_what_is_recorded():
     assert (recorded.RECORD.read_text("utf-8").partition("\n")[0]).split(",") == list(results.COLUMNS)
     for name in SUBJECTS:
         assert f"| `{name}` |" in page
-
-
-def run_command(tmp_path, line, **variables):
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *line.split(), "--out", str(tmp_path), "--files", str(tmp_path / "files")],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return results.read_lines(tmp_path / "results.csv"), done
-
-
-def test_the_command_measures_and_writes(tmp_path):
-    lines, done = run_command(tmp_path, "list --rounds 1")
-    assert {line["contestant"] for line in lines} == {"keras-vit list", "python", "import keras"}
-    assert all(float(line["median"]) > 0 for line in lines) and "keras-vit list" in done.stdout
-    assert (tmp_path / "ratios.png").exists()
-
-
-@pytest.mark.slow
-def test_every_subject_runs_on_a_tiny_model(tmp_path):
-    subjects = "inference training exports loading building growth memory pipeline"
-    line = f"{subjects} --models ViT-Test/4 --batch 2 --image-size 32 --rounds 1 --peers keras.applications"
-    lines, done = run_command(tmp_path, line)
-    assert {line["subject"] for line in lines} == set(subjects.split())
-    assert "left out" not in done.stderr
-    ours = [line for line in lines if line["over"] == "matrix product"]
-    assert {line["subject"] for line in ours} >= {"inference", "training"}
-    assert np.isfinite([float(line["ratio"]) for line in lines if line["over"]]).all()
-
-
-@pytest.mark.slow
-def test_the_instrument_runs_on_jax_in_bfloat16(tmp_path):
-    """What is to be measured on a GPU, small and on a processor."""
-    pytest.importorskip("jax")
-    line = "inference training --models ViT-Test/4 --batch 2 --rounds 1 --precision bfloat16 mixed_bfloat16 --peers"
-    lines, _ = run_command(tmp_path, line, KERAS_BACKEND="jax")
-    shares = [line for line in lines if (line["contestant"], line["over"]) == ("keras_vit", "matrix product")]
-    assert {(line["subject"], line["precision"]) for line in shares} == {
-        (subject, precision) for subject in ("inference", "training") for precision in ("bfloat16", "mixed_bfloat16")
-    }
-    assert {line["backend"] for line in lines} == {"jax"}
