@@ -1,6 +1,7 @@
 """benchmarks/ on this machine: its adapters to libraries, and the command as a user runs it. No time is asserted."""
 
 import os
+import re
 import subprocess
 import sys
 import types
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from contestants import INVENTED  # noqa: F401  # lets benchmarks be imported
 
+from benchmarks import __main__ as command
 from benchmarks import processes, results, torch_models
 from keras_vit.models import VARIANTS
 
@@ -93,6 +95,15 @@ def test_timm_names_the_models_that_the_variants_are():
     for variant, name in torch_models.NAMES.items():
         patch = variant.rpartition("/")[2] if "/" in variant else variant[1:]
         assert patch in name, (variant, name)
+
+
+def test_the_page_writes_commands_that_are_understood():
+    page = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    lines = re.findall(r"python -m benchmarks([^`#\n]*)", page)
+    assert len(lines) > 5
+    for line in lines:
+        given = command.parse_arguments(line.split()) if "--help" not in line else None
+        assert given is None or given.list or given.quick or command.choose_cases(given)
 
 
 def run_command(tmp_path, line, **variables):
