@@ -164,7 +164,7 @@ def measure_case(
 
     rounds = min(settings.rounds, subject.rounds or settings.rounds)
     turns = {name: partial(take_turn, name) for name in contestants}
-    values = take_turns(turns, rounds, 0 if subject.apart else 1, settings.patience)
+    values = take_turns(turns, rounds, settings.patience)
     measured = {name: Measured(values[name], c.work, c.over, c.unit) for name, c in contestants.items()}
     return Outcome(measured, {**not_measured, **excluded}, describe_machine(case.backend))
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.ceilings import CEILINGS
+from benchmarks.peers import PEERS
 from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, read_lines, save_plot
 from benchmarks.subjects import SUBJECTS
 from keras_vit.files import write_whole
@@ -69,18 +71,25 @@ def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded:
     return "\n".join([*map(str, changes), *notes, verdict])
 
 
+def write_rows(lines: Sequence[Line]) -> list[str]:
+    """A row of Markdown for each contestant but peers and ceilings that were measured: its median, and all its ratios."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        if line["not_measured"] or line["contestant"] not in (*PEERS, *CEILINGS):
+            cells = label(line) or "keras_vit", describe_measure(line["median"], line["unit"])
+            rows.setdefault(cells, []).append(describe_result(line))
+    return [f"| {what} | {median} | {'; '.join(results)} |" for (what, median), results in rows.items()]
+
+
 def write_table(lines: Sequence[Line]) -> str:
     """The Markdown of the lines, a table per subject; NOTHING if there are none."""
     parts = []
-    for subject in SUBJECTS:
-        own = [line for line in lines if line["subject"] == subject]
-        if not own:
-            continue
-        rows = [f"### {subject}: {SUBJECTS[subject].about}", "", "| | median | ratio |", "|---|---:|---|"]
-        for line in own:
-            cells = label(line) or "keras_vit", describe_measure(line["median"], line["unit"])
-            rows.append(f"| {' | '.join(cells)} | {describe_result(line)} |")
-        parts.append("\n".join(rows))
+    for name, subject in SUBJECTS.items():
+        rows = write_rows([line for line in lines if line["subject"] == name])
+        if rows:
+            parts.append(
+                "\n".join([f"### {name}: {subject.about}", "", "| | median | ratios |", "|---|---:|---|", *rows])
+            )
     if not parts:
         return NOTHING
     machines = "; ".join(sorted({line["machine"] for line in lines}))

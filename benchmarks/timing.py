@@ -38,26 +38,22 @@ class Contestant:
 def take_turns(
     contestants: Mapping[str, Callable[[], float]],
     rounds: int,
-    warm_up: int = 1,
     patience: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, list[float]]:
     """{name: measurement of each round} of some functions, called in turn, in alternating order.
 
     Args:
-        warm_up: rounds before the first that counts.
         patience: seconds after which no round begins, once there are `LEAST_ROUNDS`.
         clock: tells the seconds.
     """
     measured: dict[str, list[float]] = {name: [] for name in contestants}
     start = clock()
-    for r in range(-warm_up, rounds):
+    for r in range(rounds):
         if r >= LEAST_ROUNDS and clock() - start > patience:
             break
         for name in list(contestants)[:: -1 if r % 2 else 1]:
-            value = contestants[name]()
-            if r >= 0:
-                measured[name].append(value)
+            measured[name].append(contestants[name]())
     return measured
 
 

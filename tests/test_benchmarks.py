@@ -37,16 +37,16 @@ def find_ratio(lines, contestant, over):
 def test_contestants_take_turns_in_alternating_order():
     calls = []
     contestants = {name: lambda name=name: calls.append(name) or len(calls) for name in "abc"}
-    taken = take_turns(contestants, rounds=3, warm_up=1)
-    assert "".join(calls) == "cbaabccbaabc"
-    assert taken == {"a": [4, 9, 10], "b": [5, 8, 11], "c": [6, 7, 12]}
+    taken = take_turns(contestants, rounds=3)
+    assert "".join(calls) == "abccbaabc"
+    assert taken == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
 
 
 @pytest.mark.parametrize(("each", "rounds"), [(1.0, 6), (100.0, 3)])
 def test_no_round_begins_after_the_patience_but_three_there_are(each, rounds):
     """The clock is read at the start and before each round from the fourth on, and goes on by `each`."""
     clock = itertools.count(step=each)
-    taken = take_turns({"a": lambda: 0.0}, rounds=20, warm_up=0, patience=3.5, clock=lambda: next(clock))
+    taken = take_turns({"a": lambda: 0.0}, rounds=20, patience=3.5, clock=lambda: next(clock))
     assert len(taken["a"]) == rounds
 
 
