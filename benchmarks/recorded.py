@@ -72,7 +72,7 @@ def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded:
 
 
 def write_rows(lines: Sequence[Line]) -> list[str]:
-    """A row of Markdown for each contestant but peers and ceilings that were measured: its median, and all its ratios."""
+    """A row of Markdown for each contestant, its median and all its ratios; none for peers and ceilings as measured."""
     rows: dict[tuple[str, str], list[str]] = {}
     for line in lines:
         if line["not_measured"] or line["contestant"] not in (*PEERS, *CEILINGS):
