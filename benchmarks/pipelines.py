@@ -14,7 +14,7 @@ from keras_vit import data
 from keras_vit.models import Preprocessing
 
 PHOTOS = 256
-STEPS = 24  # batches of a turn
+STEPS = 12  # batches of a turn
 
 
 def write_photos(folder: Path, ending: str, count: int = PHOTOS) -> Path:
