@@ -68,10 +68,8 @@ def test_without_any_peer_there_are_times_and_no_ratios():
 
 
 def test_less_memory_is_a_ratio_above_one():
-    outcome = Outcome(
-        {"keras_vit": measured(2e9, unit="bytes", over=("timm",)), "timm": measured(3e9, unit="bytes")}, {}, "m"
-    )
-    lines = results.make_lines(Case("memory", "ViT-S/16"), outcome)
+    bytes_taken = {"keras_vit": measured(2e9, unit="bytes", over=("timm",)), "timm": measured(3e9, unit="bytes")}
+    lines = results.make_lines(Case("memory", "ViT-S/16"), Outcome(bytes_taken, {}, "m"))
     assert find_ratio(lines, "keras_vit", "timm") == (1.5, 1.5)
     assert "1,907 MiB" in results.format_case(lines)
 
@@ -208,13 +206,16 @@ def test_quick_says_what_got_slower_than_recorded(monkeypatch, tmp_path, capsys)
     assert "None of 3 ratios fell" in capsys.readouterr().out
 
 
-def test_one_slow_round_is_no_change_and_another_machine_is_named():
+def test_one_slow_round_is_no_change_and_what_differs_is_named():
     then = results.make_lines(CASE, make_outcome())
     outcome = make_outcome(keras_vit=measured(1.0, 4.0, 8.0, work=10, over=("timm",)))
-    now = results.make_lines(CASE, dataclasses.replace(outcome, machine="another"))
+    outcome = dataclasses.replace(outcome, machine="another", not_measured={"keras-hub": "why"})
+    now = results.make_lines(CASE, outcome)
     changes = recorded.compare_with_recorded(now, then)
     assert len(changes) == 2 and not any(change.slower for change in changes)
-    assert "Recorded on a machine, 2 cores. This is another." in recorded.describe_changes(changes, now, then)
+    said = recorded.describe_changes(changes, now, then)
+    assert "Recorded on a machine, 2 cores. This is another." in said
+    assert "not measured now  inference, ViT-B/16, batch 8, 224 px, keras-hub: why" in said
 
 
 def test_no_case_begins_when_the_minutes_are_over(monkeypatch, capsys):
@@ -223,9 +224,8 @@ def test_no_case_begins_when_the_minutes_are_over(monkeypatch, capsys):
     monkeypatch.setattr(command, "measure_apart", lambda case, settings: make_outcome())
     cases = plan_cases(["inference"], ["R50x1"])
     kept = []
-    lines = command.measure_all(cases, Settings(), 1.0, kept.extend)
-    assert kept == lines
-    assert {line["batch"] for line in lines} == {"1"}
+    assert command.measure_all(cases, Settings(), 1.0, kept.extend) == kept
+    assert {line["batch"] for line in kept} == {"1"}
     assert "1 minutes are over. Not measured: inference, R50x1, batch 8, 224 px;" in capsys.readouterr().err
 
 
