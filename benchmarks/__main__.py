@@ -77,8 +77,9 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     into.add_argument(
         "--files", type=Path, metavar="FOLDER", help="keep exports, weights and photos, and make none twice"
     )
-    into.add_argument("--quick", action="store_true", help="compare with the recorded ratios, and say what got slower")
-    into.add_argument(
+    kept = into.add_mutually_exclusive_group()
+    kept.add_argument("--quick", action="store_true", help="compare with the recorded ratios, and say what got slower")
+    kept.add_argument(
         "--record", action="store_true", help="make these ratios the recorded ones, and the page show them"
     )
     return parser.parse_args(arguments)
@@ -112,8 +113,9 @@ def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str,
     """The peers that concern the cases; says which of them are not installed."""
     wanted = (QUICK_PEERS if given.quick else PEERS) if given.peers is None else given.peers
     wanted = [name for name in wanted if any(name in SUBJECTS[case.subject].peers for case in cases)]
-    for sentence in dict.fromkeys(describe_absence(name) for name in wanted if find_absent(name)):
-        tell(sentence)
+    for name in wanted:
+        if find_absent(name):
+            tell(describe_absence(name))
     return tuple(wanted)
 
 
@@ -162,7 +164,8 @@ def measure_all(cases: Sequence[Case], settings: Settings, minutes: float, keep:
             break
         tell(f"[{i + 1}/{len(cases)}] {case}")
         found = make_lines(case, measure_apart(case, settings))
-        print(f"{case} ({max(line['rounds'] for line in found) or 'no'} rounds)\n{format_case(found)}", flush=True)
+        rounds = next((line["rounds"] for line in found if line["rounds"]), "no")
+        print(f"{case} ({rounds} rounds)\n{format_case(found)}", flush=True)
         lines += found
         keep(found)
     return lines
