@@ -94,24 +94,24 @@ def rows_at(batches, *models, sizes=(0,)):
 
 
 MODELS = ("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-B/32", "ViT-L/16", "R50+ViT-B/16", "R50x1", "R101x1", "R152x2")
-ALL = ("models", "batch", "image_size", "precision")
-BUILT = ("timm", "keras-hub", "keras.applications")
+ALL_OPTIONS = ("models", "batch", "image_size", "precision")
+MODEL_PEERS = ("timm", "keras-hub", "keras.applications")
 
 SUBJECTS: Mapping[str, Subject] = {
     "inference": Subject(
         "a batch of images to logits",
         "benchmarks.models:enter_inference",
         rows_at((1, 8, 32), *MODELS),
-        peers=(*BUILT, "timm-compiled"),
-        options=ALL,
+        peers=(*MODEL_PEERS, "timm-compiled"),
+        options=ALL_OPTIONS,
     ),
     "training": Subject(
         "a step of SGD with momentum",
         "benchmarks.models:enter_training",
         rows_at((8,), "ViT-S/16", "R26+ViT-S/32", "R50x1", "R101x1"),
-        peers=(*BUILT, "timm-compiled"),
+        peers=(*MODEL_PEERS, "timm-compiled"),
         mixed=True,
-        options=ALL,
+        options=ALL_OPTIONS,
     ),
     "exports": Subject(
         "exported files in their runtimes, in each precision",
@@ -135,7 +135,7 @@ SUBJECTS: Mapping[str, Subject] = {
         "a model with random weights, in a new process",
         "benchmarks.starting:enter_building",
         rows_at((0,), "R50x1", "ViT-B/16"),
-        peers=BUILT,
+        peers=MODEL_PEERS,
         apart=True,
         rounds=5,
         options=("models",),
@@ -167,18 +167,18 @@ SUBJECTS: Mapping[str, Subject] = {
         peers=("timm",),
         apart=True,
         rounds=2,
-        options=ALL,
+        options=ALL_OPTIONS,
     ),
     "growth": Subject(
         "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
         "benchmarks.models:enter_growth",
         rows_at((1,), "ViT-S/16", "R50x1"),
         ("image sizes", "batches"),
-        options=ALL,
+        options=ALL_OPTIONS,
     ),
 }
 
-# What --quick measures: two minutes, among what is measured without it, and beside what is soon there.
+# What --quick measures in two minutes, and beside whom; all of it is measured without --quick too.
 QUICK_PEERS = ("timm",)
 QUICK = (
     Case("inference", "ViT-S/16", batch=8, image_size=224),
