@@ -136,7 +136,7 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
 @pytest.mark.parametrize(
     ("line", "cases"),
     [
-        (f"inference training {TINY}", 2),
+        (f"inference training {TINY} --precision float32", 2),
         ("exports --models ViT-Test/4 --batch 2", 3),
         ("loading building --models ViT-Test/4", 3),
         (f"growth {TINY}", 2),
