@@ -87,14 +87,17 @@ def enter_pipelines(case: Case, settings: Settings):
     folder = settings.photos or write_photos(settings.files / f"photos-{ending}", ending)
     examples = data.load(f"folder:{folder}", "train+validation")
     preprocessing = Preprocessing((case.image_size, case.image_size))
-    paths = [str(path) for path in examples.source.paths]
     options = {
         "train, float32": {},
         "train, uint8": {"dtype": "uint8"},
         "train, uint8, not mirrored": {"dtype": "uint8", "augmentation": data.Augmentation(flip=False)},
         "train, AugReg medium1": {"augmentation": "medium1"},
     }
-    pipelines = {"bare": partial(make_bare_pipeline, paths, read_shape, decode, case.batch, case.image_size, STEPS)}
+    pipelines = {
+        "bare": partial(
+            make_bare_pipeline, examples.source.paths, read_shape, decode, case.batch, case.image_size, STEPS
+        )
+    }
     for name, given in options.items():
         pipelines[name] = partial(examples.train, case.batch, preprocessing, steps=STEPS, **given)
 
