@@ -149,7 +149,8 @@ def plot_ratios(lines: Iterable[Line]):
                 label=over,
             )
         axes.axvline(1, color="0.6", linewidth=1, zorder=0)
-        axes.set_xscale("log")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set_yticks(range(len(rows)), rows)
         axes.invert_yaxis()
         axes.set_title(subject, loc="left")
