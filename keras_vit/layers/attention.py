@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.blockwise import BlockwiseAttention
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
@@ -31,6 +32,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     (2, 17, 64)
     """
 
+    whole = 2**25
+
     def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_heads = num_heads
@@ -55,7 +58,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
-        y, a = self.attend(self.query(x), self.key(x), self.value(x), l, training)
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        if self.num_heads * l * l > self.whole and not return_weights:
+            return ops.reshape(self.out(self.attend_in_blocks(q, k, v, l, training)), (-1, l, d))
+        y, a = self.attend(q, k, v, l, training)
         y = ops.reshape(self.out(y), (-1, l, d))
         return (y, self.spread_weights(a)) if return_weights else y
 
@@ -88,6 +94,14 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
         a = ops.softmax(logits if self.relative is None else logits + self.relative(q))
         return ops.matmul(self.dropout(a, training=training), v), a
+
+    def attend_in_blocks(self, q, k, v, l, training):
+        """A v as `attend` has it, but for the numbers that dropout draws, without A."""
+        drop, embedding = self.dropout.draw_blocks(training), ()
+        if self.relative is not None:
+            embedding = (ops.cast(self.relative.embedding, q.dtype),)
+        blockwise = BlockwiseAttention(self.num_heads, l, drop, self.relative_patches or 0)
+        return self.join_heads(blockwise.attend(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), *embedding))
 
     def split_heads(self, x, l):
         x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))
