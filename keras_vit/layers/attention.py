@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
-from keras_vit.layers.blockwise import BlockwiseAttention
+from keras_vit.layers.blockwise import BLOCKWISE, BlockwiseAttention
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
@@ -25,6 +25,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
 
+    Attributes:
+        largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
+            gradient; beyond, `BlockwiseAttention` does without. 128 MiB in float32, above every model of the paper.
+
     Raises:
         ValueError: when num_heads does not divide d.
 
@@ -32,7 +36,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     (2, 17, 64)
     """
 
-    whole = 2**25
+    # H/14 at 518 pixels, the paper's largest, has 16 heads * 1370**2 = 3.0e7; S/16 at 1,024 has 1.0e8.
+    largest_whole = 2**25
 
     def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -59,7 +64,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
         q, k, v = self.query(x), self.key(x), self.value(x)
-        if self.num_heads * l * l > self.whole and not return_weights:
+        if self.in_blocks(l) and not return_weights:
             return ops.reshape(self.out(self.attend_in_blocks(q, k, v, l, training)), (-1, l, d))
         y, a = self.attend(q, k, v, l, training)
         y = ops.reshape(self.out(y), (-1, l, d))
@@ -83,6 +88,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
         return (y, self.spread_weights(a)) if return_weights else y
+
+    def in_blocks(self, l):
+        """Whether A, of l tokens, is too large to be whole in memory."""
+        return BLOCKWISE and self.num_heads * l * l > self.largest_whole
 
     def attend(self, q, k, v, l, training):
         """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""

@@ -35,7 +35,7 @@ class AxialSelfAttention(MultiHeadSelfAttention):
     (2, 17, 64)
     """
 
-    whole = math.inf  # A of the lines is small
+    largest_whole = math.inf  # A of lines is small
 
     def __init__(self, axis: Literal["row", "column"], grid: tuple[int, int], **kwargs: Any):
         super().__init__(**kwargs)

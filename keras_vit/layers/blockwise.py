@@ -4,10 +4,12 @@ The softmax over the keys concerns one query alone. So A is computed a block of 
 a time, for the gradient, which keeps queries, keys, values and A v (arXiv 2205.14135, section 3.1).
 """
 
+import keras
 from keras import ops
 
 from keras_vit.layers.positions import align_offsets, spread_offsets
 
+BLOCKWISE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
 BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
 
 
@@ -42,11 +44,10 @@ class BlockwiseAttention:
         y = ops.fori_loop(0, self.count, step, (ops.zeros((), "int32"), ops.zeros_like(blocks)))[1]
         y = self.join(y)
 
-        def compute_gradients(*arguments, upstream=None):
-            dy = arguments[0] if upstream is None else upstream  # torch names it
+        def differentiate(dy):
             return self.differentiate(q, k, v, embedding, y, dy)
 
-        return y, compute_gradients
+        return y, differentiate
 
     def differentiate(self, q, k, v, embedding, y, dy):
         """The gradients of q, k, v and the embedding, given those of y = A v."""
@@ -68,8 +69,14 @@ class BlockwiseAttention:
                 dblock = dblock + more
             return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
 
-        zeros = [ops.zeros_like(sum_type(x)) for x in (k, v)]
-        state = (ops.zeros((), "int32"), ops.zeros_like(blocks), *zeros, [ops.zeros_like(sum_type(x)) for x in tables])
+        zeros = ops.zeros_like(sum_type(dy))  # of dy, with which the backward pass begins, so that none are made before
+        state = (
+            ops.zeros((), "int32"),
+            ops.zeros_like(dys),
+            zeros,
+            zeros,
+            [ops.zeros_like(sum_type(x)) for x in tables],
+        )
         _, dq, dk, dv, dtables = ops.fori_loop(0, self.count, step, state)
         dtables = [x[self.padding : self.padding + 2 * self.patches - 1] for x in dtables]
         return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv, *dtables))
