@@ -1,7 +1,7 @@
 """Attention in blocks of queries, of whose weights A memory holds one block (arXiv 2112.05682).
 
-The softmax over the keys concerns one query alone. So A is computed a block of queries at a time, and once more, a block at
-a time, for the gradient, which keeps queries, keys, values and A v (arXiv 2205.14135, section 3.1).
+The softmax over the keys concerns one query alone. So A is computed a block of queries at a time, and once more, a
+block at a time, for the gradient, which keeps queries, keys, values and A v (arXiv 2205.14135, section 3.1).
 """
 
 import keras

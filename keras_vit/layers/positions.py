@@ -121,9 +121,9 @@ class RelativePositionLogits(ConfiguredLayer):
 def align_offsets(logits, rows, p):
     """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
 
-    The offsets are those of `rows` patches in a row to each of the p: to query q belong all from -q, the first key's, on
-    behind rows - 1 - q others. So query q finds key k at q (p + rows - 1) + k - q + rows - 1 = (rows - 1) + q (p + rows -
-    2) + k: after rows - 1 values, rows are p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    The offsets are those of `rows` patches in a row to each of p: for query q, key k stands at k - q + rows - 1 of
+    its p + rows - 1 values, that is at (rows - 1) + q (p + rows - 2) + k of all: after rows - 1 values, rows are
+    p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
     """
     heads, length = logits.shape[1], p + rows - 2
     if not length:

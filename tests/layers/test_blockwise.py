@@ -44,25 +44,34 @@ def differentiate(layer, x, how="graph"):
     return [np.asarray(tf.cast(value, "float64")) for value in found]
 
 
-@pytest.mark.parametrize("how", ["eager", "graph", "jit"])
 @pytest.mark.parametrize(
-    ("l", "patches", "block"), [(17, None, 99), (17, 17, 200), (17, 16, 1), (17, 14, 300), (2, 1, 1), (3, 3, 1000)]
+    ("l", "patches", "block", "how"),
+    [
+        (17, None, 99, "graph"),
+        (17, 17, 200, "eager"),
+        (17, 16, 1, "jit"),
+        (17, 14, 300, "graph"),
+        (2, 1, 1, "eager"),
+        (3, 3, 1000, "eager"),
+    ],
 )
 def test_values_and_gradients_are_those_of_the_whole(l, patches, block, how, monkeypatch):
     layer, x = attention(l, relative_patches=patches, dtype="float64")
-    expected = differentiate(layer, x)
+    expected = differentiate(layer, x, "eager")
     make_large(monkeypatch, block)
     for a, b in zip(differentiate(layer, x, how), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("patches", [None, 16])
-def test_mixed_precision_sums_in_float32(patches, monkeypatch):
-    layer, x = attention(64 if patches is None else 17, relative_patches=patches, dtype="mixed_bfloat16")
-    whole = differentiate(layer, x)
+def test_mixed_precision_is_as_near_float64_as_the_whole(patches, monkeypatch):
+    layer, x = attention(relative_patches=patches, dtype="mixed_bfloat16")
+    exact, _ = attention(relative_patches=patches, dtype="float64")
+    exact.set_weights(layer.get_weights())
+    expected, whole = differentiate(exact, tf.cast(x, "float64")), differentiate(layer, x)
     make_large(monkeypatch)
-    for a, b in zip(differentiate(layer, x), whole, strict=True):
-        np.testing.assert_allclose(a, b, atol=0.05 * max(1, np.abs(b).max()))
+    for found, kept, value in zip(differentiate(layer, x), whole, expected, strict=True):
+        assert np.linalg.norm(found - value) < 2 * np.linalg.norm(kept - value)
 
 
 def test_dropout_drops_the_same_in_the_gradient_and_for_the_same_seed(monkeypatch):
@@ -74,7 +83,7 @@ def test_dropout_drops_the_same_in_the_gradient_and_for_the_same_seed(monkeypatc
 
     def from_state(x):
         state.assign(before)
-        return differentiate(layer, x)
+        return differentiate(layer, x, "eager")
 
     (y, dx, *_), again = from_state(x), from_state(x)[0]
     np.testing.assert_array_equal(y, again)
@@ -83,7 +92,7 @@ def test_dropout_drops_the_same_in_the_gradient_and_for_the_same_seed(monkeypatc
     direction = RNG.normal(size=x.shape)
     ahead, behind = (from_state(x + sign * 1e-5 * direction)[0] for sign in (1, -1))
     np.testing.assert_allclose((dx * direction).sum(), ((ahead - behind) * towards).sum() / 2e-5, rtol=1e-6)
-    assert np.abs(differentiate(layer, x)[0] - y).max() > 0.01  # the next seed
+    assert np.abs(differentiate(layer, x, "eager")[0] - y).max() > 0.01  # the next seed
 
 
 def test_blocks_drop_different_weights_at_the_rate():
@@ -112,10 +121,9 @@ def test_weights_that_are_asked_for_exports_and_axial_attention_stay_whole(monke
 
 def test_no_model_of_the_paper_is_in_blocks():
     for name, size in [("ViT-H/14", 518), ("ViT-L/16", 512), ("ViT-B/16", 512)]:
-        config = models.variant(name, image_size=size).config
-        layer = layers.MultiHeadSelfAttention(config.num_heads)
+        config = models.variant(name).config
         l = (size // config.patch_size[0]) ** 2 + 1
-        assert not layer.in_blocks(l)
+        assert not layers.MultiHeadSelfAttention(config.num_heads).in_blocks(l)
     assert layers.MultiHeadSelfAttention(6).in_blocks(64**2 + 1)  # S/16 at 1,024 pixels
 
 
@@ -130,7 +138,6 @@ def test_a_models_gradients_are_the_same(remat, monkeypatch):
     states = [variable.numpy() for variable in model.non_trainable_variables]
     x = tf.constant(RNG.uniform(-1, 1, (4, 16, 16, 3)).astype("float32"))
 
-    @tf.autograph.experimental.do_not_convert
     def gradients():
         for variable, state in zip(model.non_trainable_variables, states, strict=True):
             variable.assign(state)
