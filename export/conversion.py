@@ -103,7 +103,8 @@ def write_proved(
         shapes = [fix_batch(s, batch_size) for s in choose_input_shapes(model, source, image_size, form.free_size)]
         probe_shapes, count = fill_free_sizes(shapes, model), probe_count(kind, batch_size)
         inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
-        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs, endpoints=tuple(endpoints))
+        asked = {"endpoints": tuple(endpoints), "given": images is not None}
+        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
         description = describe_model(model, source, shapes, metadata, trial.further_outputs)
         finer = trial.write(source, path, description, tell, trial.endpoints)
         difference = compare(trial, path)

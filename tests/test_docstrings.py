@@ -13,6 +13,7 @@ import keras_vit
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NAMES = {"keras": keras, "keras_vit": keras_vit, "np": np, "ops": keras.ops}
 SCRIPTS = ("__main__", "worker", "predict_script")
+SLOW = {"keras_vit.training.search.search_recipe"}  # trains three models
 
 
 def modules():
@@ -30,7 +31,11 @@ def examples():
                 yield test
 
 
-@pytest.mark.parametrize("test", [*examples()], ids=lambda test: test.name)
+def parameter(test):
+    return pytest.param(test, id=test.name, marks=[pytest.mark.slow] if test.name in SLOW else [])
+
+
+@pytest.mark.parametrize("test", [parameter(test) for test in examples()])
 def test_example(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = []

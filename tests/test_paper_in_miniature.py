@@ -162,6 +162,7 @@ def test_every_committed_line_is_of_the_settings_as_they_are(path, workshop):
     assert tables.read_current(EXPERIMENTS[path.stem], path, workshop) == results.read_lines(path)
 
 
+@pytest.mark.slow
 def test_a_training_is_measured_and_kept(tmp_path):
     """The accuracy in the table is what numpy finds with the kept weights, and a second command trains nothing."""
     quick(tmp_path, "positions", "--seeds", 1, "--rows", 1)

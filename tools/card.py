@@ -1,5 +1,7 @@
 """The model card of weights that ship, of the parts that export's cards have."""
 
+import textwrap
+
 from keras_vit.export.card import describe_classes, list_model_facts, write_front_matter
 from keras_vit.export.description import describe_model
 
@@ -17,7 +19,7 @@ def format_card(row, model):
         **row.history,
     }
     training = [
-        f"    {record.command}",
+        textwrap.indent(record.command, "    "),
         f"- Seed: {record.seed}",
         f"- Time: {record.minutes} minutes on {record.machine}",
         f"- Data: {record.data}",

@@ -43,7 +43,27 @@ MOST_BYTES = 3_000_000
 MACHINE = "2 CPU cores, shared with other work"
 
 
-def restore_command(settings):
+def read_facts(run):
+    """A run's config.json."""
+    return json.loads((run / "config.json").read_text("utf-8"))
+
+
+def list_stages(run):
+    """The runs that led to one, itself the last: a run that fine-tunes another's weights comes after it."""
+    model = Path(read_facts(run)["settings"]["model"])
+    return [*(list_stages(model) if (model / "config.json").is_file() else ()), run]
+
+
+def restore_commands(run):
+    """The commands of a run's stages, a line each."""
+    stages = [dict(read_facts(stage)["settings"]) for stage in list_stages(run)]
+    names = [*(f"RUN{i}" for i in range(1, len(stages))), "RUN"]
+    for settings, before in zip(stages[1:], names, strict=False):
+        settings["model"] = before
+    return "\n".join(restore_command(settings, out) for settings, out in zip(stages, names, strict=True))
+
+
+def restore_command(settings, out):
     """The command that a run was begun with, from the settings in its config.json; datasets without their folders."""
     name = "pretrain" if settings["pretrain"] else "finetune"
     words = ["keras-vit", name]
@@ -55,12 +75,13 @@ def restore_command(settings):
             words.append(parameter.opts[0])
         elif not parameter.is_flag and value is not None and value != parameter.default:
             words += [parameter.opts[0], f"{value:g}" if isinstance(value, float) else str(value)]
-    return shlex.join([*words, "--out", "RUN"])
+    return shlex.join([*words, "--out", out])
 
 
-def measure_minutes(run, path):
-    """From the first file of a run that was not resumed to its last weights."""
-    return round((path.stat().st_mtime - (run / "config.json").stat().st_mtime) / 60)
+def measure_minutes(run):
+    """From the first files of a run's stages, none of which was resumed, to their last weights."""
+    ends = [(Path(model_of(stage)), stage / "config.json") for stage in list_stages(run)]
+    return round(sum(last.stat().st_mtime - first.stat().st_mtime for last, first in ends) / 60)
 
 
 def find_variant(config):
@@ -92,23 +113,24 @@ def percent(share):
     return round(100 * share.value, 2)
 
 
-def describe_row(model, tag, path, facts, measured, minutes):
+def describe_row(model, tag, path, run, measured, minutes):
     """The row of registry.json for the weights in `path`.
 
     Args:
         model: as it is loaded from `path`.
         tag: of the row.
         path: of the float16 weights.
-        facts: the run's config.json.
+        run: the folder of the run that made them.
         measured: {"float32", "float16", "sample": Share}.
         minutes: that the run took.
     """
+    facts, begun = read_facts(run), read_facts(list_stages(run)[0])
     test_set, settings, recipe = TEST_SETS[tag], facts["settings"], facts["recipe"]
     dataset = describe_dataset(settings["dataset"])
     record = rows.Record(
-        command=restore_command(settings),
+        command=restore_commands(run),
         trained_on=f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
-        weights_from=describe_beginning(settings),
+        weights_from=describe_beginning(begun["settings"]),
         seed=settings["seed"],
         minutes=minutes,
         machine=MACHINE,
@@ -176,8 +198,7 @@ def ship(run, tag, place, root=ROOT, minutes=None):
         minutes: that the run took; None measures them, if it was not resumed.
     """
     source = Path(model_of(run))
-    facts = json.loads((run / "config.json").read_text("utf-8"))
-    minutes = measure_minutes(run, source) if minutes is None else minutes
+    minutes = measure_minutes(run) if minutes is None else minutes
     whole, test_set = zoo.load(source), TEST_SETS[tag].load(place)
     name = f"{find_variant(whole.config)}-{tag}".replace("/", "_")
     weights, registry = root / "zoo" / "weights", root / "zoo" / "registry.json"
@@ -189,7 +210,7 @@ def ship(run, tag, place, root=ROOT, minutes=None):
         require_shippable(model, tag, path)
         measured = {"float32": measure_accuracy(whole, test_set), "float16": measure_accuracy(model, test_set)}
         measured["sample"] = measure_accuracy(model, load_sample(tag, Path(folder) / "sample"))
-        fields = describe_row(model, tag, path, facts, measured, minutes)
+        fields = describe_row(model, tag, path, run, measured, minutes)
         row = rows.as_checkpoint(describe_collection(tag) | fields)
         require_described(row, model)
         with write_whole(weights / path.name) as temporary:

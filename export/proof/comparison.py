@@ -35,6 +35,8 @@ class Trial:
         shapes: of the artefact's inputs, None for a free length.
         inputs: an array (n, ...) per input of the model.
         endpoints: methods of the model to write beside its forward pass; see `formats`.
+        given: whether the inputs are the user's. On others the best class says nothing: only their cosines count when
+            layers are chosen.
     """
 
     source: keras.Model
@@ -43,6 +45,7 @@ class Trial:
     shapes: list[tuple[int | None, ...]]
     inputs: list[np.ndarray]
     endpoints: tuple[str, ...] = ()
+    given: bool = True
 
     @functools.cached_property
     def further_outputs(self) -> list[dict]:
@@ -87,7 +90,7 @@ class Trial:
         if self.kind.calibrated or self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
             outputs = self.expected[: len(model.outputs)] if self.kind.finer and model is self.source else []
-            goal = Goal(inputs, outputs, self.batches, has_classes(self.source))
+            goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.source))
         module = self.form.load_module()
         return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
 

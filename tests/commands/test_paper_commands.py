@@ -52,6 +52,7 @@ def test_inspect(keras_vit, model, tmp_path):
     assert status == 1 and "There is no image to look at" in err and not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_inspect_of_a_dataset(keras_vit, model, tmp_path):
     status, _, err = keras_vit("inspect", model, "--data", "digits", "--out", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")

@@ -95,6 +95,7 @@ def test_a_dataset_without_a_test_split(tmp_path):
         run_protocol(settings, tmp_path / "paper")
 
 
+@pytest.mark.slow
 def test_a_list_of_duplicates_is_of_one_split(tiny, tmp_path, monkeypatch):
     """That of train stays out of a search too; the protocol's is of all that its runs train on."""
     lists = {split: tmp_path / f"{split}.json" for split in ("train", "train+validation")}
@@ -115,6 +116,7 @@ def test_a_list_of_duplicates_is_of_one_split(tiny, tmp_path, monkeypatch):
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 def test_a_search_by_masked_patches(tmp_path):
     """It trains what the run trains: the objective's model, with the position embeddings asked for."""
     arguments = {"model": "ViT-Test/4", "dataset": "digits", "pretrain": True, "objective": "masked-patches"}

@@ -48,6 +48,7 @@ def test_a_keras_model_of_others_is_refused_in_a_sentence(judge, digits):
         judge(foreign, digits[1])
 
 
+@pytest.mark.slow
 def test_callback_logs_while_a_model_trains(vit, digits):
     model = zoo.load("ViT-Test/4", weights=None, num_classes=10)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -43,11 +43,8 @@ def entries_used(model, monkeypatch):
     return operations.used | layers.used
 
 
-def slow(library):
-    return pytest.param(library, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("library", ["keras_vit", *map(slow, ("keras.applications", "keras_hub", "zeromodels"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["keras_vit", "keras.applications", "keras_hub", "zeromodels"])
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis:UserWarning")  # of the others' smallest models
 @pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
 def test_the_table_says_which_libraries_need_an_emitter(library, monkeypatch):

@@ -359,7 +359,7 @@ def test_a_full_disk_is_a_sentence_and_keeps_the_former_export(name, tmp_path):
 @pytest.mark.parametrize(
     ("quantize", "shrinks", "least", "most"),
     [
-        ("float16", 1.9, 1e-6, 2e-3),
+        pytest.param("float16", 1.9, 1e-6, 2e-3, marks=pytest.mark.slow),
         pytest.param(None, 0.9, 0, 1e-5, marks=pytest.mark.slow),
         pytest.param("dynamic", 3.5, 1e-6, 5e-2, marks=pytest.mark.slow),
     ],

@@ -81,6 +81,7 @@ def test_a_saved_model_alone_is_asked_for_its_preprocessing(root, model, tmp_pat
         inference.open_classifier(tmp_path / "bare", like=other)
 
 
+@pytest.mark.slow
 def test_files_that_no_export_wrote(root, tmp_path):
     (tmp_path / "torn.onnx").write_bytes((root / "dist/model.onnx").read_bytes()[:500])
     (tmp_path / "text.tflite").write_text("hello")
@@ -104,6 +105,7 @@ def test_files_that_no_export_wrote(root, tmp_path):
         inference.open_classifier(tmp_path / "edited")
 
 
+@pytest.mark.slow
 def test_a_serving_signature_lays_on_white_too(root, model):
     """Photos here are transparent: what a server answers is what `predict` says."""
     import tensorflow as tf

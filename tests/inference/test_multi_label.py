@@ -53,6 +53,7 @@ def test_every_file_knows(model, expected, tmp_path, ending):
     assert zoo.load(path, labels=["a", "b"]).config.probabilities == "softmax"  # a new head knows nothing of the old
 
 
+@pytest.mark.slow
 def test_a_bundle(bundle, expected):
     assert dict(keras_vit.predict(bundle / "model.onnx", PIXELS)) == pytest.approx(expected, abs=1e-4)
     command = [sys.executable, "predict.py", "a.png"]
@@ -62,6 +63,7 @@ def test_a_bundle(bundle, expected):
     assert "the sigmoid of its logit" in (bundle / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_server(bundle, expected):
     import tensorflow as tf
 
@@ -70,6 +72,7 @@ def test_a_server(bundle, expected):
     np.testing.assert_allclose(answer, list(expected.values()), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_bundle_of_before(model, bundle, tmp_path):
     """Which does not say it is of one class per image, as all were."""
     about = json.loads((bundle / "model.json").read_text())

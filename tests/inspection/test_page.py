@@ -42,6 +42,7 @@ def test_page_of_a_vit(classifier, tmp_path):
     assert all(np.asarray(image.convert("L")).std() > 5 for image in drawn)
 
 
+@pytest.mark.slow
 def test_page_of_a_resnet_and_of_a_model_without_head(tmp_path):
     inspection.report(models.ResNet(image_size=(32, 32), depths=(1, 1), num_classes=5), IMAGES[:1], tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text("utf-8")

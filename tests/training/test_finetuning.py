@@ -70,7 +70,7 @@ def gradients(model, remat, graph):
     return loss.numpy(), [keras.ops.convert_to_numpy(g) for g in found], after
 
 
-@pytest.mark.parametrize("make", [vit, hybrid, resnet])
+@pytest.mark.parametrize("make", [vit, *(pytest.param(make, marks=pytest.mark.slow) for make in (hybrid, resnet))])
 @pytest.mark.parametrize("graph", [False, True])
 def test_rematerialization_gives_the_same_gradients_and_draws_the_same(make, graph):
     rates = dict(dropout_rate=0.2, attention_dropout_rate=0.1, stochastic_depth_rate=0.5)

@@ -30,7 +30,10 @@ def logits_of(model, images):
     return keras.ops.convert_to_numpy(model(images))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("axial vit", "axial resnet")]
+
+
+@pytest.fixture(scope="module", params=["vit", "hybrid", "resnet", *SLOW])
 def trained(request):
     """A model that a recipe has fitted to 16 images."""
     keras.utils.set_random_seed(0)

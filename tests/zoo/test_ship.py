@@ -102,9 +102,14 @@ def test_the_registry_is_written_as_it_is():
     assert format_registry(json.loads(text)) == text
 
 
-def test_commands_are_what_was_typed(run):
-    settings = json.loads((run / "config.json").read_text())["settings"]
-    assert ship.restore_command(settings) == COMMAND
+def test_commands_are_what_was_typed(run, tmp_path):
+    assert ship.restore_commands(run) == COMMAND
+    settings = Settings(dataset="digits", model=str(run), recipe="mini-vit", seed=1)
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second/config.json").write_text(json.dumps({"settings": settings.as_recorded()}))
+    first, second = ship.restore_commands(tmp_path / "second").splitlines()
+    assert first == COMMAND.replace("--out RUN", "--out RUN1")
+    assert second == "keras-vit finetune --data digits --model RUN1 --recipe mini-vit --seed 1 --out RUN"
 
 
 def test_samples_are_in_proportion():
