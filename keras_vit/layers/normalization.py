@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers import gradients
 from keras_vit.layers.base import ConfiguredLayer
 
 
@@ -31,13 +32,15 @@ class LayerNormalization(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros", autocast=False)
 
-    def call(self, x):
+    def call(self, x, training=None):
         y = ops.cast(x, "float32")
+        if gradients.derives_slowly(training):
+            return ops.cast(gradients.layer_norm(y, self.gamma, self.beta, epsilon=self.epsilon), x.dtype)
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
         return ops.cast(y * ops.cast(self.gamma, "float32") + ops.cast(self.beta, "float32"), x.dtype)
 
-    def export_call(self, x):
+    def export_call(self, x, training=None):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
 
     def without_affine(self, x):
@@ -72,12 +75,14 @@ class GELU(ConfiguredLayer):
         super().__init__(**kwargs)
         self.approximate = approximate
 
-    def call(self, x):
+    def call(self, x, training=None):
+        if self.approximate and gradients.derives_slowly(training):
+            return gradients.gelu(x)
         if self.approximate:
             return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
         return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
-    def export_call(self, x):
+    def export_call(self, x, training=None):
         return ops.gelu(x, approximate=self.approximate)
 
     def compute_output_shape(self, input_shape):

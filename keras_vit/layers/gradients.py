@@ -1,0 +1,129 @@
+"""Norms, GELU and standardized kernels for training with TensorFlow, their gradients written by hand.
+
+TensorFlow derives every elementary operation by itself: it keeps what each of them made, and passes over all of it
+again. Written by hand, a norm keeps one array of its input's size and GELU two, and the gradient takes half the passes.
+The layers use these where `derives_slowly`; the other backends compile such operations into one.
+"""
+
+import functools
+import math
+
+import keras
+
+TENSORFLOW = keras.backend.backend() == "tensorflow"
+if TENSORFLOW:
+    import tensorflow as tf
+
+SLOPE = 2 * math.sqrt(2 / math.pi)  # (1 + tanh(z)) / 2 = sigmoid(2 z)
+CUBIC = 0.044715
+LEAST_VARIANCE = 1e-30  # whose root float32 still holds: a constant kernel stays 0
+
+
+def derives_slowly(training: bool | None) -> bool:
+    """Whether a layer is about to be derived by TensorFlow."""
+    return TENSORFLOW and bool(training)
+
+
+def with_gradient(function):
+    """`tf.custom_gradient`, of tensors: the layers' variables, first converted, and arguments by name are constants."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        derived = tf.custom_gradient(lambda *tensors: function(*tensors, **kwargs))
+        return derived(*map(tf.convert_to_tensor, args))
+
+    return call
+
+
+@with_gradient
+def gelu(x):
+    """GELU's approximation by tanh, which is x sigmoid(SLOPE (x + CUBIC x^3)), of any shape."""
+    share = tf.sigmoid(x * (SLOPE + SLOPE * CUBIC * tf.square(x)))
+    y = x * share
+
+    def gradient(dy):
+        return dy * (share + (y - y * share) * (SLOPE + 3 * SLOPE * CUBIC * tf.square(x)))
+
+    return y, gradient
+
+
+@with_gradient
+def layer_norm(x, gamma, beta, epsilon):
+    """float32 (..., d), (d,), (d,) -> (..., d)."""
+    y = x - tf.reduce_mean(x, -1, keepdims=True)
+    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), -1, keepdims=True) + epsilon)
+    y *= scale
+
+    def gradient(dz):
+        leading = list(range(len(x.shape) - 1))
+        share, dy = dz * y, dz * gamma
+        mean = tf.reduce_mean(share * gamma, -1, keepdims=True)
+        dx = (dy - tf.reduce_mean(dy, -1, keepdims=True) - y * mean) * scale
+        return dx, tf.reduce_sum(share, leading), tf.reduce_sum(dz, leading)
+
+    return y * gamma + beta, gradient
+
+
+def average_pixels(x):
+    """(n, h, w, c) -> (n, 1, 1, c), in two steps: TensorFlow takes more than twice as long over two axes at once."""
+    return tf.reduce_mean(tf.reduce_mean(x, 2, keepdims=True), 1, keepdims=True)
+
+
+@with_gradient
+def group_norm(x, gamma, beta, groups, epsilon):
+    """float32 (n, h, w, c), (c,), (c,) -> (n, h, w, c)."""
+    c = x.shape[-1]
+
+    def average_groups(z):
+        """(n, 1, 1, c) -> the same, each channel the mean of its group."""
+        means = tf.reduce_mean(tf.reshape(z, (-1, groups, c // groups)), 2, keepdims=True)
+        return tf.reshape(tf.repeat(means, c // groups, axis=2), (-1, 1, 1, c))
+
+    y = x - average_groups(average_pixels(x))
+    scale = tf.math.rsqrt(average_groups(average_pixels(tf.square(y))) + epsilon)
+
+    def gradient(dz):
+        pixels = tf.cast(tf.size(x[0, :, :, 0]), x.dtype)
+        mean, slope = average_pixels(dz), average_pixels(dz * y)
+        tilt = scale**3 * average_groups(gamma * slope)
+        dx = dz * (scale * gamma) - y * tilt - scale * average_groups(gamma * mean)
+        images = [0, 1, 2]
+        return dx, pixels * tf.reduce_sum(scale * slope, images), pixels * tf.reduce_sum(mean, images)
+
+    return y * (scale * gamma) + beta, gradient
+
+
+@with_gradient
+def standardize(kernel, epsilons):
+    """float32 (h, w, c, filters), as `StandardizedConv2D` does it; `epsilons` are its (variance, std).
+
+    TensorFlow's batch norm of (h * w * c, filters) does it in one operation, and its gradient in another.
+    """
+    variance_epsilon, std_epsilon = epsilons
+    filters, size = kernel.shape[-1], math.prod(kernel.shape[:-1])
+    rows, none = tf.reshape(kernel, (1, 1, size, filters)), tf.zeros((0,))
+    ones, epsilon = tf.ones((filters,)), max(variance_epsilon, LEAST_VARIANCE)
+    y, _, variance, *kept = tf.raw_ops.FusedBatchNormV3(
+        x=rows, scale=ones, offset=tf.zeros_like(ones), mean=none, variance=none, epsilon=epsilon
+    )
+    # The operation gives the unbiased variance. `share` is what std_epsilon leaves of y, `rate` of dy / dw.
+    deviation = tf.sqrt(variance * ((size - 1) / size) + epsilon)
+    share = deviation / (deviation + std_epsilon)
+    rate = 1 / (deviation + std_epsilon)
+
+    def gradient(dk):
+        dk = tf.reshape(dk, rows.shape)
+        dw, slope, *_ = tf.raw_ops.FusedBatchNormGradV3(
+            y_backprop=dk,
+            x=rows,
+            scale=share,
+            reserve_space_1=kept[0],
+            reserve_space_2=kept[1],
+            reserve_space_3=kept[2],
+            epsilon=epsilon,
+        )
+        if std_epsilon:  # It does not grow with the deviation.
+            dw += y * (rate * (1 - share) * slope / size)
+        return tf.reshape(dw, kernel.shape)
+
+    return tf.reshape(y * share if std_epsilon else y, kernel.shape), gradient
