@@ -1,7 +1,4 @@
-"""Attention in blocks of queries is the attention that keeps A, in values and gradients, and takes less memory."""
-
-import subprocess
-import sys
+"""Attention in blocks of queries is the attention that keeps A, in values and gradients."""
 
 import keras
 import numpy as np
@@ -156,29 +153,3 @@ def test_a_models_gradients_are_the_same(remat, monkeypatch):
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6 * max(1, np.abs(b).max()))
     np.testing.assert_array_equal(again, after)
-
-
-MEMORY = """
-import math, pathlib, re, sys
-import keras, numpy as np
-from keras_vit import layers, models
-if sys.argv[1] == "whole":
-    layers.MultiHeadSelfAttention.largest_whole = math.inf
-model = models.VisionTransformer(1024, 16, hidden_size=48, num_layers=3, num_heads=6, mlp_dim=96, num_classes=4)
-model.compile(keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-def peak():  # in KiB; ru_maxrss would begin with that of the parent
-    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-before = peak()
-model.train_on_batch(np.zeros((1, 1024, 1024, 3), "float32"), np.zeros(1, int))
-print((peak() - before) / 1024)
-"""
-
-
-@pytest.mark.slow
-def test_a_step_at_1024_pixels_holds_no_weights_whole():
-    """A is 384 MiB in each of three blocks: what a step adds to the most memory that its process had, in MiB."""
-    added = {}
-    for how in ("whole", "blocks"):
-        done = subprocess.run([sys.executable, "-c", MEMORY, how], capture_output=True, text=True, check=True)
-        added[how] = float(done.stdout.split()[-1])
-    assert added["blocks"] < 500 < 3 * 384 < added["whole"]
