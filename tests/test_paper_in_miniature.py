@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as `python -m examples.paper_in_miniature` has it
 
 from examples.paper_in_miniature import __main__ as command  # noqa: E402
-from examples.paper_in_miniature import configurations, plots, results, tables, trainings  # noqa: E402
+from examples.paper_in_miniature import configurations, plots, replicas, results, tables, trainings  # noqa: E402
 from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment, Row, pretrain  # noqa: E402
 from keras_vit import data, evaluation  # noqa: E402
 
@@ -188,3 +188,17 @@ def test_every_experiment_runs(name, tmp_path_factory, capsys):
     quick(folder, "plan", "--seeds", 1)
     left = len(experiment.rows[4:])
     assert f"{left:3} of {len(experiment.rows):3} left" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_replicas(tmp_path):
+    """Killed twice on two devices, a run comes to the weights of one device, another seed to others."""
+    table = tmp_path / "replicas.csv"
+    arguments = ("--data", "digits", "--steps", 30, "--seeds", 2, "--out", tmp_path / "runs", "--table", table)
+    replicas.main([*map(str, arguments)])
+    alone, killed, other = read(table)
+    assert (alone["killed at steps"], other["killed at steps"], other["seed"]) == ("", "", "1")
+    first, second = map(int, killed["killed at steps"].split())
+    assert killed["devices"] == "2" and 10 <= first <= second and second >= 20
+    assert killed["accuracy"] == alone["accuracy"]
+    assert float(killed["difference of weights"]) < 1e-4 < 0.1 < float(other["difference of weights"])
