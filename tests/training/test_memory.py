@@ -24,7 +24,7 @@ def test_a_step_at_1024_pixels_keeps_no_attention_weights():
 
 @pytest.mark.slow
 def test_rematerialization_takes_less_than_half_the_memory_of_an_image():
-    """As deep as L/16, but so narrow that the gradients, which do not grow with the batch, are small beside an image."""
+    """As deep as L/16, but so narrow that gradients, which do not grow with the batch, take little beside an image."""
     more = {}
     for how in ((), ("remat",)):
         few, many = (measure_step("ViT-Ti/16", 224, 24, batch, *how) for batch in (4, 16))
