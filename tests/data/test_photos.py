@@ -1,6 +1,7 @@
 """Photographs of every kind that people keep, in training and in prediction, against Pillow."""
 
 import io
+import itertools
 import struct
 import zlib
 
@@ -13,6 +14,7 @@ from PIL import Image, ImageOps
 from keras_vit import data
 from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
+from keras_vit.images import tf_png
 from keras_vit.images.pillow import read_image
 from keras_vit.models import Preprocessing
 
@@ -64,19 +66,16 @@ def bmps(photo):
     }
 
 
-def png(rows, bits, colour, interlaced=0, extra=b""):
-    def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+def chunk(name, content):
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
+
+def png(rows, bits=8, colour=2, interlaced=0, before=b"", after=b"", cuts=()):
+    """A PNG of these rows, the coded pixels in chunks that end at `cuts`; `before` and `after` are other chunks."""
     header = struct.pack(">IIBBBBB", SIDE, SIDE, bits, colour, 0, 0, interlaced)
-    after = chunk(b"eXIf", extra) if extra else b""
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + after
-        + chunk(b"IEND", b"")
-    )
+    coded, bounds = zlib.compress(rows), (0, *cuts, None)
+    pixels = b"".join(chunk(b"IDAT", coded[a:b]) for a, b in itertools.pairwise(bounds))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + pixels + after + chunk(b"IEND", b"")
 
 
 def pngs(photo):
@@ -85,10 +84,23 @@ def pngs(photo):
     parts = (photo[top::down, left::right] for top, left, down, right in passes)
     deep = np.pad(np.repeat(photo, 2, -1).reshape(SIDE, -1), ((0, 0), (1, 0)))
     rows = np.pad(photo.reshape(SIDE, -1), ((0, 0), (1, 0))).tobytes()
+    exif, xmp = turned(6).tobytes()[6:], b'<x:x tiff:Orientation="8" />'
+    profile = f"\nexif\n{len(exif) + 6}\n{(b'Exif' + bytes(2) + exif).hex()}\n".encode()
     return {
         "png interlaced": png(b"".join(b"\0" + row.tobytes() for part in parts for row in part), 8, 2, interlaced=1),
-        "png 16 bits of colour": png(deep.tobytes(), 16, 2),
-        "png turned, told last": png(rows, 8, 2, extra=turned(6).tobytes()[6:]),
+        "png 16 bits of colour": png(deep.tobytes(), 16),
+        "png in equal chunks": png(rows, cuts=range(1000, len(zlib.compress(rows)), 1000)),
+        "png in a chunk and a half": png(rows, cuts=(len(zlib.compress(rows)) * 2 // 3,)),
+        "png in chunks of all sizes": png(rows, cuts=(7, 7, 500, 3000)),
+        "png with a text": png(rows, before=chunk(b"tEXt", b"Title\0IDAT and tRNS"), after=chunk(b"tEXt", b"a\0b")),
+        "png with a long text": png(rows, before=chunk(b"tEXt", b"Title\0" + 5000 * b"x")),
+        "png with a transparent colour": png(rows, before=chunk(b"tRNS", struct.pack(">HHH", *photo[3, 4]))),
+        "png turned, told first": png(rows, before=chunk(b"eXIf", exif)),
+        "png turned, told last": png(rows, after=chunk(b"eXIf", exif)),
+        "png turned, told after equal chunks": png(rows, after=chunk(b"eXIf", exif), cuts=(1000, 2000)),
+        "png turned, told in XMP": png(rows, before=chunk(b"iTXt", b"XML:com.adobe.xmp" + bytes(5) + xmp)),
+        "png turned, told in XMP, last": png(rows, after=chunk(b"iTXt", b"XML:com.adobe.xmp" + bytes(5) + xmp)),
+        "png turned, told by a profile": png(rows, before=chunk(b"tEXt", b"Raw profile type exif\0" + profile)),
     }
 
 
@@ -191,6 +203,16 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
             and difference.max() <= 20 * tolerance
             or (channels == 1 and difference.max() <= 1)
         ), name
+
+
+def test_which_png_are_plain(photo):
+    """TensorFlow decodes these, without Python's lock."""
+    plain = {
+        channels: {name for name, (content, _) in kinds(photo).items() if tf_png.is_plain(content, channels)}
+        for channels in (1, 3)
+    }
+    coloured = {"png", "png interlaced", "png in equal chunks", "png in a chunk and a half"}
+    assert plain == {1: {"png grey"}, 3: coloured}
 
 
 def test_a_part_is_of_the_upright_image(photo):

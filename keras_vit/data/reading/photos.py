@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_vit.data.reading.decode import as_one_op, crop, decode_and_crop_jpeg
 from keras_vit.errors import ImageError
-from keras_vit.images import pillow, tf_jpeg
+from keras_vit.images import pillow, tf_jpeg, tf_png
 
 
 def as_bytes(data):
@@ -30,30 +30,43 @@ def is_upright_by_pillow(data):
         return np.False_
 
 
-def is_upright_jpeg(data):
-    """Whether TensorFlow may decode an image: a JPEG of RGB or grey, upright, and within the limits of `images`."""
-    # Most files show it in their first bytes. For the others Pillow looks: TensorFlow's operations can read the EXIF
-    # data too (images/tf_orientation.py), but are so many that iterators on replicas would take many seconds to start.
-    ask_pillow = as_one_op(lambda data: tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False))
-    return tf.cond(tf_jpeg.is_ordinary(data), lambda: True, lambda: ask_pillow(data))
+def choose(holds, then, otherwise, data):
+    """then(data) or otherwise(data)."""
+    then, otherwise = as_one_op(then), as_one_op(otherwise)
+    return tf.cond(holds, lambda: then(data), lambda: otherwise(data))
 
 
 def read_photo(data, box, channels):
     """The part of a photograph that `box` chooses, uint8 (h, w, channels): of the image that `pillow.to_array` returns.
 
-    TensorFlow decodes upright JPEGs. Pillow decodes JPEGs that are turned, and the other kinds, of which TensorFlow
-    reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of CMYK). It also
-    gets what may be too large to decode, since it says why it is refused.
+    TensorFlow decodes upright JPEGs and plain PNGs. Pillow decodes those that are turned, and the other kinds, of which
+    TensorFlow reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of
+    CMYK). It also gets what may be too large to decode, since it says why it is refused.
 
     Args:
         data: contents of the file, a string ().
         box, channels: as `decode.decode_part`.
     """
 
-    def pillow_and_crop(data):
+    def decode_jpeg(data):
+        return decode_and_crop_jpeg(data, box, channels)
+
+    def decode_png(data):
+        return crop(tf.io.decode_png(data, channels), box)
+
+    def decode_other(data):
         image = tf.numpy_function(lambda data: decode_with_pillow(data, channels), [data], tf.uint8, stateful=False)
         return crop(image, box)
 
-    decode = as_one_op(pillow_and_crop)
-    image = tf.cond(is_upright_jpeg(data), lambda: decode_and_crop_jpeg(data, box, channels), lambda: decode(data))
+    def ask_pillow(data):
+        # TensorFlow's operations can read the EXIF data too (images/tf_orientation.py), but are so many that iterators
+        # on replicas would take many seconds to start.
+        is_jpeg = tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False)
+        return choose(is_jpeg, decode_jpeg, decode_other, data)
+
+    def ask_png(data):
+        return choose(tf_png.is_plain(data, channels), decode_png, ask_pillow, data)
+
+    # Most files show in their first bytes what they are.
+    image = choose(tf_jpeg.is_ordinary(data), decode_jpeg, ask_png, data)
     return tf.ensure_shape(image, (None, None, channels))
