@@ -33,7 +33,7 @@ from keras_vit.cli import app
 from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.config import VARIANTS
-from keras_vit.training.runs.folder import model_of
+from keras_vit.training.runs.folder import FILES, model_of
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import page, rows
 
@@ -51,7 +51,8 @@ def read_facts(run):
 def list_stages(run):
     """The runs that led to one, itself the last: a run that fine-tunes another's weights comes after it."""
     model = Path(read_facts(run)["settings"]["model"])
-    return [*(list_stages(model) if (model / "config.json").is_file() else ()), run]
+    before = model.parent if model.name in FILES else model
+    return [*(list_stages(before) if (before / "config.json").is_file() else ()), run]
 
 
 def restore_commands(run):

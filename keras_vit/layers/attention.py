@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.blockwise import BLOCKWISE, BlockwiseAttention
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
@@ -24,12 +25,19 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
 
+    Attributes:
+        largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
+            gradient; beyond, `BlockwiseAttention` does without. 128 MiB in float32, above every model of the paper.
+
     Raises:
         ValueError: when num_heads does not divide d.
 
     >>> tuple(MultiHeadSelfAttention(num_heads=4)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
+
+    # H/14 at 518 pixels, the paper's largest, has 16 heads * 1370**2 = 3.0e7; S/16 at 1,024 has 1.0e8.
+    largest_whole = 2**25
 
     def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -55,7 +63,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def call(self, x, training=None, return_weights=False):
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
-        y, a = self.attend(self.query(x), self.key(x), self.value(x), l, training)
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        if self.in_blocks(l) and not return_weights:
+            return ops.reshape(self.out(self.attend_in_blocks(q, k, v, l, training)), (-1, l, d))
+        y, a = self.attend(q, k, v, l, training)
         y = ops.reshape(self.out(y), (-1, l, d))
         return (y, self.spread_weights(a)) if return_weights else y
 
@@ -78,6 +89,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
         return (y, self.spread_weights(a)) if return_weights else y
 
+    def in_blocks(self, l):
+        """Whether A, of l tokens, is too large to be whole in memory."""
+        return BLOCKWISE and self.num_heads * l * l > self.largest_whole
+
     def attend(self, q, k, v, l, training):
         """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
         y, a = self.weigh(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), training)
@@ -88,6 +103,14 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
         a = ops.softmax(logits if self.relative is None else logits + self.relative(q))
         return ops.matmul(self.dropout(a, training=training), v), a
+
+    def attend_in_blocks(self, q, k, v, l, training):
+        """A v as `attend` has it, but for the numbers that dropout draws, without A."""
+        drop, embedding = self.dropout.draw_blocks(training), ()
+        if self.relative is not None:
+            embedding = (ops.cast(self.relative.embedding, q.dtype),)
+        blockwise = BlockwiseAttention(self.num_heads, l, drop, self.relative_patches or 0)
+        return self.join_heads(blockwise.attend(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), *embedding))
 
     def split_heads(self, x, l):
         x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))

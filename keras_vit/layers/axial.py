@@ -1,5 +1,6 @@
 """Self-attention along one axis of the grid of tokens (Appendix D.6; arXiv 1912.12180): the blocks of Axial-ViT."""
 
+import math
 from typing import Any, Literal
 
 import keras
@@ -33,6 +34,8 @@ class AxialSelfAttention(MultiHeadSelfAttention):
     >>> tuple(attention(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
+
+    largest_whole = math.inf  # A of lines is small
 
     def __init__(self, axis: Literal["row", "column"], grid: tuple[int, int], **kwargs: Any):
         super().__init__(**kwargs)

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.distribution.replicas import TENSORFLOW
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
@@ -145,7 +146,12 @@ class EncoderBlock(ConfiguredLayer):
         y = self.attention(self.attention_norm(z), training=training, return_weights=return_weights)
         y, weights = y if return_weights else (y, None)
         z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
-        z = z + self.stochastic_depth(self.mlp(self.mlp_norm(z), training=training), training=training)
+        if training and not self.remat and TENSORFLOW and self.attention.in_blocks(z.shape[1]):
+            # Without A, the MLP's values would be most of what so many tokens take.
+            y = rematerialize(self, lambda z: self.mlp(self.mlp_norm(z), training=training), z)
+        else:
+            y = self.mlp(self.mlp_norm(z), training=training)
+        z = z + self.stochastic_depth(y, training=training)
         return (z, weights) if return_weights else z
 
     def export_call(self, z, training=None, return_weights=False):

@@ -110,7 +110,7 @@ class RelativePositionLogits(ConfiguredLayer):
         p = self.num_patches
         q = ops.reshape(q[:, :, l - p :], (-1, d))  # (n * heads * p, d): one plain matrix product
         table = ops.transpose(ops.cast(self.embedding, q.dtype))
-        logits = align_offsets(ops.reshape(ops.matmul(q, table), (-1, heads, p * (2 * p - 1))), p)
+        logits = align_offsets(ops.reshape(ops.matmul(q, table), (-1, heads, p * (2 * p - 1))), p, p)
         return ops.pad(logits, ((0, 0), (0, 0), (l - p, 0), (l - p, 0))) if l > p else logits
 
     def compute_output_shape(self, input_shape):
@@ -118,14 +118,23 @@ class RelativePositionLogits(ConfiguredLayer):
         return n, heads, l, l
 
 
-def align_offsets(logits, p):
-    """Logits by query and offset to logits by query and key: (n, heads, p * (2 p - 1)) -> (n, heads, p, p).
+def align_offsets(logits, rows, p):
+    """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
 
-    Query q finds key k at q (2 p - 1) + k - q + p - 1 = (p - 1) + q (2 p - 2) + k: after p - 1 values, rows are 2 p - 2
-    long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    The offsets are those of `rows` patches in a row to each of p: for query q, key k stands at k - q + rows - 1 of
+    its p + rows - 1 values, that is at (rows - 1) + q (p + rows - 2) + k of all: after rows - 1 values, rows are
+    p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
     """
-    heads = logits.shape[1]
-    if p == 1:
+    heads, length = logits.shape[1], p + rows - 2
+    if not length:
         return ops.reshape(logits, (-1, heads, 1, 1))
-    rows = logits[:, :, p - 1 : p - 1 + p * (2 * p - 2)]
-    return ops.reshape(rows, (-1, heads, p, 2 * p - 2))[..., :p]
+    logits = logits[:, :, rows - 1 : rows - 1 + rows * length]
+    return ops.reshape(logits, (-1, heads, rows, length))[..., :p]
+
+
+def spread_offsets(logits):
+    """The transpose of `align_offsets`: (n, heads, rows, p) -> (n, heads, rows, p + rows - 1), 0 at other offsets."""
+    _, heads, rows, p = logits.shape
+    logits = ops.pad(logits, ((0, 0), (0, 0), (0, 0), (0, rows - 2)))
+    logits = ops.pad(ops.reshape(logits, (-1, heads, rows * (p + rows - 2))), ((0, 0), (0, 0), (rows - 1, 1)))
+    return ops.reshape(logits, (-1, heads, rows, p + rows - 1))

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_vit import data as digits
 from keras_vit import models, training
 from keras_vit.distribution import DistributedModel
+from keras_vit.layers import blockwise
 from keras_vit.layers.dropout import Dropout
 
 EXAMPLES, BATCH, CLASSES, STEPS = 62, 12, 4, 20
@@ -33,6 +34,8 @@ def small(family, dtype=None, dropout_rate=0.0):
         return DistributedModel(keras.utils.get_source_inputs(features), outputs)
     if family in ("lora", "frozen"):
         return fine_tuned(family)
+    if family == "blocks":
+        return in_blocks()
     if family == "axial resnet":
         model = models.AxialResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=CLASSES, dtype=dtype)
     elif family == "axial vit":
@@ -65,6 +68,15 @@ def fine_tuned(family):
         model.remat = True
     else:
         training.freeze_first(model, 1)
+    return model
+
+
+def in_blocks():
+    """A model of relative positions whose attention is computed in blocks of two queries."""
+    model = small("relative")
+    attention = model.get_layer("encoderblock_0").attention
+    attention.largest_whole, blockwise.BLOCK = 0, 1
+    assert attention.in_blocks(5)
     return model
 
 
@@ -125,6 +137,7 @@ CASES = {
     "sgd-relative": dict(
         family="relative", optimizer=lambda: training.SGD(cosine(0.3), momentum=0.9, global_clipnorm=0.1)
     ),
+    "sgd-blocks": dict(family="blocks", optimizer=lambda: training.SGD(cosine(0.3), momentum=0.9, global_clipnorm=0.1)),
     "adam-accumulation": dict(
         family="shared",
         optimizer=lambda: training.Adam(

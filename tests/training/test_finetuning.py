@@ -1,8 +1,5 @@
 """The fine-tuning kit: what learns, how fast, and what is left of it in files; against numpy and scikit-learn."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -272,28 +269,3 @@ def test_mean_average_precision_is_scikit_learns():
     metric.update_state(labels, np.zeros_like(logits))  # all tie
     np.testing.assert_allclose(metric.result(), labels[:, :4].mean(0).mean(), rtol=1e-5)
     assert training.MeanAveragePrecision.from_config(metric.get_config()).num_classes == 5
-
-
-MEMORY = """
-import pathlib, re, sys
-import keras, numpy as np
-from keras_vit import models, training
-sizes = dict(image_size=96, patch_size=8, hidden_size=96, num_layers=12, num_heads=3, mlp_dim=384, num_classes=4)
-model = models.VisionTransformer(**sizes)
-model.remat = sys.argv[1] == "remat"
-model.compile(training.SGD(0.01), training.SoftmaxLoss())
-for _ in range(2):
-    model.train_on_batch(np.zeros((32, 96, 96, 3), "float32"), np.zeros(32, int))
-# ru_maxrss would begin with that of the parent.
-print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-"""
-
-
-@pytest.mark.slow
-def test_rematerialization_takes_less_memory():
-    """The most memory that a process ever had: 996 in place of 1,791 MiB."""
-    peaks = {}
-    for how in ("plain", "remat"):
-        done = subprocess.run([sys.executable, "-c", MEMORY, how], capture_output=True, text=True, check=True)
-        peaks[how] = int(done.stdout.split()[-1])
-    assert peaks["remat"] < 0.75 * peaks["plain"]

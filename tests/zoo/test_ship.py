@@ -104,7 +104,7 @@ def test_the_registry_is_written_as_it_is():
 
 def test_commands_are_what_was_typed(run, tmp_path):
     assert ship.restore_commands(run) == COMMAND
-    settings = Settings(dataset="digits", model=str(run), recipe="mini-vit", seed=1)
+    settings = Settings(dataset="digits", model=str(run / "last.weights.npz"), recipe="mini-vit", seed=1)
     (tmp_path / "second").mkdir()
     (tmp_path / "second/config.json").write_text(json.dumps({"settings": settings.as_recorded()}))
     first, second = ship.restore_commands(tmp_path / "second").splitlines()

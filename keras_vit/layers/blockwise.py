@@ -1,0 +1,153 @@
+"""Attention in blocks of queries, of whose weights A memory holds one block (arXiv 2112.05682).
+
+The softmax over the keys concerns one query alone. So A is computed a block of queries at a time, and once more, a
+block at a time, for the gradient, which keeps queries, keys, values and A v (arXiv 2205.14135, section 3.1).
+"""
+
+import keras
+from keras import ops
+
+from keras_vit.layers.positions import align_offsets, spread_offsets
+
+BLOCKWISE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
+BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
+
+
+class BlockwiseAttention:
+    """A v of scaled queries, keys and values, each (n, heads, l, d / heads), with a gradient of its own.
+
+    Args:
+        heads, l: how many heads and tokens.
+        drop: (a block of A or of a gradient, number of the block) to the same after dropout, twice alike.
+        patches: with relative position embeddings, how many of the last tokens are patches; 0 without.
+    """
+
+    def __init__(self, heads, l, drop, patches=0):
+        rows = max(2, BLOCK // (heads * l))  # `align_offsets` needs two
+        self.count = -(-l // rows)
+        self.rows = max(2, -(-l // self.count))  # of each block; the last has up to count - 1 queries of zeros more
+        self.heads, self.length = heads, l
+        self.drop, self.patches = drop, patches
+
+    def attend(self, q, k, v, *embedding):
+        """A v; `embedding` is that of the relative positions, (2 * patches - 1, d / heads), if there are any."""
+        return ops.custom_gradient(self.attend_with_gradient)(q, k, v, *embedding)
+
+    def attend_with_gradient(self, q, k, v, *embedding):
+        blocks, tables = self.split(q), self.pad_tables(embedding)
+
+        def step(_, state):
+            i, y = state
+            block = ops.matmul(self.drop(self.weigh(blocks[i], k, tables, i), i), v)
+            return next_after(i, block), put_block(y, block, i)
+
+        y = ops.fori_loop(0, self.count, step, (ops.zeros((), "int32"), ops.zeros_like(blocks)))[1]
+        y = self.join(y)
+
+        def differentiate(dy):
+            return self.differentiate(q, k, v, embedding, y, dy)
+
+        return y, differentiate
+
+    def differentiate(self, q, k, v, embedding, y, dy):
+        """The gradients of q, k, v and the embedding, given those of y = A v."""
+        blocks, tables, dys = self.split(q), self.pad_tables(embedding), self.split(dy)
+        # A row of A times its gradient, which the softmax's subtracts, is a row of A v times its gradient.
+        inner = self.split(ops.sum(sum_type(dy) * sum_type(y), axis=-1, keepdims=True))
+
+        def step(_, state):
+            i, dq, dk, dv, dtables = state
+            block, dy = blocks[i], dys[i]
+            a = self.weigh(block, k, tables, i)
+            dv = dv + sum_type(ops.matmul(transpose(self.drop(a, i)), dy))
+            da = self.drop(ops.matmul(dy, transpose(v)), i)
+            dlogits = a * (da - ops.cast(inner[i], a.dtype))
+            dk = dk + sum_type(ops.matmul(transpose(dlogits), block))
+            dblock = ops.matmul(dlogits, k)
+            if self.patches:
+                more, dtables = self.differentiate_relative(dlogits, block, tables, dtables, i)
+                dblock = dblock + more
+            return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
+
+        zeros = ops.zeros_like(sum_type(dy))  # of dy, with which the backward pass begins, so that none are made before
+        state = (
+            ops.zeros((), "int32"),
+            ops.zeros_like(dys),
+            zeros,
+            zeros,
+            [ops.zeros_like(sum_type(x)) for x in tables],
+        )
+        _, dq, dk, dv, dtables = ops.fori_loop(0, self.count, step, state)
+        dtables = [x[self.padding : self.padding + 2 * self.patches - 1] for x in dtables]
+        return self.join(dq), *(ops.cast(x, q.dtype) for x in (dk, dv, *dtables))
+
+    @property
+    def padding(self):
+        """Queries of zeros at the end."""
+        return self.count * self.rows - self.length
+
+    def split(self, x):
+        """(n, heads, l, c) to (count, n, heads, rows, c), with zeros for the queries that the last block lacks."""
+        x = ops.pad(x, ((0, 0), (0, 0), (0, self.padding), (0, 0)))
+        x = ops.reshape(x, (-1, self.heads, self.count, self.rows, x.shape[-1]))
+        return ops.transpose(x, (2, 0, 1, 3, 4))
+
+    def join(self, x):
+        """The inverse of `split`."""
+        x = ops.reshape(ops.transpose(x, (1, 2, 0, 3, 4)), (-1, self.heads, self.count * self.rows, x.shape[-1]))
+        return x[:, :, : self.length]
+
+    def weigh(self, q, k, tables, i):
+        """A of the i-th block, (n, heads, rows, l)."""
+        logits = ops.matmul(q, transpose(k))
+        return ops.softmax(logits + self.relate(q, tables, i) if self.patches else logits)
+
+    def pad_tables(self, embedding):
+        """The relative embedding with zeros before and after it, so that `window` is always within; or nothing."""
+        tokens = self.length - self.patches
+        return [ops.pad(x, ((self.padding, tokens), (0, 0))) for x in embedding]
+
+    def window(self, i):
+        """Where the embeddings of the offsets from the i-th block's queries to the patches begin, and how many."""
+        return (self.count - 1 - i) * self.rows, self.patches + self.rows - 1
+
+    def patches_alone(self, q, i):
+        """The queries of the i-th block with zeros for those of tokens before the patches, which are at no offset."""
+        is_patch = i * self.rows + ops.arange(self.rows) >= self.length - self.patches
+        return q * ops.cast(is_patch, q.dtype)[:, None]
+
+    def relate(self, q, tables, i):
+        """`RelativePositionLogits` of the i-th block's queries: (n, heads, rows, d / heads) to (n, heads, rows, l)."""
+        start, length = self.window(i)
+        table = ops.slice(tables[0], (start, 0), (length, q.shape[-1]))
+        logits = ops.matmul(self.patches_alone(q, i), transpose(table))
+        logits = align_offsets(ops.reshape(logits, (-1, self.heads, self.rows * length)), self.rows, self.patches)
+        return ops.pad(logits, ((0, 0), (0, 0), (0, 0), (self.length - self.patches, 0)))
+
+    def differentiate_relative(self, dlogits, q, tables, dtables, i):
+        """The gradient of the queries that comes by `relate`, and the table's with this block's added."""
+        start, length = self.window(i)
+        size = (length, q.shape[-1])
+        by_offset = spread_offsets(dlogits[..., self.length - self.patches :])
+        dq = self.patches_alone(ops.matmul(by_offset, ops.slice(tables[0], (start, 0), size)), i)
+        dtable = sum_type(ops.einsum("nhqo,nhqc->oc", by_offset, self.patches_alone(q, i)))
+        dtable = dtable + ops.slice(dtables[0], (start, 0), size)
+        return dq, [ops.slice_update(dtables[0], (start, 0), dtable)]
+
+
+def transpose(x):
+    return ops.swapaxes(x, -1, -2)
+
+
+def put_block(blocks, block, i):
+    return ops.slice_update(blocks, (i, 0, 0, 0, 0), block[None])
+
+
+def sum_type(x):
+    """As sums over blocks are held: in float32 at least."""
+    return ops.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+
+
+def next_after(i, done):
+    """i + 1, once `done` is computed: TensorFlow's loops begin up to ten steps side by side where they can."""
+    return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
