@@ -62,7 +62,7 @@ def test_the_card_is_the_rows(shipped):
     card = shipping.WEIGHTS / f"{row.file.removesuffix('.npz')}.md"
     assert card.read_text("utf-8") == format_card(row, model)
     for said in (
-        row.record.command,
+        *row.record.command.splitlines(),
         f"Seed: {row.record.seed}",
         f"{row.record.minutes} minutes",
         row.sha256,
