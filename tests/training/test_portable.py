@@ -33,7 +33,7 @@ def logits_of(model, images):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("axial vit", "axial resnet")]
 
 
-@pytest.fixture(scope="module", params=["vit", "hybrid", "resnet", *SLOW])
+@pytest.fixture(scope="module", params=["vit", "resnet", *SLOW])
 def trained(request):
     """A model that a recipe has fitted to 16 images."""
     keras.utils.set_random_seed(0)
