@@ -35,7 +35,7 @@ def trained(digits):
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.Adam(2e-3), loss=loss)
-    model.fit(*digits, batch_size=64, epochs=8, verbose=0)
+    model.fit(*digits, batch_size=64, epochs=20, verbose=0)
     return model
 
 
