@@ -26,8 +26,8 @@ WAYS = {
 # Sharper than what is promised of other images, 0.995 and 0.005: of those the worst are worse (docs/deploy.md).
 LEAST_COSINE = 0.9993
 MOST_CHANGED = 0.002  # part of the images whose best class may change
-# Times the errors: so few images as are compared then show how often a class changes. Of the shipped models' test images
-# 0.1 to 20 % have a best class that leads by less than a margin in proportion to that part.
+# Times the errors: so few images as are compared then show how often a class changes. The part of the shipped models'
+# test images whose best class leads by less than a margin is in proportion to the margin, from 0.1 to 20 % of them.
 STRETCH = 64
 MOST_GROUPS = 24  # of layers, which are measured one by one
 FEW = 16  # images for that

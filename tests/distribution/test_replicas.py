@@ -11,8 +11,8 @@ import pytest
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
 MIRRORED = {
-    2: ("sgd", "sgd-relative", "sgd-blocks", "adam-accumulation", "axial-vit", "axial-resnet", "masked-patches", "frozen"),
-    4: ("sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora"),
+    2: ("sgd", "sgd-relative", "sgd-blocks", "adam-accumulation", "axial-vit", "axial-resnet", "masked-patches"),
+    4: ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora"),
 }
 WORKERS = ("adamw", "sgd-bfloat16")
 ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
