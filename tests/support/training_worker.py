@@ -116,7 +116,7 @@ def cosine(peak):
     return training.WarmupCosine(peak, STEPS, warmup_steps=5)
 
 
-# The ResNet learns at a rate at which the last bit of a weight does not grow: at 0.1 a ReLU's kink makes 1e-7 to 1e-3.
+# The ResNets learn at rates at which the last bit of a weight does not grow: at 0.1 a ReLU's kink makes 1e-7 to 1e-3.
 # Global norms of these models' gradients are near 1 at first, so that clipping at 0.1 is always active.
 CASES = {
     "sgd": dict(
@@ -186,7 +186,9 @@ CASES = {
         data=dict(two=True),
     ),
     "axial-vit": dict(family="axial vit", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
-    "axial-resnet": dict(family="axial resnet", optimizer=lambda: training.SGD(0.1, momentum=0.9, global_clipnorm=0.1)),
+    "axial-resnet": dict(
+        family="axial resnet", optimizer=lambda: training.SGD(0.01, momentum=0.9, global_clipnorm=0.1)
+    ),
     "masked-patches": dict(
         family="masked patches",
         optimizer=lambda: training.Adam(1e-3, global_clipnorm=0.1),
