@@ -162,13 +162,16 @@ def resolution_rows():
     """Trained on images of 16 x 16 pixels, then shortly on the same images at the same or at a higher resolution."""
     start = pretrain(replace(VIT, image_size=16))
     tuning = replace(FINETUNING, batch_size=64, augmentation="pad-crop")
-    for name, size, new in (
-        ("28 pixels, positions resized", 28, False),
-        ("16 pixels, as before", 16, False),
-        ("28 pixels, new positions", 28, True),
+    for name, size, new, steps in (
+        ("28 pixels, positions resized", 28, False, 200),
+        ("16 pixels, as before", 16, False, 200),
+        ("28 pixels, new positions", 28, True, 200),
+        ("28 pixels, positions resized, 1,000 updates", 28, False, 1000),
+        ("16 pixels, as before, 1,000 updates", 16, False, 1000),
+        ("28 pixels, new positions, 1,000 updates", 28, True, 1000),
     ):
-        config = replace(VIT, image_size=size)
-        yield Row(name, Training(config=config, recipe=tuning, start=start, new_positions=new))
+        config, longer = replace(VIT, image_size=size), replace(tuning, steps=steps)
+        yield Row(name, Training(config=config, recipe=longer, start=start, new_positions=new))
 
 
 def axial_rows():
