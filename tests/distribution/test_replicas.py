@@ -28,7 +28,7 @@ def start(out, kind, count, *cases, **environment):
 def finish(*processes):
     for process in processes:
         try:
-            said = process.communicate(timeout=600)[0]
+            said = process.communicate(timeout=1200)[0]
         finally:
             process.kill()
         assert process.returncode == 0, said[-3000:]
