@@ -26,14 +26,13 @@ def describe_collection(tag):
 
 
 def add_row(registry, tag, row):
-    """The registry with the row, in place of the one that has its name, in the order of the variants."""
+    """The registry with the row, in place of the one that has its name or after its variant's others."""
     order = list(VARIANTS)
-    name = (row["variant"], row["tag"])
-    others = [other for other in registry["checkpoints"] if (other["variant"], other["tag"]) != name]
+    named = {(each["variant"], each["tag"]): each for each in [*registry["checkpoints"], row]}
     return {
         "collections": registry["collections"] | {tag: describe_collection(tag)},
         "defaults": registry["defaults"] | {row["variant"]: registry["defaults"].get(row["variant"], tag)},
-        "checkpoints": sorted([*others, row], key=lambda each: order.index(each["variant"])),
+        "checkpoints": sorted(named.values(), key=lambda each: order.index(each["variant"])),
     }
 
 
