@@ -51,17 +51,22 @@ def export_and_run(model, name, kind, calibration, images):
         return report, run_in_batches(run, [images], (64,))[0]
 
 
-def measure(model, name, kind, calibration, images, labels, expected):
-    """A row of the table; `expected` are the model's logits and features."""
-    report, logits = export_and_run(model, name, kind, calibration, images)
-    _, features = export_and_run(without_head(model), name, kind, calibration, images)
+def measure(model, file, kind, calibration, images, labels, expected):
+    """A row of the table, without the model's name; `expected` are the model's logits and features."""
+    report, logits = export_and_run(model, file, kind, calibration, images)
+    _, features = export_and_run(without_head(model), file, kind, calibration, images)
     right = [(x.argmax(-1) == labels).mean() for x in (expected[0], logits)]
     agreement = (logits.argmax(-1) == expected[0].argmax(-1)).mean()
     numbers = (f"{right[1]:.4f}", f"{100 * (right[0] - right[1]):.2f}", f"{agreement:.4f}")
     cosines = (f"{cosine(a, b):.4f}" for a, b in zip(expected, (logits, features), strict=True))
     smaller = f"{report.model_weight_bytes / report.weight_bytes:.2f}"
     finer = "; ".join(f"{layer}: {way}" for layer, way in report.finer.items())
-    return (model.name, report.format, kind, len(images), *numbers, *cosines, smaller, finer)
+    return (report.format, kind, len(images), *numbers, *cosines, smaller, finer)
+
+
+def list_exports(kinds):
+    """(kind, file) of each, where the file's format has the kind."""
+    return [(kind, file) for kind in kinds for file in FILES if kind in format_of_path(Path(file)).quantize]
 
 
 def main(models, tag, dataset, out, count, kinds):
@@ -74,12 +79,11 @@ def main(models, tag, dataset, out, count, kinds):
             calibration, images, labels = read_images(dataset, model.preprocessing, count)
             networks = (model, without_head(model))
             expected = [network.predict(images, batch_size=64, verbose=0) for network in networks]
-            for kind in kinds:
-                for artefact in FILES:
-                    row = measure(model, artefact, kind, calibration, images, labels, expected)
-                    writer.writerow(row)
-                    file.flush()
-                    print(*row, flush=True)
+            for kind, artefact in list_exports(kinds):
+                row = (name, *measure(model, artefact, kind, calibration, images, labels, expected))
+                writer.writerow(row)
+                file.flush()
+                print(*row, flush=True)
 
 
 if __name__ == "__main__":
