@@ -130,7 +130,8 @@ def few_shot_rows():
 def optimizer_rows():
     """The ResNet by Adam and by SGD; the validation accuracy chooses the rate of each."""
     sgd = {"optimizer": "SGD", "weight_decay": 1e-3}  # BiT's, see the recipe pretrain-jft-sgd
-    for name, fields, rates in (("Adam", {}, (1e-3, 3e-3, 3e-4)), ("SGD", sgd, (0.03, 0.1, 0.01))):
+    grids = (("Adam", {}, (1e-3, 3e-3, 3e-4, 0.01, 0.03)), ("SGD", sgd, (0.03, 0.1, 0.01, 0.3, 1.0)))
+    for name, fields, rates in grids:
         for rate in rates:
             training = pretrain(RESNET, learning_rate=rate, **fields)
             yield Row(f"{name}, rate {rate:g}", replace(training, split="train"), series=name, x=rate)

@@ -63,11 +63,11 @@ HEADS = {"accuracy": "test accuracy, %", "validation_accuracy": "validation accu
 
 
 def write_accuracies(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
-    """A Markdown table: settings in the experiment's order, accuracies in per cent, seeds."""
+    """A Markdown table: settings along the plot's axis, or in the experiment's order; accuracies in per cent; seeds."""
     heads = ["setting", *(HEADS[column] for column in experiment.columns), "seeds"]
     spreads = [summarize(lines, ["setting"], column, PER_CENT) for column in experiment.columns]
     text = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for row in experiment.rows:
+    for row in sorted(experiment.rows, key=lambda row: row.x):
         if (row.setting,) in spreads[0]:
             found = [spread[row.setting,] for spread in spreads]
             text.append(f"| {row.setting} | " + " | ".join(map(str, found)) + f" | {found[0].seeds} |")
