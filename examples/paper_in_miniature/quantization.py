@@ -1,7 +1,7 @@
 """What quantizing costs trained models: accuracy, agreement and cosines on whole test sets, written to a CSV file.
 
-    python examples/paper_in_miniature/quantization.py runs/vit runs/resnet --data fashion_mnist:fashion-mnist
-    python examples/paper_in_miniature/quantization.py --tag fashion-mnist --data fashion_mnist:fashion-mnist
+    python -m examples.paper_in_miniature.quantization runs/vit runs/resnet --data fashion_mnist:fashion-mnist
+    python -m examples.paper_in_miniature.quantization --tag fashion-mnist --data fashion_mnist:fashion-mnist
 
 Every model is exported in each kind to ONNX and TFLite, calibrated on 64 training images, and the files are run on the
 test images in their own runtimes, as a classifier and, for the cosine of its features, without its head.

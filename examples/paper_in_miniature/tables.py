@@ -11,6 +11,8 @@ from examples.paper_in_miniature.results import read_lines
 from examples.paper_in_miniature.trainings import Workshop
 
 IMAGES = "images/miniature"  # beside the page
+OTHERS = ("quantization", "replicas")  # tables of programs of their own
+NOT_MEASURED = "Not measured yet."
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,23 @@ def write_distances(experiment: Experiment, lines: Sequence[dict[str, str]]) -> 
 WRITERS = {"attention": write_distances, "similarity": lambda *_: ""}
 
 
+def write_lines(path: Path) -> str:
+    """A Markdown table of a CSV file, as it is; of a list in a cell, its length."""
+    lines = read_lines(path)
+    rows = [[str(len(cell.split("; "))) if ": " in cell else cell for cell in line.values()] for line in lines]
+    text = [" | ".join(row) for row in [list(lines[0]), ["---"] * len(lines[0]), *rows]]
+    return "\n".join(f"| {line} |" for line in text)
+
+
 def write_results(name: str, results: Path, workshop: Workshop) -> str:
-    """The plot and the Markdown table of an experiment, as the page has them."""
+    """The plot and the Markdown table of an experiment, as the page has them; of a program of its own, the table."""
+    path = results / f"{name}.csv"
+    if name in OTHERS:
+        return write_lines(path) if path.exists() else NOT_MEASURED
     experiment = EXPERIMENTS[name]
-    lines = read_current(experiment, results / f"{name}.csv", workshop)
+    lines = read_current(experiment, path, workshop)
     if not lines:
-        return "Not measured yet."
+        return NOT_MEASURED
     plot = f"![{experiment.title}]({IMAGES}/{name}.png)"
     return f"{plot}\n\n{WRITERS.get(name, write_accuracies)(experiment, lines)}".strip()
 
