@@ -35,9 +35,9 @@ TRAINING: dict[str, Any] = {
     "split": "train+validation",
     "augmentation": "shift",
     "examples": 300,
-    "steps": 400,
+    "steps": 120,
     "batch_size": 16,
-    "learning_rate": 0.001,
+    "learning_rate": 0.002,
 }
 TARGET_ACCURACY = 0.85
 # A row for each bundle: the options of its export. The first is the one to look at.
