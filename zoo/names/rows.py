@@ -127,7 +127,7 @@ class PublicCheckpoint:
         record = self.record
         if record is None or self.accuracy is None:
             return {}
-        measured = {"images": record.test_images, "accuracy": self.accuracy / 100}
+        measured = {"images": record.test_images, "accuracy": round(self.accuracy / 100, 6)}
         return {
             "trained_on": record.trained_on,
             "weights_from": record.weights_from,
