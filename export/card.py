@@ -58,7 +58,7 @@ def as_result(evaluated):
     return {
         "task": {"type": "image-classification"},
         "dataset": {"type": dataset, "name": dataset, "split": printable(evaluated["split"])},
-        "metrics": [{"type": name, "value": round(evaluated[name], 6)} for name in METRICS if name in evaluated],
+        "metrics": [{"type": name, "value": evaluated[name]} for name in METRICS if name in evaluated],
     }
 
 

@@ -75,7 +75,10 @@ def test_exports_say_where_the_weights_come_from(shipped):
     row, model = shipped
     said = describe_provenance(row.name, row.name, model.config)
     assert (said["trained_on"], said["licence"], said["source"]) == (row.record.trained_on, "Apache-2.0", row.name)
-    assert said["evaluated"]["accuracy"] == row.accuracy / 100 and said["evaluated"]["images"] == row.record.test_images
+    assert (
+        said["evaluated"]["accuracy"] == round(row.accuracy / 100, 6)
+        and said["evaluated"]["images"] == row.record.test_images
+    )
 
 
 def test_bare_names_and_the_list(shipped):
