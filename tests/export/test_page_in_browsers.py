@@ -187,32 +187,41 @@ def slide(browser, block, head):
     )
 
 
+def compute_veil(weights, block, head, grid):
+    """How opaque the page draws each patch, 0 to 200; weights (num_layers, num_heads, l, l)."""
+    chosen = weights[:, [head - 1]] if head else weights
+    if block:
+        seen = chosen[block - 1].mean(axis=0)[0, 1:].reshape(grid)
+    else:
+        seen = inspection.rollout(chosen[:, None], grid)[0]
+    return 200 * (1 - seen / seen.max())
+
+
 def test_where_it_looks(vit, browser, pictures):
+    """Browsers round a resized pixel as they like, and int8 makes more of that: so much may the veils differ."""
     model, out = vit
     grid = model.config.grid
     session = onnxruntime.InferenceSession(out / "web/model.onnx", providers=["CPUExecutionProvider"])
     picture = next(path for path in pictures if path.name == "tall.png")
     x = np.asarray(model.preprocessing(read_image(picture)[None]))
-    weights = session.run(["attention"], {session.get_inputs()[0].name: x})[0]
-    np.testing.assert_allclose(weights, np.asarray(model.attention(x)), atol=0.1)
-    weights = weights.transpose(1, 0, 2, 3, 4)  # (num_layers, n, num_heads, l, l)
+    step = 1 / 255 / np.asarray(model.preprocessing.std)  # of a pixel, in the model's input
+    rounded = [x + step * np.random.default_rng(i).uniform(-0.5, 0.5, x.shape) for i in range(16)]
+    inputs = np.concatenate([x, *rounded]).astype("float32")
+    weights = np.concatenate([session.run(["attention"], {session.get_inputs()[0].name: x[None]})[0] for x in inputs])
+    np.testing.assert_allclose(weights[:1], np.asarray(model.attention(x)), atol=0.1)
     with opened(browser, out):
         run_one(browser, lambda: browser.choose(picture))
         for block, head in ((0, 0), (2, 0), (0, 3), (3, 4)):
             slide(browser, block, head)
-            chosen = weights[:, :, [head - 1]] if head else weights
-            if block:
-                seen = chosen[block - 1, 0].mean(axis=0)[0, 1:].reshape(grid)
-            else:
-                seen = inspection.rollout(chosen, grid)[0]
+            veil, *others = (compute_veil(each, block, head, grid) for each in weights)
             drawn = browser.run(OVERLAY)
             assert drawn["size"] == list(grid)
-            np.testing.assert_allclose(np.reshape(drawn["veil"], grid), 200 * (1 - seen / seen.max()), atol=2)
+            np.testing.assert_allclose(np.reshape(drawn["veil"], grid), veil, atol=2 + np.abs(others - veil).max())
         size = model.preprocessing.size_before_crop(170, 300)
         expected = [(size[0] - 32) / 2 / size[0], (size[1] - 48) / 2 / size[1], 32 / size[0], 48 / size[1]]
         np.testing.assert_allclose(drawn["part"], expected, atol=0.02)
         words = browser.run("return document.getElementById('where').textContent")
-        row, column = np.unravel_index(seen.argmax(), grid)
+        row, column = np.unravel_index(veil.argmin(), grid)
         assert ("top", "middle", "bottom")[3 * row // grid[0]] in words
         assert ("left", "centre", "right")[3 * column // grid[1]] in words
         browser.run("document.getElementById('shown').click()")
