@@ -192,6 +192,7 @@ for first in {firsts}:
 """
 
 
+@pytest.mark.slow
 def test_classes_are_registered_whatever_is_imported_first():
     names = ("VisionTransformer", "ResNet", "MLP", "AdamW", "WarmupCosine", "SoftmaxLoss")
     printed = run(EACH_FIRST.format(firsts=FIRST, names=names)).splitlines()

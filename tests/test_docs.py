@@ -14,6 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["features.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_prints_what_it_says(name):
     text = (DOCS / name).read_text("utf-8")

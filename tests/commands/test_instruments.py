@@ -42,6 +42,7 @@ def photos(tmp_path_factory):
     return f"folder:{root}"
 
 
+@pytest.mark.slow
 def test_deduplicate(keras_vit, photos, tmp_path):
     status, out, _ = keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
     assert not status and "2 of 6 images are near-duplicates, in 2 pairs." in out
@@ -55,6 +56,7 @@ def test_deduplicate(keras_vit, photos, tmp_path):
     assert not status and json.loads((tmp_path / "none" / "duplicates.json").read_text())["dataset"] == "digits"
 
 
+@pytest.mark.slow
 def test_training_without_duplicates(keras_vit, photos, tmp_path):
     keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
     path = tmp_path / "duplicates.json"

@@ -38,6 +38,7 @@ def test_fewshot(keras_vit, model):
     assert status == 1 and "999 shots need 999 of every class" in err
 
 
+@pytest.mark.slow
 def test_inspect(keras_vit, model, tmp_path):
     names = [str(tmp_path / f"{name}.png") for name in "ab"]
     for seed, name in enumerate(names):

@@ -30,7 +30,7 @@ def dist(tmp_path):
 @contextlib.contextmanager
 def serving(folder):
     with open_server(folder, 0) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server.server_address

@@ -119,6 +119,7 @@ def test_every_operation_is_chosen_evenly(photo, monkeypatch):
     assert counts.min() > 60 and counts.max() < 145
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(16, 20, 3), (16, 20, 1)])
 def test_randaugment_in_a_dataset(shape):
     images = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype("float32")

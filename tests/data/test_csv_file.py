@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from slowness import slow_but
 
 from keras_vit import data, evaluation, models
 from keras_vit.errors import ConfigError
@@ -43,23 +44,21 @@ def labels_of(examples):
 SINGLE = [f"{name},{'cat' if i % 3 else 'dog'}" for i, name in enumerate(NAMES)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        lines(*SINGLE),
-        lines(*SINGLE, header="Image, Category"),
-        "\n".join(SINGLE),  # no header
-        "\ufeff" + lines(*SINGLE).replace(",", ";").replace("\n", "\r\n"),
-        lines(*(f'"{row.partition(",")[0]}"\t"{row.partition(",")[2]}"' for row in SINGLE), header="path\tlabel"),
-        lines(
-            *(f"{name},{int(i % 3 > 0)},{int(i % 3 == 0)},9" for i, name in enumerate(NAMES)), header="path,cat,dog,x"
-        )
-        .replace(",9", "")
-        .replace(",x", ""),
-        lines(*(f"7,{row}" for row in SINGLE), header="id,filename,class"),
-        lines(*(f".\\{row}" for row in SINGLE)),
-    ],
-)
+FORMS = [
+    lines(*SINGLE),
+    lines(*SINGLE, header="Image, Category"),
+    "\n".join(SINGLE),  # no header
+    "\ufeff" + lines(*SINGLE).replace(",", ";").replace("\n", "\r\n"),
+    lines(*(f'"{row.partition(",")[0]}"\t"{row.partition(",")[2]}"' for row in SINGLE), header="path\tlabel"),
+    lines(*(f"{name},{int(i % 3 > 0)},{int(i % 3 == 0)},9" for i, name in enumerate(NAMES)), header="path,cat,dog,x")
+    .replace(",9", "")
+    .replace(",x", ""),
+    lines(*(f"7,{row}" for row in SINGLE), header="id,filename,class"),
+    lines(*(f".\\{row}" for row in SINGLE)),
+]
+
+
+@pytest.mark.parametrize("text", slow_but(FORMS, FORMS[0], FORMS[3], FORMS[5]))
 def test_every_form_names_the_same_examples(folder, text):
     examples = data.load(write(folder, text), "train+validation")
     assert examples.class_names == ("cat", "dog") and not examples.multi_label
@@ -67,6 +66,7 @@ def test_every_form_names_the_same_examples(folder, text):
     assert examples.class_counts().tolist() == [26, 14]
 
 
+@pytest.mark.slow
 def test_the_images_held_out_are_those_of_a_folder(folder, tmp_path):
     for i, name in enumerate(NAMES):
         place = tmp_path / ("cat" if i % 3 else "dog")
@@ -80,6 +80,7 @@ def test_the_images_held_out_are_those_of_a_folder(folder, tmp_path):
         data.load(name, "test")
 
 
+@pytest.mark.slow
 def test_a_column_says_the_split(folder):
     words = ["Train", "training", "val", "TEST"]
     text = lines(*(f"{row},{words[i % 4]}" for i, row in enumerate(SINGLE)), header="path,label,split")
@@ -95,7 +96,7 @@ def test_a_column_says_the_split(folder):
 SEVERAL = [[n for n, step in (("red", 2), ("round", 3), ("big", 5)) if i % step == 0] for i in range(40)]
 
 
-@pytest.mark.parametrize("form", ["joined", "columns"])
+@pytest.mark.parametrize("form", slow_but(["joined", "columns"], "joined"))
 def test_images_of_several_classes_or_none(folder, form):
     if form == "joined":
         text = lines(*(f"{n},{' | '.join(s)}" for n, s in zip(NAMES, SEVERAL, strict=True)), header="image,labels")
@@ -113,6 +114,7 @@ def test_images_of_several_classes_or_none(folder, form):
     assert held_out and held_out < set(range(40))
 
 
+@pytest.mark.slow
 def test_average_precision_of_a_model_that_sees_one_class(folder):
     """Its logit for "late" grows with the image's number, which tells that class; that for "odd" is constant."""
     rows = [f"{name},{'|'.join(['late'] * (i >= 30) + ['odd'] * (i % 2))}" for i, name in enumerate(NAMES)]

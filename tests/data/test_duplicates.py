@@ -192,6 +192,7 @@ def visited(source, share, start, stop):
     return np.concatenate([chunk["label"] for chunk in chunks])
 
 
+@pytest.mark.slow
 def test_a_stream_without_some_has_every_other_once_an_epoch_and_resumes(streamed):
     gone = [0, 9, 10, 31, 32, 33, 59, 20, 21, 22, 40, 45]
     rest = streamed.leave_out(gone)

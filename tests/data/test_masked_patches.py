@@ -114,6 +114,7 @@ def test_pixels_are_those_that_the_model_receives():
         np.testing.assert_allclose(found, normal[top : top + 4, left : left + 5].ravel(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_are_the_same_from_any_step_and_on_any_number_of_hosts():
     digits = data.load("digits").with_objective(data.MaskedPatches(4))
     small = Preprocessing((16, 16))

@@ -54,6 +54,7 @@ def test_images_come_without_their_border_and_with_all_classes(photos):
     assert [list(np.flatnonzero(label)) for label in labels.numpy()[:3]] == [[409, 530], [409, 530], [909]]
 
 
+@pytest.mark.slow
 def test_each_class_of_the_set_is_right(photos):
     model = zoo.load("ViT-Test/4", weights=None, num_classes=1000)
     bias = np.zeros(1000)

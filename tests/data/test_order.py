@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slowness import slow_but
 
 from keras_vit import data
 from keras_vit.data.examples import Examples
@@ -91,7 +92,7 @@ def test_a_batch_larger_than_the_dataset():
     assert sorted(first[:5]) == sorted(first[5:10]) == list(range(5))
 
 
-@pytest.mark.parametrize("hosts, replicas", [(1, 2), (2, 2), (3, 6)])
+@pytest.mark.parametrize("hosts, replicas", slow_but([(1, 2), (2, 2), (3, 6)], (3, 6)))
 def test_hosts_together_read_the_batch_of_one(hosts, replicas):
     examples, batch = numbered(100), 12
     alone = labels(examples.train(batch, SIZE, steps=20))
@@ -101,7 +102,7 @@ def test_hosts_together_read_the_batch_of_one(hosts, replicas):
     np.testing.assert_array_equal(np.concatenate(parts, 1), np.stack(alone))
 
 
-@pytest.mark.parametrize("count, hosts", [(50, 1), (48, 2), (50, 3), (5, 3)])
+@pytest.mark.parametrize("count, hosts", slow_but([(50, 1), (48, 2), (50, 3), (5, 3)], (50, 3), (5, 3)))
 def test_evaluation_counts_every_example_once(count, hosts):
     counted = []
     lengths = set()
@@ -114,6 +115,7 @@ def test_evaluation_counts_every_example_once(count, hosts):
     assert len(lengths) == 1
 
 
+@pytest.mark.slow
 def test_seeds_differ_and_repeat():
     examples = numbered(64)
     a, b, again = (np.concatenate(labels(examples.train(16, SIZE, seed=seed, steps=4))) for seed in (0, 1, 0))
@@ -127,8 +129,9 @@ AUGMENTED = {
 }
 
 
-@pytest.mark.parametrize("options", AUGMENTED.values(), ids=AUGMENTED)
-def test_resuming_gives_the_batches_of_the_uninterrupted_run(options):
+@pytest.mark.parametrize("name", slow_but(AUGMENTED, "plain"))
+def test_resuming_gives_the_batches_of_the_uninterrupted_run(name):
+    options = AUGMENTED[name]
     examples = data.load("digits")
     size = Preprocessing((16, 16))
     whole = list(examples.train(100, size, steps=30, **options))

@@ -48,6 +48,7 @@ def test_a_mixed_view_is_what_its_title_says(photos):
     assert "70%\n+ " in title and title.endswith("30%")
 
 
+@pytest.mark.slow
 def test_the_figure(photos, tmp_path):
     data.draw_preview(photos, tmp_path / "a.png", augmentation="strong1", count=4, versions=2)
     with Image.open(tmp_path / "a.png") as figure:

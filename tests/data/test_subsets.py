@@ -48,6 +48,7 @@ def stored(examples):
     }
 
 
+@pytest.mark.slow
 def test_a_subset_is_of_the_splits_own_examples():
     everything, some = data.load("digits"), data.load("digits", examples=100, seed=3)
     assert (some.num_examples, some.class_names) == (100, everything.class_names)

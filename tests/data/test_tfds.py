@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from invented_tfds import prepare
+from slowness import slow_but
 
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
@@ -98,7 +99,10 @@ def test_there_are_the_19_tasks():
     assert set(data.VTAB) == {f"vtab/{task}" for task in TASKS} and len(data.VTAB) == 19
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task",
+    slow_but(TASKS, "caltech101", "oxford_iiit_pet", "svhn", "clevr_count_all", "kitti_closest_vehicle_distance"),
+)
 def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
@@ -122,6 +126,7 @@ def test_dsprites_are_black_and_white(tmp_path):
     np.testing.assert_array_equal(pixels, [int(example["image"][0, 0, 0]) * 255 % 256 for example in whole])
 
 
+@pytest.mark.slow
 def test_vtab_1k_is_800_and_200(tmp_path):
     prepare("eurosat/rgb", tmp_path, train=2000)
     whole = [example["label"] for example in stored("eurosat/rgb", "train", tmp_path)]
@@ -231,6 +236,7 @@ def visited(source, share, start=0, stop=30):
     return np.concatenate([chunk["index"] for chunk in chunks])
 
 
+@pytest.mark.slow
 def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
     seen = visited(sharded.source, order.Share(24))
     epochs = seen.reshape(3, 240)
@@ -244,7 +250,7 @@ def test_a_stream_has_every_example_once_an_epoch_and_resumes(sharded):
         np.testing.assert_array_equal(resumed, seen[24 * start : 24 * stop])
 
 
-@pytest.mark.parametrize("hosts, files", [(2, 7), (4, 3)])
+@pytest.mark.parametrize("hosts, files", slow_but([(2, 7), (4, 3)], (2, 7)))
 def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
     """By files, which are cut where there are more hosts."""
     source = stream.Stream(sharded.source.instructions[:files], sharded.source.parse, window=16)
@@ -273,6 +279,7 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
         subsets.take_examples(sharded.source, 30, seed=1, stratified=True)
 
 
+@pytest.mark.slow
 def test_batches_of_a_stream(sharded):
     for images, labels in sharded.train(24, SIZE, start=5, steps=12, dtype="uint8"):
         np.testing.assert_array_equal(images[:, 0, 0, 0] % 10, labels)

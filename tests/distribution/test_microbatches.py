@@ -58,6 +58,7 @@ def test_an_empty_batch_is_padded_and_cut_again(n):
     np.testing.assert_array_equal(outputs, X[:n] + 1)
 
 
+@pytest.mark.slow
 def test_losses_of_several_outputs_are_those_of_the_whole_batch():
     """Each output's too, which Keras shows alone as the mean over all parts."""
     histories, weights = [], []

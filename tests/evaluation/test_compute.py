@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from slowness import slow_but
 
 from keras_vit import evaluation, models
 from keras_vit.errors import ConfigError
@@ -37,10 +38,11 @@ MODELS = {
     "axial resnet": (models.AxialResNet, {"image_size": (64, 96), "depths": (2, 1, 1), "num_classes": 7}),
     "resnet": (models.ResNet, {"image_size": (64, 80), "depths": (2, 1, 1), "num_classes": 7}),
 }
+QUICK = ("token", "relative", "axial vit", "resnet")
 PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D")
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=slow_but(MODELS, *QUICK))
 def model(request):
     make, fields = MODELS[request.param]
     return make(**fields)

@@ -31,6 +31,7 @@ def test_features_are_the_models(vit, digits):
     np.testing.assert_allclose(features[:8], keras.ops.convert_to_numpy(vit.features(images)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_protocol_is_few_shot_on_features(vit, digits):
     found = evaluation.evaluate_few_shot(vit, *digits, shots=(1, 10), seeds=(0, 4))
     train, test = (evaluation.extract_features(vit, split) for split in digits)

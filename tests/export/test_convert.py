@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 from runtimes import RUN, run_onnx
+from slowness import slow_but
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
@@ -66,17 +67,12 @@ def shaken(model, seed=0):
     return model
 
 
-# The model that has everything stands for all in TFLite, and by default the plainest for all in SavedModels.
-PAIRS = [
-    pytest.param(kind, name, marks=[pytest.mark.slow] if name == "model" and kind != "token" else [])
-    for kind in MODELS
-    for name in FORMATS
-    if name != "model.tflite" or kind == "hybrid"
-]
-PAIRS += [pytest.param(kind, "model.tflite", marks=pytest.mark.slow) for kind in ("axial", "axial resnet")]
+IN_TFLITE = ("hybrid", "axial", "axial resnet")  # the model that has everything stands for the others
+PAIRS = [(kind, name) for kind in MODELS for name in FORMATS if name != "model.tflite" or kind in IN_TFLITE]
+QUICK = [(kind, "model.onnx") for kind in MODELS]
 
 
-@pytest.mark.parametrize(("kind", "name"), PAIRS)
+@pytest.mark.parametrize(("kind", "name"), slow_but(PAIRS, *QUICK))
 def test_artefact_is_the_model_at_any_batch_size(kind, name, tmp_path):
     model = shaken(MODELS[kind]())
     report = export.convert(model, tmp_path / name)
@@ -267,10 +263,12 @@ def quantized():
         (convolutional, "model.onnx", {"images": []}, "images is empty"),
         (unbuilt, "model.onnx", {}, "not built"),
         (lambda: "ViT-B/16", "model.onnx", {}, "Received: str"),
-        (foreign, "model.onnx", {}, "Svd"),
+        pytest.param(foreign, "model.onnx", {}, "Svd", marks=pytest.mark.slow),
         pytest.param(foreign, "model.tflite", {}, "Svd", marks=pytest.mark.slow),
-        (quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize"),
-        (quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras"),
+        pytest.param(
+            quantized, "model.onnx", {}, "quantized by Keras \\(int8\\).* before model.quantize", marks=pytest.mark.slow
+        ),
+        pytest.param(quantized, "model.tflite", {"quantize": "dynamic"}, "quantized by Keras", marks=pytest.mark.slow),
         (lambda: ResNet(image_size=None, depths=(1,)), "model.onnx", {"image_size": (0, 5)}, "image_size"),
     ],
 )
@@ -280,6 +278,7 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(model, name, arguments, word
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @LEFT_IN_FLOAT
 def test_a_model_that_keras_quantized(tmp_path):
     """Its answers are close to the float model's, and a SavedModel's to its own."""

@@ -51,7 +51,12 @@ def test_another_format_of_the_same_model_joins_the_others(dist):
 
 
 @pytest.mark.parametrize(
-    "other", [lambda: vit(1), lambda: vit(0, labels=("a", "b", "x")), lambda: vit(0, image_size=32)]
+    "other",
+    [
+        lambda: vit(1),
+        pytest.param(lambda: vit(0, labels=("a", "b", "x")), marks=pytest.mark.slow),
+        pytest.param(lambda: vit(0, image_size=32), marks=pytest.mark.slow),
+    ],
 )
 def test_another_model_does_not_stand_beside_them(dist, other):
     before = contents(dist)

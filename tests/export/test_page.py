@@ -129,6 +129,7 @@ def small_runtime(monkeypatch, tmp_path):
     return rows
 
 
+@pytest.mark.slow
 def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
     out = tmp_path / "dist"
     export.bundle(tiny(), out, formats=["onnx"], web=True, vendor=True)
@@ -173,7 +174,10 @@ def overflow(monkeypatch):
     monkeypatch.setattr(page, "write_proved", write_and_compare)
 
 
-@pytest.mark.parametrize(("fault", "sentence"), [(lack_operators, "lacks the operators"), (overflow, "differs")])
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [pytest.param(lack_operators, "lacks the operators", marks=pytest.mark.slow), (overflow, "differs")],
+)
 def test_a_model_that_webgpu_cannot_run_has_a_page_without_it(fault, sentence, tmp_path, monkeypatch):
     lines, out = [], tmp_path / "dist"
     fault(monkeypatch)
@@ -199,6 +203,7 @@ def test_models_that_no_page_can_feed(tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_no_browser_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "LARGEST", 10_000)
     with pytest.raises(ExportError, match="a browser holds 2 GB"):
@@ -206,6 +211,7 @@ def test_a_model_that_no_browser_holds(tmp_path, monkeypatch):
     assert not (tmp_path / "dist").exists()
 
 
+@pytest.mark.slow
 def test_a_resnet_has_a_page_without_attention(tmp_path):
     model = ResNet(depths=(1,), width_factor=0.5, num_classes=3, labels=("a", "b", "c"), image_size=32)
     model.preprocessing = Preprocessing((32, 32))

@@ -271,6 +271,7 @@ def test_a_narrow_picture_fills_no_memory(exported):
         serve(image_bytes=tf.constant([narrow()]))
 
 
+@pytest.mark.slow
 def test_loads_without_this_package_and_without_keras(exports):
     paths = [str(path) for _, _, path in exports.values()]
     script = f"""
@@ -285,6 +286,7 @@ def test_loads_without_this_package_and_without_keras(exports):
     assert result.stdout.split("\n") == ["(2, 3)", "(2, 3)", ""], result.stderr
 
 
+@pytest.mark.slow
 def test_features_and_attention_on_demand(tmp_path):
     import tensorflow as tf
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from PIL import Image
+from slowness import slow_but
 
 from keras_vit import inspection, models
 from keras_vit.errors import ConfigError, PreprocessingError
@@ -28,7 +29,7 @@ def headings(page):
     return re.findall("<h2>(.*?)</h2>", page)
 
 
-@pytest.mark.parametrize("classifier", ["token", "gap"])
+@pytest.mark.parametrize("classifier", slow_but(["token", "gap"], "token"))
 def test_page_of_a_vit(classifier, tmp_path):
     names = ["<script>.jpg", *(f"{i}.jpg" for i in range(1, 10))]
     inspection.report(small(classifier, labels=["a&b", "c", "d"]), IMAGES, tmp_path / "new" / "index.html", names)
@@ -53,6 +54,7 @@ def test_page_of_a_resnet_and_of_a_model_without_head(tmp_path):
     assert headings((tmp_path / "c.html").read_text("utf-8")) == ["Filters"]
 
 
+@pytest.mark.slow
 def test_a_page_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path = tmp_path / "index.html"
     path.write_text("before")

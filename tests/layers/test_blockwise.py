@@ -124,6 +124,7 @@ def test_no_model_of_the_paper_is_in_blocks():
     assert layers.MultiHeadSelfAttention(6).in_blocks(64**2 + 1)  # S/16 at 1,024 pixels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", [False, True])
 def test_a_models_gradients_are_the_same(remat, monkeypatch):
     keras.utils.set_random_seed(0)

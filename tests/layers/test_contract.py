@@ -4,6 +4,7 @@ import contract
 import keras
 import numpy as np
 import pytest
+from slowness import slow_but
 
 from keras_vit import layers, models
 
@@ -191,6 +192,19 @@ CASES = {
     ),
 }
 every_case = pytest.mark.parametrize("case", CASES)
+# They take seconds to trace, and are made of the layers, or are another of the kind, of those that stay.
+SLOW = (
+    "axial hybrid",
+    "Axial-ViT",
+    "Axial-ViT gap",
+    "AxialResNet",
+    "hybrid",
+    "ViT gap",
+    "ViT shared",
+    "AxialBottleneck",
+    "PostActivationBottleneck",
+)
+quick_cases = pytest.mark.parametrize("case", slow_but(CASES, *(case for case in CASES if case not in SLOW)))
 
 
 def test_nothing_is_left_out():
@@ -214,17 +228,17 @@ def test_config(case):
     contract.check_config(*CASES[case])
 
 
-@every_case
+@quick_cases
 def test_symbolic_equals_eager(case):
     contract.check_symbolic_equals_eager(*CASES[case])
 
 
-@every_case
+@quick_cases
 def test_mixed_precision(case):
     contract.check_mixed_precision(*CASES[case])
 
 
-@every_case
+@quick_cases
 def test_fit(case):
     contract.check_fit(*CASES[case])
 

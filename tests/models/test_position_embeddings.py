@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from positions import GRID, PLACES, TABLE8, answer, images, make, position_weights
+from slowness import slow_but
 
 from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
@@ -19,8 +20,10 @@ ONE = {
 }
 
 
-@pytest.mark.parametrize("classifier", ["token", "gap"])
-@pytest.mark.parametrize(("kind", "place"), TABLE8)
+@pytest.mark.parametrize("classifier", slow_but(["token", "gap"], "token"))
+@pytest.mark.parametrize(
+    ("kind", "place"), slow_but(TABLE8, ("none", "stem"), ("relative", "stem"), ("2d", "every-layer"))
+)
 def test_shape_parameters_and_gradient(kind, place, classifier):
     model = make(kind, place, classifier=classifier)
     own = position_weights(model)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import average_precision_score
 from sklearn.utils.class_weight import compute_class_weight
+from slowness import slow_but
 
 from keras_vit import data, layers, models, training, zoo
 from keras_vit.errors import ConfigError
@@ -67,8 +68,8 @@ def gradients(model, remat, graph):
     return loss.numpy(), [keras.ops.convert_to_numpy(g) for g in found], after
 
 
-@pytest.mark.parametrize("make", [vit, *(pytest.param(make, marks=pytest.mark.slow) for make in (hybrid, resnet))])
-@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("make", slow_but([vit, hybrid, resnet], vit))
+@pytest.mark.parametrize("graph", slow_but([False, True], False))
 def test_rematerialization_gives_the_same_gradients_and_draws_the_same(make, graph):
     rates = dict(dropout_rate=0.2, attention_dropout_rate=0.1, stochastic_depth_rate=0.5)
     model = make(**rates) if make is vit else make()
@@ -138,6 +139,7 @@ def test_freezing_counts_the_encoders_blocks_or_a_resnets_stages(make, blocks):
         training.freeze_first(make(), blocks + 1)
 
 
+@pytest.mark.slow
 def test_layer_decay_is_the_rate_of_each_layer():
     model = vit()
     before = {v.path: v.numpy() for v in model.trainable_variables}
@@ -200,6 +202,7 @@ def test_lora_merges_in_models_of_keras_own(tmp_path):
     assert len(plain.weights) == 2
 
 
+@pytest.mark.slow
 def test_lora_trains_its_factors_and_the_head_alone():
     model = vit()
     training.enable_lora(model, 2, seed=5)

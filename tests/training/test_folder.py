@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from slowness import slow_but
 from training_run import points, tiny
 
 from keras_vit import training
@@ -134,7 +135,7 @@ def test_others_files_beside_a_runs_stay(copy):
     assert found == {"step-00000001.npz", "step-00000004.npz", "step-00000008.npz"}
 
 
-@pytest.mark.parametrize("kill_at", range(4))
+@pytest.mark.parametrize("kill_at", slow_but(range(4), 0, 3))
 def test_a_run_killed_at_its_first_writes_begins_again(tmp_path, monkeypatch, kill_at):
     """Before each of its first renames: nothing of its own is then in its way."""
     calls = iter(range(100))

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from slowness import slow_but
 
 from keras_vit import data, evaluation, models, training, zoo
 from keras_vit.errors import ConfigError
@@ -90,7 +91,7 @@ def test_nothing_of_a_hidden_patch_reaches_an_output(batch):
         np.testing.assert_array_equal(after[1:], before[1:])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", slow_but(TARGETS, "pixels"))
 def test_the_loss_and_the_accuracy_are_numpys(target):
     model = make(target)
     recipe(model).compile(model)
@@ -137,6 +138,7 @@ def trained():
     return model, before, history
 
 
+@pytest.mark.slow
 def test_training_moves_every_weight_of_the_encoder_and_the_mask(trained):
     model, before, history = trained
     assert history["loss"][1] < history["loss"][0] / 1.5
@@ -146,6 +148,7 @@ def test_training_moves_every_weight_of_the_encoder_and_the_mask(trained):
     assert 0.1 < history["few_shot_5"][-1] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".npz", ".keras", ".safetensors"])
 def test_the_encoder_loads_as_any_weights(trained, ending, tmp_path):
     model, _, _ = trained
@@ -158,6 +161,7 @@ def test_the_encoder_loads_as_any_weights(trained, ending, tmp_path):
     assert classifier.output_shape == (None, 10) and not classifier.get_layer("head").kernel.numpy().any()
 
 
+@pytest.mark.slow
 def test_the_whole_model_comes_back_from_keras_file(trained, batch, tmp_path):
     model, _, _ = trained
     model.save(tmp_path / "whole.keras")
@@ -211,7 +215,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(tmp_path):
     np.testing.assert_array_equal(encoder.weights[0].numpy(), resumed.encoder.weights[0].numpy())
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", slow_but(TARGETS, "pixels"))
 def test_the_picture_shows_the_targets(target, tmp_path):
     model = make(target)
     inputs, targets, _ = next(iter(digits(model, "test").evaluation(2, model.preprocessing)))

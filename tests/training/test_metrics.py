@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+from slowness import slow_but
 
 from keras_vit import data, models, training
 from keras_vit.distribution import DistributedModel
@@ -109,14 +110,10 @@ def held_out():
     return data.load("digits", "test").evaluation(200, EIGHT)  # 360: the last batch is filled up
 
 
-RANDAUGMENT = ("light2", "medium2")  # their pipelines take seconds to begin
-AUGMENTATIONS = [
-    pytest.param(name, marks=[pytest.mark.slow] if name in RANDAUGMENT else [])
-    for name in sorted({row.augmentation for row in training.RECIPES.values()})
-]
+AUGMENTATIONS = sorted({row.augmentation for row in training.RECIPES.values()})
 
 
-@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+@pytest.mark.parametrize("augmentation", slow_but(AUGMENTATIONS, "bit-mixup"))
 def test_accuracy_after_each_recipes_own_augmentation(augmentation, held_out, tmp_path):
     """Trained on its labels, mixed or not, the model is judged on numbers: in `fit`, in `evaluate`, loaded."""
     row = next(row for row in training.RECIPES.values() if row.augmentation == augmentation)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from slowness import slow_but
 
 from keras_vit import export, training, zoo
 from keras_vit.errors import ConfigError, ExportError
@@ -30,10 +31,7 @@ def logits_of(model, images):
     return keras.ops.convert_to_numpy(model(images))
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("axial vit", "axial resnet")]
-
-
-@pytest.fixture(scope="module", params=["vit", "resnet", *SLOW])
+@pytest.fixture(scope="module", params=slow_but(MODELS, "vit"))
 def trained(request):
     """A model that a recipe has fitted to 16 images."""
     keras.utils.set_random_seed(0)

@@ -363,6 +363,7 @@ def test_adams_epsilon_is_the_authors():
     assert training.recipe("pretrain-imagenet").make_optimizer().epsilon == 1e-8
 
 
+@pytest.mark.slow
 def test_compile_and_fit():
     recipe = training.recipe("augreg-i1k", steps=10)
     model = small(num_layers=1, representation_size=True)

@@ -327,6 +327,7 @@ def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
     assert run.store.steps()[0] == 10 and (tmp_path / "averaged.weights.npz").exists()
 
 
+@pytest.mark.slow
 def test_events_are_written_where_tensorboard_is(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     training.Run(tmp_path / "without", every=5).fit(compiled(make=linear), batches, 6, 3)
@@ -386,6 +387,7 @@ class Weights(keras.callbacks.Callback):
         self.seen.append({v.path: v.numpy() for v in self.model.trainable_variables})
 
 
+@pytest.mark.slow
 def test_a_run_in_float16_ends_with_averaged_weights(tmp_path):
     """mixed_float16 wraps the optimizer that averages."""
     model = compiled(dtype="mixed_float16", make=linear, gradient_accumulation_steps=None)

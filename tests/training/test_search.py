@@ -134,6 +134,7 @@ def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
         training.search_recipe(recipe, grid, prepare, tmp_path / "cut")
 
 
+@pytest.mark.slow
 def test_a_recipes_callbacks_keep_a_plain_fit(tmp_path):
     recipe = training.recipe("finetune-imagenet-ViT-L/16", steps=12, batch_size=40, ema_momentum=0.5)
     with training.strategy("one_device").scope():

@@ -73,6 +73,7 @@ class SendsInValidation(keras.callbacks.Callback):
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_the_validation_waits_for_its_row(tmp_path, capfd):
     arguments = {"steps_per_epoch": 3, "validation": points(0).take(1)}
     with pytest.raises(training.Interrupted) as caught:
@@ -95,6 +96,7 @@ def test_a_run_that_fails_puts_the_handlers_back(tmp_path):
         by_run(tmp_path, Sends(error=RuntimeError("boom")))
 
 
+@pytest.mark.slow
 def test_after_a_bare_fit_that_failed_signals_go_where_they_went(tmp_path):
     """Twice, so that one handler that was left lies over another."""
     heard = []
@@ -178,6 +180,7 @@ print("still alive")
 """
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_in_a_session_sigterm_ends_the_process(tmp_path):
     code = SESSION.format(tests=str(HERE), support=str(HERE.parent / "support"), folder=str(tmp_path / "run"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -296,6 +296,7 @@ def test_a_keras_file_that_promises_a_huge_model(tmp_path):
         zoo.load(tmp_path / "huge.keras")
 
 
+@pytest.mark.slow
 def test_a_compressed_trap(tmp_path):
     np.savez_compressed(tmp_path / "zeros.npz", **{"embedding/kernel": np.zeros((2**14, 2**14), "float32")})
     with pytest.raises(CheckpointError, match="weights do not compress so"):

@@ -56,6 +56,7 @@ def root(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_ships(run, root, monkeypatch):
     before = json.loads((root / "zoo/registry.json").read_text("utf-8"))
     sample = SAMPLES / TEST_SETS["fashion-mnist"].sample

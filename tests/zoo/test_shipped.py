@@ -170,6 +170,7 @@ def run_without_sockets(folder, *more):
     assert not cache.exists() and sorted(shipping.WEIGHTS.iterdir()) == before  # nothing kept, no lock
 
 
+@pytest.mark.slow
 def test_no_socket_no_cache_no_lock(tmp_path):
     run_without_sockets(tmp_path)
 

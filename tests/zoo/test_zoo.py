@@ -77,6 +77,7 @@ def test_a_vit_by_name(mirror):
     assert logits(zoo.load("ViT-Ti/16", labels=class_names("imagenet1k")), (224, 224)).any()
 
 
+@pytest.mark.slow
 def test_a_resnet_by_name_takes_the_checkpoints_size(mirror):
     published = offered(mirror, "R50x1:distill-160")
     model = zoo.load("R50x1:distill-160")

@@ -1,0 +1,13 @@
+"""Parametrized tests of which the telling cases run by default, and the others with `pytest -m slow`."""
+
+import pytest
+
+
+def slow_but(cases, *quick):
+    """The cases of a parametrized test, tuples where it takes several arguments; all but the quick ones are slow."""
+    assert set(quick) <= set(cases), quick
+    return [case if case in quick else pytest.param(*as_tuple(case), marks=pytest.mark.slow) for case in cases]
+
+
+def as_tuple(case):
+    return case if isinstance(case, tuple) else (case,)
