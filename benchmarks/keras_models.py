@@ -66,7 +66,8 @@ def train(model: keras.Model, images: np.ndarray, labels: np.ndarray, settings: 
     optimizer = keras.optimizers.SGD(1e-3, momentum=0.9)
     if keras.backend.backend() == "jax":
         return train_on_jax(model, optimizer, *map(keras.ops.convert_to_tensor, (images, labels)))
-    model.compile(optimizer, classification_loss, jit_compile=settings.jit_compile or "auto")
+    # keras-hub's own compile adds a metric unless it is told that there is none.
+    model.compile(optimizer, classification_loss, metrics=[], jit_compile=settings.jit_compile or "auto")
     return lambda: float(model.train_on_batch(images, labels))
 
 

@@ -12,6 +12,11 @@ from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
 
 
+def take_queries(x, class_token):
+    """The tokens that ask, all or the first of each image: (n, l, d) -> (n * l, d) or (n, d)."""
+    return x[:, 0] if class_token else ops.reshape(x, (-1, x.shape[-1]))
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MultiHeadSelfAttention(ConfiguredLayer):
     """MSA of Eq. 5 to 8: (n, l, d) -> (n, l, d), with d / num_heads channels per head.
@@ -24,6 +29,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
 
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
+        class_token: compute the first token's output alone, (n, 1, d); not with `return_weights`.
 
     Attributes:
         largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
@@ -60,17 +66,19 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.relative = RelativePositionLogits(self.relative_patches, dtype=self.dtype_policy, name="relative")
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
 
-    def call(self, x, training=None, return_weights=False):
+    def call(self, x, training=None, return_weights=False, class_token=False):
         l, d = x.shape[1:]
-        x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per projection
-        q, k, v = self.query(x), self.key(x), self.value(x)
+        asking, x = take_queries(x, class_token), ops.reshape(x, (-1, d))  # one plain matrix product per projection
+        q, k, v = self.query(asking), self.key(x), self.value(x)
+        if class_token:
+            return ops.reshape(self.out(self.attend_from_class_token(q, k, v, l, training)[0]), (-1, 1, d))
         if self.in_blocks(l) and not return_weights:
             return ops.reshape(self.out(self.attend_in_blocks(q, k, v, l, training)), (-1, l, d))
         y, a = self.attend(q, k, v, l, training)
         y = ops.reshape(self.out(y), (-1, l, d))
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def export_call(self, x, training=None, return_weights=False, norm=None):
+    def export_call(self, x, training=None, return_weights=False, class_token=False, norm=None):
         """The same with two biases fewer, since the rows of A sum to 1.
 
         The key's bias shifts every row of q k^T by a number, which softmax ignores; relative logits, of queries alone,
@@ -81,12 +89,13 @@ class MultiHeadSelfAttention(ConfiguredLayer):
                 projections.
         """
         l, d = x.shape[1:]
-        x = ops.reshape(x, (-1, d))
+        asking, x = take_queries(x, class_token), ops.reshape(x, (-1, d))
         projections = (self.query, self.key, self.value)
         (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
-        y, a = self.attend(ops.matmul(x, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
+        attend = self.attend_from_class_token if class_token else self.attend
+        y, a = attend(ops.matmul(asking, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
-        y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, l, d))
+        y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, 1 if class_token else l, d))
         return (y, self.spread_weights(a)) if return_weights else y
 
     def in_blocks(self, l):
@@ -95,13 +104,19 @@ class MultiHeadSelfAttention(ConfiguredLayer):
 
     def attend(self, q, k, v, l, training):
         """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
-        y, a = self.weigh(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), training)
+        y, a = self.weigh(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), training, self.relative)
         return self.join_heads(y), a
 
-    def weigh(self, q, k, v, training):
+    def attend_from_class_token(self, q, k, v, l, training):
+        """The same of its queries alone, (n, d), which are at no offset from any patch: (n, d) and (n, heads, 1, l)."""
+        q = self.split_heads(q * self.scale, 1)
+        y, a = self.weigh(q, self.split_heads(k, l), self.split_heads(v, l), training)
+        return self.join_heads(y), a
+
+    def weigh(self, q, k, v, training, relative=None):
         """A v and A of scaled queries, keys and values, each (n, heads, its length, d / heads)."""
         logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
-        a = ops.softmax(logits if self.relative is None else logits + self.relative(q))
+        a = ops.softmax(logits if relative is None else logits + relative(q))
         return ops.matmul(self.dropout(a, training=training), v), a
 
     def attend_in_blocks(self, q, k, v, l, training):

@@ -65,6 +65,11 @@ class MLP(ConfiguredLayer):
         return input_shape
 
 
+def take_class_token(z):
+    """(n, l, d) -> (n, 1, d)"""
+    return ops.reshape(z[:, 0], (-1, 1, z.shape[-1]))
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class EncoderBlock(ConfiguredLayer):
     """z' = MSA(LN(z)) + z, then MLP(LN(z')) + z' (Eq. 2 and 3): (n, l, d) -> (n, l, d).
@@ -82,6 +87,8 @@ class EncoderBlock(ConfiguredLayer):
 
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
+        class_token: compute the first token's output alone, (n, 1, d), all that is read of the last block; not with
+            `return_weights`.
 
     Attributes:
         remat: whether training computes the block's inner values again for the gradient; see `rematerialize`.
@@ -137,14 +144,16 @@ class EncoderBlock(ConfiguredLayer):
             name="attention",
         )
 
-    def call(self, z, training=None, return_weights=False):
+    def call(self, z, training=None, return_weights=False, class_token=False):
         if self.remat and training and not return_weights:
-            return rematerialize(self, lambda z: self.transform(z, training), z)
-        return self.transform(z, training, return_weights)
+            return rematerialize(self, lambda z: self.transform(z, training, class_token=class_token), z)
+        return self.transform(z, training, return_weights, class_token)
 
-    def transform(self, z, training=None, return_weights=False):
-        y = self.attention(self.attention_norm(z), training=training, return_weights=return_weights)
+    def transform(self, z, training=None, return_weights=False, class_token=False):
+        asked = {"return_weights": return_weights, "class_token": class_token}
+        y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
+        z = take_class_token(z) if class_token else z
         z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
         if training and not self.remat and TENSORFLOW and self.attention.in_blocks(z.shape[1]):
             # Without A, the MLP's values would be most of what so many tokens take.
@@ -154,19 +163,20 @@ class EncoderBlock(ConfiguredLayer):
         z = z + self.stochastic_depth(y, training=training)
         return (z, weights) if return_weights else z
 
-    def export_call(self, z, training=None, return_weights=False):
+    def export_call(self, z, training=None, return_weights=False, class_token=False):
         """The same, with the scale and shift of both norms folded into the products that follow them."""
         y = self.attention_norm.without_affine(z)
-        y = self.attention.export_call(y, return_weights=return_weights, norm=self.attention_norm)
+        asked = {"return_weights": return_weights, "class_token": class_token}
+        y = self.attention.export_call(y, **asked, norm=self.attention_norm)
         y, weights = y if return_weights else (y, None)
-        z = z + y
+        z = (take_class_token(z) if class_token else z) + y
         z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
         return (z, weights) if return_weights else z
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, z, training=None, return_weights=False):
-        (n, l, _), dtype = z.shape, self.compute_dtype
-        y = keras.KerasTensor(z.shape, dtype)
+    def compute_output_spec(self, z, training=None, return_weights=False, class_token=False):
+        (n, l, d), dtype = z.shape, self.compute_dtype
+        y = keras.KerasTensor((n, 1 if class_token else l, d), dtype)
         return (y, keras.KerasTensor((n, self.num_heads, l, l), dtype)) if return_weights else y

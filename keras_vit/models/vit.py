@@ -153,6 +153,16 @@ class VisionTransformer(Classifier):
             x = layer(x)
         return x, keras.ops.concatenate(weights, axis=1)
 
+    def export_call(self, images, training=None, mask=None):
+        """The same, with the last block computed for the class token alone: nothing else is read of it (Eq. 4)."""
+        in_a_row = self.config.position_embedding_at != "every-layer-shared"
+        if self.config.classifier != "token" or not in_a_row:
+            return super().call(images, training=training)
+        x, last = images, self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
+        for layer in self.layers[1:]:  # after the input's
+            x = layer(x, class_token=True) if layer is last else layer(x)
+        return x
+
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arguments):
     """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c').

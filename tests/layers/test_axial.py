@@ -58,6 +58,8 @@ def test_axial_self_attention_is_masked_attention(axis, token):
     close(weights, a)
     close(layer(x), y)
     close(layer.export_call(keras.ops.convert_to_tensor(x)), y)
+    if token:
+        close(layer(x, class_token=True), y[:, :1])
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])

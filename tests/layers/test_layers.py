@@ -130,6 +130,9 @@ def test_attention(patches):
     y, a = layer.export_call(keras.ops.convert_to_tensor(x, "float32"), return_weights=True)
     close(y, expected)
     close(a, weights)
+    if patches < 7:  # the first token is no patch
+        close(layer(x, class_token=True), expected[:, :1])
+        close(layer.export_call(keras.ops.convert_to_tensor(x, "float32"), class_token=True), expected[:, :1])
 
 
 @pytest.mark.parametrize("approximate", [True, False])
@@ -143,6 +146,8 @@ def test_encoder_block(approximate):
     close(layer(x), expected)
     z = keras.ops.convert_to_tensor(x, "float32")
     close(layer.export_call(z), expected)
+    for call in (layer, layer.export_call):
+        close(call(z, class_token=True), expected[:, :1])
     again, weights = layer.export_call(z, return_weights=True)
     close(again, expected)
     close(weights, layer(x, return_weights=True)[1])
