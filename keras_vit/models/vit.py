@@ -132,6 +132,20 @@ class VisionTransformer(Classifier):
             images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
         )
 
+    def call(self, inputs, training=None, mask=None):
+        """The graph's layers; of the last block, of which only the class token is read (Eq. 4), only that is computed.
+
+        A model of a block's output, as above, has the graph itself, and with it all tokens.
+        """
+        in_a_row = self.config.position_embedding_at != "every-layer-shared"
+        # The last block's relative positions get a gradient of zeros in the graph, and none without the patches.
+        if self.config.classifier != "token" or self.config.position_embedding == "relative" or not in_a_row:
+            return super().call(inputs, training=training, mask=mask)
+        [x], last = self._standardize_inputs(inputs), self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
+        for layer in self.layers[1:]:  # after the images
+            x = layer(x, class_token=True) if layer is last else layer(x)
+        return x
+
     @staticmethod
     def make_block(i, config, dtype):
         return EncoderBlock(**config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
@@ -152,16 +166,6 @@ class VisionTransformer(Classifier):
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
             x = layer(x)
         return x, keras.ops.concatenate(weights, axis=1)
-
-    def export_call(self, images, training=None, mask=None):
-        """The same, with the last block computed for the class token alone: nothing else is read of it (Eq. 4)."""
-        in_a_row = self.config.position_embedding_at != "every-layer-shared"
-        if self.config.classifier != "token" or not in_a_row:
-            return super().call(images, training=training)
-        x, last = images, self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
-        for layer in self.layers[1:]:  # after the input's
-            x = layer(x, class_token=True) if layer is last else layer(x)
-        return x
 
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arguments):
