@@ -87,7 +87,9 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
     received = run_in_batches(format_of_path(name).load_module().load(tmp_path / name), [images], (64,))[0]
     assert (expected.argmax(-1) == received.argmax(-1)).mean() >= 0.99
     assert cosine(expected, received) > 0.98
-    assert report.cosine >= LEAST_COSINE - 1e-4 and report.model_weight_bytes / report.weight_bytes > 3
+    assert report.cosine >= LEAST_COSINE - 1e-4
+    # All in int8 it is 3.6, in float16 2. How many layers need more differs with the rounding of the training.
+    assert report.model_weight_bytes / report.weight_bytes > 2.7
     assert set(report.finer.values()) <= WAYS.keys()
     export_roughly(monkeypatch)
     try:
