@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import onnx
 import pytest
+from golden import GOLDEN
 from sklearn.datasets import load_digits
 
-from keras_vit import export
+from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_of_path
 from keras_vit.export.proof import comparison
@@ -132,6 +133,32 @@ def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
     proto = onnx.load(tmp_path / "small.onnx")
     operators = {node.op_type for node in proto.graph.node}
     assert "Conv" in operators and "ConvInteger" not in operators
+
+
+@pytest.mark.parametrize("quantize", ["dynamic", "int8"])
+def test_openvino_reads_what_is_stored_of_a_hybrid(quantize, tmp_path):
+    """It mistakes the stride of a shortcut that is widened from int8."""
+    path = tmp_path / "hybrid.onnx"
+    export.convert(zoo.load(GOLDEN / "hybrid_1_1_2.npz"), path, quantize=quantize)
+    graph = onnx.load(path).graph
+    dtypes = {x.name: x.data_type for x in graph.initializer}
+    makers = {node.output[0]: node for node in graph.node}
+    strided = [
+        node.input[1]
+        for node in graph.node
+        if node.op_type == "Conv" and {"kernel_shape": [1, 1], "strides": [2, 2]}.items() <= attributes(node).items()
+    ]
+    assert len(strided) == 2 and onnx.TensorProto.INT8 in dtypes.values()
+    assert all(dtypes.get(x) or dtypes[makers[x].input[0]] == onnx.TensorProto.FLOAT16 for x in strided)
+    openvino = pytest.importorskip("openvino")
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 64, 64, 3)).astype("float32")
+    read = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = format_of_path(path).load_module().load(path)([images])[0]
+    assert cosine(expected, read(images)[0]) > 0.999
+
+
+def attributes(node):
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 @pytest.mark.parametrize("quantize", ["dynamic", "int8"])

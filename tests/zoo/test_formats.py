@@ -1,5 +1,6 @@
 """Checkpoints of other libraries in, every format out and in again, and models adapted to other inputs."""
 
+import collections
 import contextlib
 import json
 import math
@@ -7,11 +8,13 @@ import os
 import re
 import resource
 import shutil
+import struct
 import zipfile
 
 import h5py
 import keras
 import layouts
+import ml_dtypes
 import numpy as np
 import pytest
 from attacks import acts
@@ -21,8 +24,9 @@ from safetensors.numpy import load_file, save_file
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.zoo.formats import npz
+from keras_vit.zoo.formats import npz, safetensors
 from keras_vit.zoo.formats.opening import open_checkpoint
+from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.resizing import resize_patches, resize_positions
@@ -397,6 +401,52 @@ def endless(path):
     """A file of more than anybody says of a model, which takes no room."""
     with open(path, "wb") as file:
         file.truncate(2**40)
+
+
+def test_tensors_of_every_dtype_are_the_librarys(tmp_path):
+    """What the format's own library reads, bfloat16 by ml_dtypes, without an axis and without a number, too."""
+    rng = np.random.default_rng(0)
+    dtypes = [
+        "float16",
+        "float32",
+        "float64",
+        ml_dtypes.bfloat16,
+        *(f"{u}int{8 * n}" for u in ("", "u") for n in (1, 2, 4, 8)),
+    ]
+    arrays = {f"{np.dtype(dtype)}": rng.normal(0, 40, (3, 5)).astype("int8").astype(dtype) for dtype in dtypes}
+    arrays |= {
+        "one": np.float32(2.5),
+        "none": np.zeros((0, 3), "float32"),
+        "spread": rng.normal(0, 1e-3, 99).astype(ml_dtypes.bfloat16),
+    }
+    path = tmp_path / "all.safetensors"
+    save_file(arrays, path)
+    tensors, expected = open_safetensors(path), load_file(path)
+    assert tensors.keys() == expected.keys() == arrays.keys()
+    for name, values in expected.items():
+        read = tensors[name].read()
+        assert read.dtype == "float32" and tensors[name].shape == values.shape
+        np.testing.assert_array_equal(read, values.astype("float32"), err_msg=name)
+
+
+def test_two_tensors_of_one_name_in_a_header(tmp_path):
+    path = tmp_path / "twice.safetensors"
+    entry = '{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]}'
+    header = ('{"cls_token":' + entry % (0, 4) + ',"cls_token":' + entry % (4, 8) + "}").encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(CheckpointError, match=r"twice\.safetensors cannot be read as \.safetensors"):
+        zoo.load(path)
+
+
+def test_query_key_and_value_of_timm_are_read_once(monkeypatch):
+    """They stand in one tensor of the file."""
+    reads = collections.Counter()
+    read = safetensors.read_tensor
+    monkeypatch.setattr(
+        safetensors, "read_tensor", lambda stream, name, *rest: reads.update([name]) or read(stream, name, *rest)
+    )
+    zoo.load(GOLDEN / "timm_vit.safetensors", num_heads=TORCH["timm_vit"])
+    assert set(reads) == set(load_file(GOLDEN / "timm_vit.safetensors")) and set(reads.values()) == {1}
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), endless])

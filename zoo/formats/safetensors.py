@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import struct
 
 import numpy as np
@@ -33,6 +34,9 @@ log = logging.getLogger("keras_vit")
 COMPLAINT = "cannot be read as .safetensors"
 # Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
 MOST_HEADER = 2**22
+# The format's names, and how numpy reads them: bfloat16 as the upper half of a float32.
+DTYPES = {"BF16": "<u2"} | {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
+DTYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 
 
 def read(path, hints):
@@ -104,7 +108,7 @@ def require_timm_model(config):
 
 
 def open_safetensors(path):
-    """The tensors of a .safetensors file: {name: Tensor}.
+    """The tensors of a .safetensors file: {name: Tensor}. Only the header is read.
 
     Raises:
         Fault: for a file that is not one, or holds anything but numbers.
@@ -112,16 +116,41 @@ def open_safetensors(path):
     from safetensors import safe_open
 
     with blame_file(COMPLAINT):
-        require_short_header(path)
-        file = safe_open(path, "np")
-        names = file.keys()
-        require_few(len(names))
-        slices = {name: file.get_slice(name) for name in names}
-        facts = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-    for name, (_, dtype) in facts.items():
-        if not dtype.startswith(("F16", "F32", "F64", "BF16", "I", "U")):
-            raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
-    return {name: Tensor(name, shape, lambda name=name: read_slice(file, name)) for name, (shape, _) in facts.items()}
+        length = require_short_header(path)
+        with safe_open(path, "np") as file:  # checks the header against the file
+            require_few(len(file.keys()))
+        stream = open(path, "rb")  # the tensors keep it open; it closes with the last of them
+        stream.seek(8)
+        header = json.loads(stream.read(length), object_pairs_hook=require_distinct)
+    header.pop("__metadata__", None)
+    return {name: describe_tensor(stream, name, entry, 8 + length) for name, entry in header.items()}
+
+
+def require_distinct(pairs):
+    """A JSON object as a dict, if no two of its names are the same."""
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        raise ValueError("two entries of its header have one name")
+    return names
+
+
+def describe_tensor(stream, name, entry, start):
+    """The Tensor of an entry in the header, for a file whose data begin at `start`."""
+    dtype, shape = entry["dtype"], tuple(entry["shape"])
+    if dtype not in DTYPES:
+        raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
+    start += entry["data_offsets"][0]
+    return Tensor(name, shape, lambda: read_tensor(stream, name, dtype, shape, start))
+
+
+def read_tensor(stream, name, dtype, shape, start):
+    """The values from there on. Read, not mapped: pages of a mapped file count as this process' memory."""
+    with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
+        stream.seek(start)
+        values = np.fromfile(stream, DTYPES[dtype], math.prod(shape)).reshape(shape)
+        if dtype == "BF16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype("float32", copy=False)
 
 
 def read_metadata(path):
@@ -135,7 +164,7 @@ def read_metadata(path):
 
 
 def require_short_header(path):
-    """The file starts with the length of its header, which is parsed whole."""
+    """The length of the header, which is parsed whole; the file starts with it."""
     with open(path, "rb") as file:
         start = file.read(8)
     if len(start) < 8:
@@ -143,8 +172,4 @@ def require_short_header(path):
     (length,) = struct.unpack("<Q", start)
     if length > MOST_HEADER:
         raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
-
-
-def read_slice(file, name):
-    with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
-        return np.asarray(file.get_tensor(name), "float32")
+    return length

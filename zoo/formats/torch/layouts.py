@@ -131,6 +131,7 @@ def split_qkv(tensors):
             result[name] = tensor
             continue
         d = tensor.shape[0] // 3
+        tensor = tensor.share(3)
         for third, letter in enumerate("qkv"):
             result[f"{head}.attn.{letter}.{tail}"] = tensor.map(
                 (d, *tensor.shape[1:]), lambda values, third=third, d=d: values[third * d : (third + 1) * d]
