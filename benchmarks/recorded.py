@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.ceilings import CEILINGS
 from benchmarks.peers import PEERS
 from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, read_lines, save_plot
 from benchmarks.subjects import SUBJECTS
@@ -72,10 +71,10 @@ def describe_changes(changes: Sequence[Change], lines: Sequence[Line], recorded:
 
 
 def write_rows(lines: Sequence[Line]) -> list[str]:
-    """A row of Markdown for each contestant, its median and all its ratios; none for peers and ceilings as measured."""
+    """A row of Markdown for each contestant, its median and all its ratios; none for those it is compared with."""
     rows: dict[tuple[str, str], list[str]] = {}
     for line in lines:
-        if line["not_measured"] or line["contestant"] not in (*PEERS, *CEILINGS):
+        if line["not_measured"] or (line["over"] and line["contestant"] not in PEERS):
             cells = label(line) or "keras_vit", describe_measure(line["median"], line["unit"])
             rows.setdefault(cells, []).append(describe_result(line))
     return [f"| {what} | {median} | {'; '.join(results)} |" for (what, median), results in rows.items()]

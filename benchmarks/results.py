@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.ceilings import CEILINGS
 from benchmarks.peers import PEERS
 from benchmarks.processes import Outcome
-from benchmarks.subjects import SUBJECTS, Case
+from benchmarks.subjects import MODELS, SUBJECTS, Case
 from benchmarks.timing import median_ratio
 from keras_vit.files import write_whole
 
@@ -54,6 +54,13 @@ def case_of(line: Line) -> tuple[str, ...]:
     return tuple(line[column] for column in CASE)
 
 
+def place_of(line: Line) -> tuple:
+    """Where its case stands in a table: by subject, then as SUBJECTS has the models, then from small to large."""
+    model = MODELS.index(line["model"]) if line["model"] in MODELS else len(MODELS)
+    sizes = int(line["image_size"]), int(line["batch"])
+    return list(SUBJECTS).index(line["subject"]), model, line["model"], line["kind"], *sizes, line["precision"]
+
+
 def read_lines(path: Path) -> list[Line]:
     """The lines of a file; none if there is no file."""
     if not path.exists():
@@ -64,9 +71,9 @@ def read_lines(path: Path) -> list[Line]:
 
 def add_lines(path: Path, lines: Sequence[Line]) -> list[Line]:
     """Puts lines into a file, in place of those of the same cases; returns all that it has, in the table's order."""
-    cases, order = {case_of(line) for line in lines}, list(SUBJECTS)
+    cases = {case_of(line) for line in lines}
     found = [line for line in read_lines(path) if case_of(line) not in cases] + list(lines)
-    found.sort(key=lambda line: order.index(line["subject"]))
+    found.sort(key=place_of)
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_whole(path) as unfinished, open(unfinished, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -114,8 +121,9 @@ def format_case(lines: Sequence[Line]) -> str:
 
 
 def label(line: Line) -> str:
-    """What tells the dots of a subject's plot apart."""
-    batch, pixels = line["batch"] != "0" and f"batch {line['batch']}", line["image_size"] != "0" and line["image_size"]
+    """What tells the dots of a subject's plot apart: its contestants', too, where the size of images matters."""
+    sized = line["batch"] != "0" and line["subject"] != "growth"  # which has sizes for contestants
+    batch, pixels = sized and f"batch {line['batch']}", sized and line["image_size"]
     precision = line["precision"] != "float32" and line["precision"]
     backend = line["backend"] != "tensorflow" and line["backend"]
     name = line["contestant"] != "keras_vit" and line["contestant"]
@@ -124,38 +132,55 @@ def label(line: Line) -> str:
     )
 
 
+def draw_dots(axes, panel: Sequence[Line]):
+    """The ratios of a subject: a row per contestant, a colour per what it is compared with, a dash for a ceiling."""
+    rows = list(dict.fromkeys(map(label, panel)))
+    rivals = dict.fromkeys(line["over"] for line in panel)
+    colors = list(dict.fromkeys([*PEERS, *rivals]))  # a peer has the same one in every panel
+    for over in rivals:
+        found = [(float(line["ratio"]), rows.index(label(line))) for line in panel if line["over"] == over]
+        marker, color = ("|", "black") if over in CEILINGS else ("o", f"C{colors.index(over)}")
+        axes.plot(*zip(*found, strict=True), marker, color=color, label=over)
+    axes.axvline(1, color="0.6", linewidth=1, zorder=0)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+
+
+def draw_curves(axes, panel: Sequence[Line]):
+    """How the rate of each model grows with the size in the contestants' names; that of the smallest is 1."""
+    for model in dict.fromkeys(line["model"] for line in panel):
+        found = [line for line in panel if line["model"] == model]
+        sizes = [int("".join(filter(str.isdigit, line["contestant"]))) for line in found]
+        axes.plot(sizes, [float(line["ratio"] or 1) for line in found], "o-", label=model)
+    axes.axhline(1, color="0.6", linewidth=1, zorder=0)
+    axes.set_xticks(sizes)
+    axes.set_ylim(bottom=0)
+
+
 def plot_ratios(lines: Iterable[Line]):
-    """A figure of all ratios: a panel per subject, a row per contestant, a colour per what it is compared with."""
+    """A figure of all ratios: a panel per subject."""
     from matplotlib.figure import Figure
 
     panels: dict[str, list[Line]] = {}
     for line in lines:
-        if line["over"] and line["contestant"] not in PEERS:
-            panels.setdefault(line["subject"], []).append(line)
-    heights = [len({label(line) for line in panel}) for panel in panels.values()]
-    figure = Figure(figsize=(9, 1.2 * len(panels) + 0.25 * sum(heights)), layout="constrained")
+        grows = line["subject"] == "growth" and not line["not_measured"]
+        if grows or (line["over"] and line["contestant"] not in PEERS):
+            panels.setdefault(", ".join([line["subject"], line["kind"]][: 1 + grows]), []).append(line)
+    heights = [10 if "growth" in title else len({*map(label, panel)}) + 2 for title, panel in panels.items()]
+    figure = Figure(figsize=(11, len(panels) + 0.22 * sum(heights)), layout="constrained")
     if not panels:
         return figure
-    figures = figure.subplots(len(panels), 1, squeeze=False, height_ratios=[height + 2 for height in heights])[:, 0]
-    for axes, (subject, panel) in zip(figures, panels.items(), strict=True):
-        rows = list(dict.fromkeys(map(label, panel)))
-        for over in dict.fromkeys(line["over"] for line in panel):
-            found = [line for line in panel if line["over"] == over]
-            marker = "|" if over in CEILINGS else "o"
-            axes.plot(
-                [float(line["ratio"]) for line in found],
-                [rows.index(label(line)) for line in found],
-                marker,
-                label=over,
-            )
-        axes.axvline(1, color="0.6", linewidth=1, zorder=0)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_yticks(range(len(rows)), rows)
-        axes.invert_yaxis()
-        axes.set_title(subject, loc="left")
+    figures = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, panel) in zip(figures, panels.items(), strict=True):
+        if "growth" in title:
+            draw_curves(axes, panel)
+        else:
+            draw_dots(axes, panel)
+        axes.set_title(title, loc="left")
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    figures[-1].set_xlabel("times as fast (or as little memory) as what it is compared with")
+    figure.supxlabel("times as fast (or as little memory) as what it is compared with", fontsize="medium")
     return figure
 
 

@@ -99,6 +99,25 @@ def test_the_plot_has_a_panel_for_each_subject_and_a_dot_for_each_ratio(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["ratios.png"]
 
 
+def test_growth_is_drawn_as_curves_from_the_smallest():
+    values = {"224 px": measured(2.0), "384 px": measured(5.0, work=3.0, over=("224 px",))}
+    lines = results.make_lines(Case("growth", "ViT-S/16", "image sizes", 1, 224), Outcome(values, {}, "m"))
+    (axes,) = results.plot_ratios(lines).axes
+    assert axes.get_title(loc="left") == "growth, image sizes"
+    assert [list(axes.lines[0].get_xdata()), list(axes.lines[0].get_ydata())] == [[224, 384], [1.0, 1.2]]
+    assert {results.label(line) for line in lines} == {f"ViT-S/16, image sizes, {size} px" for size in (224, 384)}
+
+
+def test_a_table_has_the_models_in_order_and_the_small_before_the_large(tmp_path):
+    cases = [Case("inference", *case) for case in (("R50x1", "", 8), ("ViT-B/16", "", 8), ("ViT-B/16", "", 1))]
+    for case in cases:
+        results.add_lines(tmp_path / "r.csv", results.make_lines(case, make_outcome()))
+    found = dict.fromkeys((line["model"], line["batch"]) for line in results.read_lines(tmp_path / "r.csv"))
+    assert list(found) == [("ViT-B/16", "1"), ("ViT-B/16", "8"), ("R50x1", "8")]
+    table = recorded.write_table(results.read_lines(tmp_path / "r.csv"))
+    assert "timm |" not in table and "2.00 of timm" in table
+
+
 def test_what_was_not_measured_is_a_row_that_says_why():
     outcome = dataclasses.replace(make_outcome(), not_measured={"keras-hub": "keras_hub is not installed"})
     lines = results.make_lines(CASE, outcome)
