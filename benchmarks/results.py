@@ -191,4 +191,4 @@ def save_plot(lines: Iterable[Line], path: Path) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with write_whole(path) as unfinished:
-        figure.savefig(unfinished, dpi=120)
+        figure.savefig(unfinished, dpi=100)

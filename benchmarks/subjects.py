@@ -186,7 +186,6 @@ QUICK = (
     Case("inference", "R50x1", batch=1, image_size=224),
     Case("training", "R50x1", batch=8, image_size=224),
     Case("pipeline", kind="JPEG", batch=64, image_size=224),
-    Case("import"),
 )
 
 

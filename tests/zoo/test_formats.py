@@ -404,7 +404,7 @@ def endless(path):
 
 
 def test_tensors_of_every_dtype_are_the_librarys(tmp_path):
-    """What the format's own library reads, bfloat16 by ml_dtypes, without an axis and without a number, too."""
+    """What the format's own library reads, bfloat16 by ml_dtypes, and of no number, too."""
     rng = np.random.default_rng(0)
     dtypes = [
         "float16",
@@ -415,7 +415,7 @@ def test_tensors_of_every_dtype_are_the_librarys(tmp_path):
     ]
     arrays = {f"{np.dtype(dtype)}": rng.normal(0, 40, (3, 5)).astype("int8").astype(dtype) for dtype in dtypes}
     arrays |= {
-        "one": np.float32(2.5),
+        "one": np.full((1, 1, 1), 2.5, "float32"),
         "none": np.zeros((0, 3), "float32"),
         "spread": rng.normal(0, 1e-3, 99).astype(ml_dtypes.bfloat16),
     }
