@@ -29,8 +29,9 @@ MOST_CHANGED = 0.002  # part of the images whose best class may change
 # Times the errors: so few images as are compared then show how often a class changes. The part of the shipped models'
 # test images whose best class leads by less than a margin is in proportion to the margin, from 0.1 to 20 % of them.
 STRETCH = 64
-MOST_GROUPS = 24  # of layers, which are measured one by one
-FEW = 16  # images for that
+MOST_GROUPS = 12  # of layers, which are measured one by one
+MOST_HALVINGS = 12  # of those that cost the most
+FEW = 16  # images for both
 
 Ways = Mapping[str, str]
 
@@ -114,37 +115,57 @@ def estimate_changed(a, b):
     return float(np.mean(changed)) / STRETCH
 
 
-def order_steps(errors):
-    """The numbers of the groups whose turn it is to go down a rung, those that spare the most first.
+def order_steps(costs, sizes):
+    """The numbers of the groups whose turn it is to go down a rung, those that spare the most for their size first.
 
     Args:
-        errors: of each group a list: its error on each rung, from the roughest.
+        costs: of each group a list: the error that it adds on each rung, from the roughest.
+        sizes: of each group its number of weights.
 
-    >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]])
+    >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]], [1, 1])
     [0, 0, 1, 1]
     """
     steps = []
-    for group, found in enumerate(errors):
-        spared = -np.diff(found)
+    for group, (found, size) in enumerate(zip(costs, sizes, strict=True)):
+        spared = -np.diff(found) / size
         # One that itself spares little is worth what it leads to.
         steps += [(spared[i:].max(), group) for i in range(len(spared))]
     return [group for _, group in sorted(steps, key=lambda step: -step[0])]
 
 
+def halve_worst(costs, find_cost):
+    """`costs`, {layers: cost on each rung}, with the groups that cost the most in halves, and in halves again.
+
+    One layer often has all of its group's cost. The costs of two halves add up to the whole's, so one is measured. At
+    most MOST_HALVINGS are made.
+    """
+    costs = dict(costs)
+    for _ in range(MOST_HALVINGS):
+        worst = max((group for group in costs if len(group) > 1), key=lambda group: costs[group].max(), default=None)
+        if worst is None:
+            break
+        first, rest = worst[: len(worst) // 2], worst[len(worst) // 2 :]
+        whole, costs[first] = costs.pop(worst), find_cost(first)
+        costs[rest] = whole - costs[first]
+    return costs
+
+
 def choose_ways(
     ladders: Mapping[str, tuple[str, ...]],
+    sizes: Mapping[str, int],
     measure: Callable[[Ways, int | None], Loss],
     tell: Callable[[str], object],
 ) -> Ways:
     """The way of every layer, as rough as the outputs bear.
 
-    If the roughest rung is too rough for all layers together, the first that is not is sought. Every layer is measured
-    alone on each rung above it, while the others are on it; then layers go down rung by rung, the steps that spare the
-    most first, as few as suffice. At most MOST_GROUPS of layers are measured alone, and the same images give the same
-    choice.
+    If the roughest rung is too rough for all layers together, the first that is not is sought. The layers, in at most
+    MOST_GROUPS groups of neighbours, are measured alone on each rung above it, while the others are on it; the groups
+    that cost the most are halved (`halve_worst`). Then they go down rung by rung, the steps that spare the most for
+    their weights first, as few as suffice. The same images give the same choice.
 
     Args:
         ladders: of each layer by its name, from the roughest way.
+        sizes: its number of weights.
         measure: the loss on some of the images, or with None on all.
         tell: takes a line on what is being done.
 
@@ -152,7 +173,8 @@ def choose_ways(
     >>> def measure(ways, count):
     ...     error = sum(losses[way][name] for name, way in ways.items())
     ...     return Loss(error, cosine=1 - error, changed=0.0)
-    >>> choose_ways({"a": ("int8", "float32"), "b": ("int8", "float32")}, measure, print)
+    >>> ladder = ("int8", "float32")
+    >>> choose_ways({"a": ladder, "b": ladder}, {"a": 9, "b": 9}, measure, print)
     int8 throughout costs too much (cosine 0.500): 2 layers are measured one by one
     {'a': 'float32', 'b': 'int8'}
     """
@@ -169,17 +191,19 @@ def choose_ways(
         return fine
     rungs = rungs[: len(losses)]
     differing = [name for name in ladders if rungs[0][name] != fine[name]]
-    size = -(-len(differing) // MOST_GROUPS)
-    groups = [differing[i : i + size] for i in range(0, len(differing), size)]
-    each = "one by one" if size == 1 else f"in {len(groups)} groups"
+    length = -(-len(differing) // MOST_GROUPS)
+    groups = [tuple(differing[i : i + length]) for i in range(0, len(differing), length)]
+    each = "one by one" if length == 1 else f"in {len(groups)} groups"
     tell(f"int8 throughout costs too much (cosine {losses[0].cosine:.3f}): {len(differing)} layers are measured {each}")
-
-    def put(rung, group):
-        return {**fine, **{name: rungs[rung][name] for name in group}}
-
     left = measure(fine, FEW).error
-    errors = [[*(measure(put(i, group), FEW).error for i in range(len(rungs) - 1)), left] for group in groups]
-    steps = order_steps(errors)
+
+    def find_cost(group):
+        trials = [{**fine, **{name: rung[name] for name in group}} for rung in rungs[:-1]]
+        return np.array([*(measure(trial, FEW).error - left for trial in trials), 0.0])
+
+    costs = halve_worst({group: find_cost(group) for group in groups}, find_cost)
+    groups = list(costs)
+    steps = order_steps(costs.values(), [sum(sizes[name] for name in group) for group in groups])
 
     def mix(count):
         rung_of = collections.Counter(steps[:count])
@@ -198,16 +222,17 @@ def shorten_name(name, names):
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
 
 
-def quantize_to_goal(job, ladders, write):
+def quantize_to_goal(job, quantizer):
     """Writes job["output"] with the ways that its goal needs, and prints which layers are not on their first rung.
 
     Lines of text on what is being done come first, as JSON strings; then {layer: way} as a JSON object.
 
     Args:
         job: paths under "goal", "output" and "runtime" (a format's runtime.py).
-        write: takes {layer: way} and the path of a file that is not there.
+        quantizer: has `ladders` and `sizes` of the layers, see `choose_ways`, and `write`, which takes {layer: way} and
+            the path of a file that is not there.
     """
-    goal, output = Goal.read(job["goal"]), Path(job["output"])
+    goal, output, ladders = Goal.read(job["goal"]), Path(job["output"]), quantizer.ladders
     load = runpy.run_path(job["runtime"])["load"]
     written = None
 
@@ -215,7 +240,7 @@ def quantize_to_goal(job, ladders, write):
         nonlocal written
         if ways != written:
             output.unlink(missing_ok=True)  # not written over: a runtime may have the old file mapped
-            write(ways, str(output))
+            quantizer.write(ways, str(output))
             written = ways
 
     def measure(ways, count):
@@ -224,7 +249,7 @@ def quantize_to_goal(job, ladders, write):
 
     ways = {name: ladder[0] for name, ladder in ladders.items()}
     if goal.outputs:
-        ways = choose_ways(ladders, measure, lambda line: print(json.dumps(line), flush=True))
+        ways = choose_ways(ladders, quantizer.sizes, measure, lambda line: print(json.dumps(line), flush=True))
     put(ways)
     finer = {name: ways[name] for name, ladder in ladders.items() if ways[name] != ladder[0]}
     print(json.dumps({shorten_name(name, ladders): way for name, way in finer.items()}), flush=True)

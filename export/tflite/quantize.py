@@ -28,7 +28,10 @@ def quantizer_modules():
 
 
 def list_layers(path):
-    """{name of what it computes: operator} of the dense layers and convolutions of a TFLite file with float weights."""
+    """{name of what it computes: (operator, weights)} of the dense layers and convolutions with float weights.
+
+    `weights` is their number; `path` a TFLite file.
+    """
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromPackedBuf(Path(path).read_bytes(), 0)
@@ -39,7 +42,7 @@ def list_layers(path):
         name = operators.get(model.operatorCodes[operator.opcodeIndex].builtinCode)
         weights = graph.tensors[operator.inputs[1]] if name else None
         if name and model.buffers[weights.buffer].data is not None:
-            layers[graph.tensors[operator.outputs[0]].name.decode()] = name
+            layers[graph.tensors[operator.outputs[0]].name.decode()] = name, int(np.prod(weights.shape))
     return layers
 
 
@@ -55,7 +58,9 @@ class TFLiteQuantizer:
 
     def __init__(self, path, kind, goal):
         self.path, self.goal, self.ranges = path, goal, None
-        self.layers = list_layers(path)
+        layers = list_layers(path)
+        self.layers = {name: operator for name, (operator, _) in layers.items()}
+        self.sizes = {name: size for name, (_, size) in layers.items()}
         dense = [name for name, operator in self.layers.items() if operator == "FULLY_CONNECTED"]
         self.ladders = {}
         for name, operator in self.layers.items():

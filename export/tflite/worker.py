@@ -82,7 +82,7 @@ def main():
         # By its path: importing the format's package would import Keras.
         quantizer_class = runpy.run_path(str(Path(__file__).with_name("quantize.py")))["TFLiteQuantizer"]
         quantizer = quantizer_class(converted, job["quantize"], Goal.read(job["goal"]))
-        quantize_to_goal(job, quantizer.ladders, quantizer.write)
+        quantize_to_goal(job, quantizer)
         share_equal_vectors(job["output"])
 
 

@@ -12,15 +12,15 @@ def loss_of(error):
     return Loss(error, cosine=1 - error, changed=0.0)
 
 
-def choose(costs, ladders):
-    """(the choice, all that was measured) where the errors of the layers add up."""
+def choose(costs, ladders, sizes=None):
+    """(the choice, all that was measured) where the errors of layers of these sizes (1 each) add up."""
     seen = []
 
     def measure(ways, count):
         seen.append((dict(ways), count))
         return loss_of(sum(costs[name].get(way, 0.0) for name, way in ways.items()))
 
-    return choose_ways(ladders, measure, lambda line: None), seen
+    return choose_ways(ladders, sizes or dict.fromkeys(ladders, 1), measure, lambda line: None), seen
 
 
 def test_nothing_is_measured_where_the_roughest_is_enough():
@@ -57,8 +57,22 @@ def test_one_layer_that_needs_float_leaves_the_others_in_int8():
 def test_the_number_of_trials_is_bounded():
     costs = {str(i): {"int8": 1e-4 * (i % 7)} for i in range(500)}
     ways, seen = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
-    assert len(seen) <= 2 + 1 + 24 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
+    assert len(seen) <= 2 + 1 + 12 + 12 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
     assert choose(costs, dict.fromkeys(costs, ("int8", "float32")))[0] == ways
+
+
+def test_of_a_group_only_the_layers_that_cost_are_stored_more_finely():
+    costs = {str(i): {"int8": 1e-7} for i in range(300)} | {"77": {"int8": 5e-3}, "78": {"int8": 1e-3}}
+    ways, seen = choose(costs, dict.fromkeys(costs, ("int8", "int8-weights", "float32")))
+    assert [name for name, way in ways.items() if way != "int8"] == ["77", "78"]
+    assert ways["77"] == ways["78"] == "int8-weights" and len(seen) <= 32
+
+
+def test_of_two_that_spare_as_much_the_smaller_one_is_stored_more_finely():
+    costs = {"large": {"int8": 5e-4}, "small": {"int8": 4.9e-4}}
+    ladders = dict.fromkeys(costs, ("int8", "float32"))
+    assert choose(costs, ladders, {"large": 2, "small": 1})[0] == {"large": "int8", "small": "float32"}
+    assert choose(costs, ladders, {"large": 1, "small": 1})[0] == {"large": "float32", "small": "int8"}
 
 
 def test_few_images_foretell_how_many_classes_change():
