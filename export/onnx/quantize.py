@@ -1,4 +1,4 @@
-"""Smaller ONNX files: weights in float16 or int8, products in int8 by onnxruntime's quantizer.
+"""Smaller ONNX files: weights in float16 or int8, products in int8, calibrated ones by onnxruntime's quantizer.
 
 Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime
 loads the file, which folds operations on constants.
