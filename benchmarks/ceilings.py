@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.timing import Contestant, seconds
+from benchmarks.timing import Contestant, seconds_per_call
 
 TIMES = 4  # products, one after the other, in a call: reading the result is then little beside them
 SIDE = {"cpu": 1536, "gpu": 8192}  # of the square matrices
@@ -26,7 +26,7 @@ def measure_repeated(operate, x, weights, operations, dtype):
         return ops.sum(ops.cast(x, "float32"))
 
     given = [ops.cast(ops.convert_to_tensor(values.astype("float32")), dtype) for values in (x, weights)]
-    return Contestant(partial(seconds, compile_call(call, given)), TIMES * operations)
+    return Contestant(partial(seconds_per_call, compile_call(call, given)), TIMES * operations)
 
 
 def measure_matrix_product(dtype: str, kind: str) -> Contestant:

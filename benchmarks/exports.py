@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.processes import count_cores, tell
 from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant, seconds
+from benchmarks.timing import Contestant, seconds_per_call
 from benchmarks.torch_models import NAMES, import_timm
 
 PRECISIONS = ("float32", "float16", "dynamic", "int8")
@@ -123,7 +123,7 @@ def enter_exports(case: Case, settings: Settings):
         path = settings.files / f"{case.model.replace('/', '_')}-{name}{ending}"
         with contextlib.redirect_stdout(None):
             write(path, case.model, *rest)
-        return Contestant(partial(seconds, run(path, case.batch, threads)), case.batch, over)
+        return Contestant(partial(seconds_per_call, run(path, case.batch, threads)), case.batch, over)
 
     theirs = f"{runtime}, timm's float32"
     makers = {}

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks import keras_models, torch_models
 from benchmarks.ceilings import CEILINGS
 from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant, seconds
+from benchmarks.timing import Contestant, seconds_per_call
 from keras_vit.models.cost import count_flops
 
 GROWING_SIZES = (224, 384, 512, 768, 1024)
@@ -36,7 +36,7 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
     data = random_data(case.batch, config)[:inputs]
 
     def enter(make_call, over):
-        return lambda: Contestant(partial(seconds, make_call()), work, over)
+        return lambda: Contestant(partial(seconds_per_call, make_call()), work, over)
 
     def enter_keras(build, over=tuple(CEILINGS)):
         return enter(lambda: keras_call(build(config), *data, settings), over)
@@ -84,6 +84,6 @@ def enter_growth(case: Case, settings: Settings):
         images, _ = random_data(case.batch, config)
         call = keras_models.infer(keras_models.build_keras_vit(config), images, settings)
         work = count_flops(config) * case.batch
-        return Contestant(partial(seconds, call), work, () if name == first else (first,))
+        return Contestant(partial(seconds_per_call, call), work, () if name == first else (first,))
 
     return {name: partial(enter, name, case) for name, case in cases.items()}

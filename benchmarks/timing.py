@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 LEAST_ROUNDS = 3  # of a case that takes longer than it may
+LEAST_TURN = 0.25  # seconds; another's weights are in the caches when a turn begins
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -18,12 +19,21 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def seconds_per_call(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a call takes, on average of as many as fill `LEAST_TURN`."""
+    start, calls, passed = clock(), 0, 0.0
+    while passed < LEAST_TURN:
+        function()
+        calls, passed = calls + 1, clock() - start
+    return passed / calls
+
+
 @dataclass(frozen=True)
 class Contestant:
     """What takes part in a case.
 
     Args:
-        measure: does it once, and returns the seconds or bytes that it took.
+        measure: does it, and returns the seconds or bytes that it took, once.
         work: what that does, in operations, images or simply times.
         over: names of the contestants by whose rate, work / measure, its own is divided.
         unit: "s" or "bytes".

@@ -10,7 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import peers, processes, recorded, results
 from benchmarks.processes import Measured, Outcome
 from benchmarks.subjects import QUICK, SUBJECTS, Case, Settings, own_image_size, plan_cases
-from benchmarks.timing import take_turns
+from benchmarks.timing import seconds_per_call, take_turns
 
 CASE = Case("inference", "ViT-B/16", batch=8, image_size=224)
 
@@ -32,6 +32,14 @@ def make_outcome(**changed):
 def find_ratio(lines, contestant, over):
     (line,) = [line for line in lines if (line["contestant"], line["over"]) == (contestant, over)]
     return float(line["ratio"]), float(line["ratio_best"])
+
+
+def test_short_calls_are_repeated_for_a_turn_and_long_ones_are_not():
+    calls = []
+    ticks = iter([0.0, 0.1, 0.2, 0.3])
+    assert seconds_per_call(lambda: calls.append(0), lambda: next(ticks)) == pytest.approx(0.1) and len(calls) == 3
+    ticks = iter([5.0, 7.0])
+    assert seconds_per_call(lambda: calls.append(0), lambda: next(ticks)) == 2 and len(calls) == 4
 
 
 def test_contestants_take_turns_in_alternating_order():
