@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import gc
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import resource
 import shutil
 import struct
+import warnings
 import zipfile
 
 import h5py
@@ -436,6 +438,29 @@ def test_two_tensors_of_one_name_in_a_header(tmp_path):
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
     with pytest.raises(CheckpointError, match=r"twice\.safetensors cannot be read as \.safetensors"):
         zoo.load(path)
+
+
+def open_files(folder):
+    """The files of a folder that this process has open, on Linux."""
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return [link for link in links if os.path.realpath(link).startswith(f"{folder}/")]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list what a process has open")
+def test_a_file_is_closed_once_its_tensors_are_gone(tmp_path):
+    shutil.copy(GOLDEN / "timm_vit.safetensors", tmp_path / "whole.safetensors")
+    save_file({"a": np.zeros(3, "float32")}, tmp_path / "other.safetensors")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tensors = open_safetensors(tmp_path / "whole.safetensors")
+        tensors["head.bias"].read()
+        assert open_files(tmp_path)
+        del tensors
+        with pytest.raises(CheckpointError):
+            open_checkpoint(tmp_path / "other.safetensors")
+        gc.collect()
+    assert not open_files(tmp_path)
+    assert not [warning for warning in caught if warning.category is ResourceWarning]
 
 
 def test_query_key_and_value_of_timm_are_read_once(monkeypatch):

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import struct
+import weakref
 
 import numpy as np
 
@@ -117,13 +118,21 @@ def open_safetensors(path):
 
     with blame_file(COMPLAINT):
         length = require_short_header(path)
-        with safe_open(path, "np") as file:  # checks the header against the file
-            require_few(len(file.keys()))
-        stream = open(path, "rb")  # the tensors keep it open; it closes with the last of them
-        stream.seek(8)
-        header = json.loads(stream.read(length), object_pairs_hook=require_distinct)
+        with safe_open(path, "np") as checked:  # the header, against the file
+            require_few(len(checked.keys()))
+        file = HeldFile(path)
+        file.stream.seek(8)
+        header = json.loads(file.stream.read(length), object_pairs_hook=require_distinct)
     header.pop("__metadata__", None)
-    return {name: describe_tensor(stream, name, entry, 8 + length) for name, entry in header.items()}
+    return {name: describe_tensor(file, name, entry, 8 + length) for name, entry in header.items()}
+
+
+class HeldFile:
+    """A file, open until the last tensor that is read from it goes."""
+
+    def __init__(self, path):
+        self.stream = open(path, "rb")
+        weakref.finalize(self, self.stream.close)
 
 
 def require_distinct(pairs):
@@ -134,13 +143,13 @@ def require_distinct(pairs):
     return names
 
 
-def describe_tensor(stream, name, entry, start):
+def describe_tensor(file, name, entry, start):
     """The Tensor of an entry in the header, for a file whose data begin at `start`."""
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     if dtype not in DTYPES:
         raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
     start += entry["data_offsets"][0]
-    return Tensor(name, shape, lambda: read_tensor(stream, name, dtype, shape, start))
+    return Tensor(name, shape, lambda: read_tensor(file.stream, name, dtype, shape, start))
 
 
 def read_tensor(stream, name, dtype, shape, start):
