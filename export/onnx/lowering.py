@@ -122,7 +122,7 @@ class Lowering:
         if name not in rows:
             raise Unsupported(f"operation {name} in layer {where}")
         if isinstance(operation, keras.Layer):
-            args, kwargs = args[:1], {}
+            args, kwargs = args[:1], {name: x for name, x in kwargs.items() if name not in ("mask", "training")}
         out = step.outputs if len(step.outputs) > 1 or name in ("Split", "Unstack") else step.outputs[0]
         try:
             result = rows[name].emit(self.graph, operation, out, *args, **kwargs)

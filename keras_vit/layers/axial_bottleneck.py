@@ -182,7 +182,7 @@ class AxialBottleneck(Bottleneck):
 
     def transform(self, x):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
-        y = ops.relu(self.norm1(self.conv1(x)))
+        y = self.norm1(self.conv1(x), relu=True)
         y = self.column_attention(self.row_attention(y))
         if self.strides > 1:
             y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")

@@ -103,10 +103,10 @@ class PreActivationBottleneck(Bottleneck):
             self.shortcut.build(input_shape)
 
     def transform(self, x):
-        y = ops.relu(self.norm1(x))
+        y = self.norm1(x, relu=True)
         shortcut = x if self.shortcut is None else self.shortcut(y)
-        y = ops.relu(self.norm2(self.conv1(y)))
-        y = ops.relu(self.norm3(self.conv2(y)))
+        y = self.norm2(self.conv1(y), relu=True)
+        y = self.norm3(self.conv2(y), relu=True)
         return shortcut + self.conv3(y)
 
 
@@ -136,6 +136,6 @@ class PostActivationBottleneck(Bottleneck):
 
     def transform(self, x):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
-        y = ops.relu(self.norm1(self.conv1(x)))
-        y = ops.relu(self.norm2(self.conv2(y)))
+        y = self.norm1(self.conv1(x), relu=True)
+        y = self.norm2(self.conv2(y), relu=True)
         return ops.relu(shortcut + self.norm3(self.conv3(y)))

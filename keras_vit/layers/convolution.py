@@ -106,6 +106,9 @@ class GroupNormalization(ConfiguredLayer):
         epsilon: added to the variance: BiT's 1e-5, the hybrids' 1e-6.
         gamma_initializer: "ones", or "zeros" for the last norm of a hybrid's residual branch.
 
+    Call arguments:
+        relu: whether ReLU follows, which training with TensorFlow computes in the same pass.
+
     Raises:
         ValueError: when groups does not divide c.
 
@@ -132,11 +135,11 @@ class GroupNormalization(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer, autocast=False)
         self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros", autocast=False)
 
-    def call(self, x, training=None):
-        y = ops.cast(x, "float32")
+    def call(self, x, relu=False, training=None):
         if gradients.derives_slowly(training):
-            y = gradients.group_norm(y, self.gamma, self.beta, groups=self.groups, epsilon=self.epsilon)
-            return ops.cast(y, x.dtype)
+            arguments = {"groups": self.groups, "epsilon": self.epsilon, "relu": relu}
+            return gradients.group_norm(x, self.gamma, self.beta, **arguments)
+        y = ops.cast(x, "float32")
         c = x.shape[-1]
         grouped = (-1, self.groups, c // self.groups)
         mean = average_pixels(y)
@@ -150,7 +153,8 @@ class GroupNormalization(ConfiguredLayer):
         scale = ops.rsqrt(group_variance + self.epsilon) * gamma
         shift = beta - group_mean * scale
         scale, shift = (ops.reshape(z, (-1, 1, 1, c)) for z in (scale, shift))
-        return ops.cast(y * scale + shift, x.dtype)
+        y = ops.cast(y * scale + shift, x.dtype)
+        return ops.relu(y) if relu else y
 
     def compute_output_shape(self, input_shape):
         return input_shape

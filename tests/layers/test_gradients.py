@@ -29,6 +29,10 @@ def group_norm(x, weights):
     return y * weights[0] + weights[1]
 
 
+def group_norm_and_relu(x, weights):
+    return tf.nn.relu(group_norm(x, weights))
+
+
 def standardized(variance_epsilon, std_epsilon):
     def convolve(x, weights):
         mean, variance = tf.nn.moments(weights[0], [0, 1, 2])
@@ -48,6 +52,7 @@ CASES = {
     "layer norm of a matrix": (LayerNormalization(), layer_norm, (4, 6)),
     "group norm": (GroupNormalization(groups=3), group_norm, (2, 4, 5, 6)),
     "group norm of a pixel": (GroupNormalization(groups=3), group_norm, (2, 1, 1, 24)),
+    "group norm and ReLU": (GroupNormalization(groups=3), group_norm_and_relu, (2, 4, 5, 6)),
     "BiT's convolution": (StandardizedConv2D(5, 3), standardized(1e-10, 0), (2, 6, 5, 4)),
     "the hybrids'": (hybrid(3, 0.0, 0.01), standardized(0.0, 0.01), (2, 6, 5, 4)),
     "both epsilons": (hybrid(1, 0.1, 0.1), standardized(0.1, 0.1), (2, 6, 5, 4)),
@@ -61,22 +66,35 @@ def derive(function, x, weights, dy):
     return [y.numpy(), *(dx.numpy() for dx in tape.gradient(y, [x, *weights], output_gradients=dy))]
 
 
+def arguments(name):
+    """Of the layer's call in training."""
+    if isinstance(CASES[name][0], StandardizedConv2D):
+        return {}
+    return {"training": True} | ({"relu": True} if "ReLU" in name else {})
+
+
+def in_float64(formula, x, layer, dy):
+    """What `derive` is to find."""
+    x, dy, *weights = (tf.constant(np.asarray(z, "float64")) for z in (x, dy, *layer.weights))
+    return derive(lambda x: formula(x, weights), x, weights, dy)
+
+
+@pytest.mark.parametrize("traced", [True, False], ids=["graph", "eager"])
 @pytest.mark.parametrize("offset", [0.0, 10.0])
 @pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients_in_training(name, offset):
+def test_values_and_gradients_in_training(name, offset, traced):
     layer, formula, shape = CASES[name]
     random = np.random.default_rng(0)
     if not layer.built:
         layer.build(shape)
     layer.set_weights([random.normal(size=w.shape).astype("float32") + 0.3 for w in layer.weights])
     x = (random.normal(size=shape) + offset).astype("float32")
-    call = functools.partial(layer, **({} if isinstance(layer, StandardizedConv2D) else {"training": True}))
+    call = functools.partial(layer, **arguments(name))
     dy = random.normal(size=call(x).shape).astype("float32")
 
     weights = [w.value for w in layer.weights]
-    found = derive(tf.function(call), tf.constant(x), weights, dy)
-    weights = [tf.constant(w.numpy(), tf.float64) for w in layer.weights]
-    expected = derive(lambda x: formula(x, weights), tf.constant(x, tf.float64), weights, tf.constant(dy, tf.float64))
+    found = derive(tf.function(call) if traced else call, tf.constant(x), weights, dy)
+    expected = in_float64(formula, x, layer, dy)
     for values, truth in zip(found, expected, strict=True):
         assert values.shape == truth.shape
         # float32 rounds 10 + z to 5e-7 at most, which the norms enlarge.
@@ -92,3 +110,62 @@ def test_constant_kernels_become_zero(epsilons):
         y = layer(np.ones((1, 4, 4, 2), "float32"))
     assert not y.numpy().any()
     assert np.isfinite(tape.gradient(y, layer.kernel.value).numpy()).all()
+
+
+def built_group_norm(channels=6, dtype="float32"):
+    layer = GroupNormalization(groups=3, dtype=dtype)
+    layer.build((None, None, None, channels))
+    random = np.random.default_rng(0)
+    layer.set_weights([random.normal(size=channels) + 0.3 for _ in layer.weights])
+    return layer
+
+
+def test_group_norm_in_mixed_precision_rounds_its_results_alone():
+    layer, random = built_group_norm(dtype="mixed_bfloat16"), np.random.default_rng(1)
+    x, dy = (tf.cast(random.normal(size=(2, 8, 9, 6)) + 3, tf.bfloat16) for _ in range(2))
+    call = tf.function(functools.partial(layer, relu=True, training=True))
+    found = derive(call, x, [w.value for w in layer.weights], dy)
+    assert [z.dtype.name for z in found] == ["bfloat16", "bfloat16", "float32", "float32"]
+    expected = in_float64(group_norm_and_relu, x, layer, dy)
+    for values, truth in zip(found, expected, strict=True):
+        last_bit = 2.0**-8 if values.dtype.name == "bfloat16" else 0.0
+        difference = np.abs(values.astype("float64") - truth)
+        assert np.all(difference <= last_bit * np.abs(truth) + 1e-5 * np.abs(truth).max())
+
+
+def test_group_norm_of_a_large_image_of_one_colour():
+    """One sum over 40,000 pixels in float32 is wrong by 1e-4 of itself, which the norm makes 0.01 of noise here."""
+    layer = built_group_norm(channels=96)
+    x = tf.fill((1, 200, 200, 96), 1 / 3)
+    y = tf.function(functools.partial(layer, training=True))(x)
+    assert np.abs(y.numpy() - layer.beta.numpy()).max() < 1e-3
+
+
+def test_group_norm_of_no_images():
+    """Of the last batch, some replicas may have none."""
+    layer = built_group_norm()
+    x = tf.zeros((0, 4, 4, 6))
+    for call in (layer, tf.function(layer)):
+        found = derive(functools.partial(call, training=True), x, [w.value for w in layer.weights], x)
+        assert [z.shape for z in found] == [(0, 4, 4, 6), (0, 4, 4, 6), (6,), (6,)]
+        assert not any(z.any() for z in found)
+
+
+@pytest.mark.parametrize("traced", [True, False], ids=["graph", "eager"])
+def test_gradient_of_group_norms_gradient(traced):
+    layer, x = built_group_norm(), np.random.default_rng(1).normal(size=(2, 3, 4, 6)).astype("float32")
+    weights = [tf.constant(np.asarray(w, "float64")) for w in layer.weights]
+
+    def slope(function, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(function(x) ** 3)
+            size = tf.reduce_sum(inner.gradient(y, x) ** 2)
+        return outer.gradient(size, x)
+
+    ours = functools.partial(slope, functools.partial(layer, relu=True, training=True))
+    found = (tf.function(ours) if traced else ours)(tf.constant(x)).numpy()
+    truth = slope(lambda x: group_norm_and_relu(x, weights), tf.constant(x, tf.float64)).numpy()
+    assert np.abs(found - truth).max() < 1e-5 * np.abs(truth).max()

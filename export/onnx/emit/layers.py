@@ -19,8 +19,8 @@ def is_grouped_conv(layer):
     return layer.groups > 1 and layer.rank == 2 and layer.activation is keras.activations.linear
 
 
-def group_norm(g, layer, out, x):
-    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back."""
+def group_norm(g, layer, out, x, relu=False):
+    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back; then ReLU."""
     if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
         raise ValueError("group normalization of anything but channels-last images")
     n, h, w, c = x.shape
@@ -33,4 +33,4 @@ def group_norm(g, layer, out, x):
     for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
         if weight is not None:
             x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
-    return x
+    return g.add("Relu", [x], x.shape, x.dtype, True) if relu else x
