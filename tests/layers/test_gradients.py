@@ -142,7 +142,7 @@ def test_group_norm_of_a_large_image_of_one_colour():
 
 
 def test_group_norm_of_no_images():
-    """Of the last batch, some replicas may have none."""
+    """As a replica may have of the last batch, in a training loop of one's own."""
     layer = built_group_norm()
     x = tf.zeros((0, 4, 4, 6))
     for call in (layer, tf.function(layer)):
