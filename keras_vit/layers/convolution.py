@@ -135,7 +135,7 @@ class GroupNormalization(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer, autocast=False)
         self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros", autocast=False)
 
-    def call(self, x, relu=False, training=None):
+    def call(self, x, training=None, relu=False):
         if gradients.derives_slowly(training):
             arguments = {"groups": self.groups, "epsilon": self.epsilon, "relu": relu}
             return gradients.group_norm(x, self.gamma, self.beta, **arguments)

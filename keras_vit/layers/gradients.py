@@ -65,35 +65,34 @@ def layer_norm(x, gamma, beta, epsilon):
     return y * gamma + beta, gradient
 
 
-def traces_for_cpus() -> bool:
-    """Whether a graph is being traced, where nothing but CPUs computes."""
+def is_compiled(x) -> bool:
+    """Whether XLA compiles what training does to images (n, h, w, c): in a graph, for CPUs alone, of a known size.
+
+    It takes a fifth of a second for every shape, too long where each batch may have another. The whole step of a GPU or
+    a TPU is compiled already, and an eager one is there to be looked at.
+    """
     cpus = all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-    return cpus and not tf.executing_eagerly()
+    return cpus and not tf.executing_eagerly() and None not in x.shape[1:]
 
 
 def compile_on_cpus(function):
-    """The function as one program of XLA, which passes over an image once where TensorFlow does for every operation.
-
-    XLA compiles it in a graph, in a fifth of a second for every shape. The whole step of a GPU or a TPU is compiled
-    already, and an eager one is there to be looked at.
-    """
+    """The function as one program of XLA, which passes over an image once where TensorFlow does for every operation."""
     program = tf.function(function, jit_compile=True) if TENSORFLOW and tf.test.is_built_with_xla() else function
 
     @functools.wraps(function)
-    def call(*args):
-        return program(*args) if traces_for_cpus() else function(*args)
+    def call(x, *args):
+        return program(x, *args) if is_compiled(x) else function(x, *args)
 
     return call
 
 
 def average_pixels(x):
     """(n, h, w, c) -> (n, 1, 1, c), in steps: one sum over all pixels takes longer, and rounds more."""
-    if traces_for_cpus():
+    if is_compiled(x):
         # XLA takes a quarter of the time over a sum of strips and a product, which TPUs would round to bfloat16.
-        strips = tf.split(x, math.gcd(x.shape[1] or 1, 8), axis=1)
+        strips = tf.split(x, math.gcd(x.shape[1], 8), axis=1)
         x = tf.add_n(strips) / len(strips)
-        ones = tf.ones_like(tf.transpose(x[..., :1], (0, 1, 3, 2)))
-        rows = tf.matmul(ones, x) / tf.cast(tf.shape(x)[2], x.dtype)
+        rows = tf.matmul(tf.ones_like(tf.transpose(x[..., :1], (0, 1, 3, 2))), x) / x.shape[2]
     else:
         rows = tf.reduce_mean(x, 2, keepdims=True)
     return tf.reduce_mean(rows, 1, keepdims=True)

@@ -141,6 +141,19 @@ def test_group_norm_of_a_large_image_of_one_colour():
     assert np.abs(y.numpy() - layer.beta.numpy()).max() < 1e-3
 
 
+@pytest.mark.parametrize("size", [8, None], ids=["known size", "any size"])
+def test_group_norm_is_compiled_for_images_of_one_size(size):
+    """XLA compiles for every shape anew, which must not happen at each batch of a training on images of many sizes."""
+    layer = built_group_norm()
+    traced = tf.function(functools.partial(layer, training=True)).get_concrete_function(
+        tf.TensorSpec((None, size, size, 6))
+    )
+    functions = traced.graph.as_graph_def().library.function
+    assert any(function.attr["_XlaMustCompile"].b for function in functions) == (size is not None)
+    x = np.random.default_rng(0).normal(size=(2, 8, 8, 6)).astype("float32")
+    assert np.abs(traced(tf.constant(x)).numpy() - layer(x).numpy()).max() < 1e-5
+
+
 def test_group_norm_of_no_images():
     """As a replica may have of the last batch, in a training loop of one's own."""
     layer = built_group_norm()
