@@ -72,12 +72,12 @@ def is_compiled(x) -> bool:
     a TPU is compiled already, and an eager one is there to be looked at.
     """
     cpus = all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-    return cpus and not tf.executing_eagerly() and None not in x.shape[1:]
+    return tf.test.is_built_with_xla() and cpus and not tf.executing_eagerly() and None not in x.shape[1:]
 
 
 def compile_on_cpus(function):
     """The function as one program of XLA, which passes over an image once where TensorFlow does for every operation."""
-    program = tf.function(function, jit_compile=True) if TENSORFLOW and tf.test.is_built_with_xla() else function
+    program = tf.function(function, jit_compile=True) if TENSORFLOW else function
 
     @functools.wraps(function)
     def call(x, *args):

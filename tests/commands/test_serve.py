@@ -101,11 +101,14 @@ def test_a_taken_port_is_named(dist):
 def test_the_command_prints_its_address_and_ends_with_a_sentence(dist):
     command = [sys.executable, "-m", "keras_vit", "serve", str(dist), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        line = process.stdout.readline()
-        address = line.split()[1]
-        assert address.startswith("http://127.0.0.1:")
-        host, port = address.removeprefix("http://").rstrip("/").split(":")
-        assert ask((host, int(port)), "/")[0] == 200
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=30)
+        try:
+            line = process.stdout.readline()
+            address = line.split()[1]
+            assert address.startswith("http://127.0.0.1:")
+            host, port = address.removeprefix("http://").rstrip("/").split(":")
+            assert ask((host, int(port)), "/")[0] == 200
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert "no longer served" in out and error == "" and process.returncode == 0
