@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 import keras
+import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.card import write_card
@@ -43,6 +44,7 @@ def bundle(
     endpoints: Sequence[str] = (),
     web: bool = False,
     vendor: bool = False,
+    pictures: Sequence[np.ndarray] | None = None,
     web_layout: Literal["transformers"] | None = None,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
@@ -63,6 +65,8 @@ def bundle(
         web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
         vendor: whether the page has onnxruntime-web beside it, which is fetched once, and needs no network; otherwise
             browsers fetch it from a content network, with the digest that it must have.
+        pictures: uint8 images (h, w, channels) of any size, which the page offers to try; it takes up to four. None for
+            two of the bundle's examples and two photographs.
         web_layout: "transformers" adds the folder transformers/, which transformers.js opens as an image classifier.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
@@ -108,7 +112,7 @@ def bundle(
             write_layout(model, staging / LAYOUT, options, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
         if web:
-            write_page(model, staging / PAGE, about, inputs, options, vendor=vendor, tell=tell)
+            write_page(model, staging / PAGE, about, inputs, options, pictures=pictures, vendor=vendor, tell=tell)
     return reports
 
 

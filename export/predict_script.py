@@ -5,6 +5,7 @@ SavedModel. Reads model.json beside it.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -15,11 +16,15 @@ try:
     from PIL import Image, ImageOps
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing.name} is not installed. Install what this needs: pip install numpy pillow")
+with contextlib.suppress(ModuleNotFoundError):
+    import pillow_heif  # reads the .heic files of phones
+
+    pillow_heif.register_heif_opener()
 
 HERE = Path(__file__).resolve().parent
 MOST_PIXELS = 2**26  # of an image, as it is and as it is resized
 # Pillow opens other formats by starting programs (EPS) or old decoders.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEIF")
 
 
 def linear(x):

@@ -1,12 +1,14 @@
 """The model that a call of `load` requests: its configuration, its labels, and whether it starts from a new head."""
 
 import dataclasses
+from collections import Counter
 
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.zoo.adapt import representation_width
+from keras_vit.zoo.labels import LABEL_SETS, class_names
 
 HEAD_CHOICES = ("new", "keep")
 ARGUMENTS = (
@@ -44,6 +46,7 @@ class Request:
             raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
         if labels is not None:
             labels = as_tuple(labels)
+            require_distinct(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
         fields = fields if image_size is None else {**fields, "image_size": image_size}
         return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
@@ -71,6 +74,15 @@ def as_tuple(labels):
         return tuple(labels)
     except TypeError as error:
         raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
+
+
+def require_distinct(labels):
+    """Refuses a name that stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
+    if isinstance(labels, str):
+        return  # `as_labels` says what is wrong with it
+    repeated = [label for label, count in Counter(labels).items() if count > 1]
+    if repeated and labels not in map(class_names, LABEL_SETS):
+        raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
 
 
 def require_fields(fields, kinds=tuple(MODELS)):

@@ -41,13 +41,14 @@ def require_page(model, source, vendor):
         fetch_runtime(BACKENDS)
 
 
-def write_page(model, folder, about, inputs, options, *, vendor, tell):
+def write_page(model, folder, about, inputs, options, *, pictures, vendor, tell):
     """Writes the page of a bundle into the new folder `folder`.
 
     Args:
         about: the contents of the bundle's model.json.
         inputs: the bundle's examples, [float32 (n, h, w, c)].
         options: those of `convert`.
+        pictures: that the page tries itself on; see `bundle`.
         vendor: whether the runtime's files are copied beside the page.
         tell: called with lines of text.
     """
@@ -56,7 +57,7 @@ def write_page(model, folder, about, inputs, options, *, vendor, tell):
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
     reports = write_models(model, folder, options, tell)
     run = model_runner(prepare_model(model))
-    entries = write_examples(folder / "examples", *inputs, model, lambda x: np.asarray(run([x])[0]))
+    entries = write_examples(folder / "examples", pictures, *inputs, model, lambda x: np.asarray(run([x])[0]))
     backends = tuple(report["backend"] for report in reports)
     runtime = describe_runtime(backends, vendor)
     if vendor:

@@ -65,22 +65,26 @@ def print_precisions(found, console):
     console.print(table)
 
 
+def find_test_split(dataset: str) -> str | None:
+    """ "test", or "validation" where a folder or a CSV file has that alone; None for a folder without splits."""
+    scheme, path = find_scheme(dataset)
+    if scheme.name == "csv":
+        return "test" if "test" in list_splits(path) else "validation"
+    places = split_folders(require_folder(path)) if scheme.name == "folder" else {"test": path}
+    return next((split for split in ("test", "validation") if places[split]), None)
+
+
 def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
     """The split to evaluate on where none was named, and what to say of it.
 
     A folder of photos without a subfolder test is a test set itself, unless it is what the run was trained on.
     """
-    scheme, path = find_scheme(dataset)
-    if scheme.name == "csv" and "test" not in list_splits(path):
-        return "validation", f"{dataset} has no images of the split test: those held out are evaluated."
-    if scheme.name != "folder":
-        return "test", None
-    places = split_folders(require_folder(path))
-    if places["test"]:
-        return "test", None
-    if places["validation"]:
-        return "validation", f"{dataset} has no folder test: its folder {places['validation'].name} is evaluated."
-    if trained_on(model, path):
+    split = find_test_split(dataset)
+    if split == "test":
+        return split, None
+    if split == "validation":
+        return split, f"{dataset} has no images of the split test: those held out for validation are evaluated."
+    if trained_on(model, find_scheme(dataset)[1]):
         return "validation", f"The run was trained on {dataset}: the images that it held out are evaluated."
     return "train+validation", (
         f"{dataset} has no splits: all of its images are evaluated. If the model was trained on them, choose "

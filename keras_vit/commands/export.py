@@ -13,9 +13,10 @@ from rich.text import Text
 from keras_vit import export, zoo
 from keras_vit.commands import Model, import_keras
 from keras_vit.commands.completion import complete_dataset
-from keras_vit.commands.provenance import describe_provenance
+from keras_vit.commands.provenance import describe_provenance, read_dataset
 from keras_vit.commands.serve import describe_opening
 from keras_vit.console import Console
+from keras_vit.errors import KerasVitError
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.transformers_js import WEB_LAYOUTS
 from keras_vit.text import printable
@@ -32,6 +33,7 @@ class Endpoint(StrEnum):
     attention = "attention"
 
 
+PICTURES = 4  # that a page offers to try
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
@@ -72,6 +74,26 @@ def load_calibration(dataset, model, count=64):
         return np.asarray(next(iter(batches))[0])
 
 
+def read_pictures(path, calibration, channels, tell):
+    """Images for a page to offer: some that the run held out, else some of the dataset to calibrate with; or None."""
+    from keras_vit import data
+
+    dataset, split = read_dataset(path), "validation"
+    if dataset is None:
+        dataset, split = calibration, "train"
+    if dataset is None:
+        return None
+    try:
+        with data.data_errors():
+            count = min(PICTURES, data.load(dataset, split).num_examples)
+            found = data.read_images(data.load(dataset, split, examples=count), range(count), channels)
+    except KerasVitError as error:
+        tell(f"web: the page has no images of {dataset}: {error}")
+        return None
+    tell(f"web: the page shows {count} images of {dataset} ({split})")
+    return found
+
+
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     """The title, and a table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
@@ -94,21 +116,31 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     return Group(Text(printable(title), style="italic"), grid)
 
 
-def export_to_bundle(name, out, console, *, weights=None, calibration=None, image_size=None, licence=None, **options):
+def export_to_bundle(
+    name, out, console, *, title=None, weights=None, calibration=None, image_size=None, licence=None, **options
+):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
     path = model_of(name, weights)
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
     loaded = zoo.load(path, image_size=image_size)
     metadata = describe_provenance(name, path, loaded.config, licence)
+    if title is not None:
+        metadata["name"] = title
+
+    def tell(line):
+        console.print(line, soft_wrap=True)
+
     if image_size is not None:
         metadata.pop("evaluated", None)  # it was measured at the run's own size
+    channels = loaded.config.num_channels
     reports = export.bundle(
         loaded,
         out,
         images=load_calibration(calibration, loaded),
         metadata=metadata,
-        progress=lambda line: console.print(line, soft_wrap=True),
+        pictures=read_pictures(path, calibration, channels, tell) if options.get("web") else None,
+        progress=tell,
         **options,
     )
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
@@ -149,6 +181,14 @@ def export_model(
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(help="Height and width of the images in pixels; by default the model's.")
+    ] = None,
+    title: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            help="What the page, the model card and model.json call the model; by default its architecture and what "
+            "the run was trained on.",
+        ),
     ] = None,
     licence: Annotated[
         str | None,
@@ -196,4 +236,5 @@ def export_model(
         web_layout=web_layout and str(web_layout),
         web=web,
         vendor=vendor,
+        title=title,
     )

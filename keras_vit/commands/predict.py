@@ -95,7 +95,7 @@ def predict(
         list[str],
         typer.Argument(
             help="Images to classify (JPEG, PNG, BMP, GIF, WebP, TIFF, AVIF or JPEG 2000 files), folders of them, or "
-            "patterns in quotes such as `'photos/**/*.jpg'`."
+            "patterns in quotes such as `'photos/**/*.jpg'`; https addresses; - for standard input."
         ),
     ],
     model: Annotated[

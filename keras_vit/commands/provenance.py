@@ -87,8 +87,28 @@ def describe_accuracy(path, facts, dataset):
     return {"dataset": dataset, "split": "validation", **measured}
 
 
+def read_dataset(path: str | os.PathLike) -> str | None:
+    """The dataset of the run that wrote the weights in a file; None for a file of no run."""
+    try:
+        return str(read_small_json(Path(path).with_name("config.json"))["settings"]["dataset"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dict[str, str]:
+    """{"name": ...} for the weights of a run, whose file and folder are called "last" and "1"; else {}.
+
+    >>> name_model("runs/1/last.weights.npz", model.config)  # doctest: +SKIP
+    {'name': 'ViT-B/16 on photos'}
+    """
+    dataset = read_dataset(path) if Path(path).name in FILES else None
+    if dataset is None:
+        return {}
+    return {"name": f"{name_architecture(config)} on {Path(dataset.partition(':')[2] or dataset).stem}"}
+
+
 def describe_run(path: Path) -> dict[str, Any]:
-    """What a run says of its weights in the file `path`: "name", "trained_on", "weights_from" and "evaluated".
+    """What a run says of its weights in the file `path`: "trained_on", "weights_from" and "evaluated".
 
     Nothing for a file that is not a run's, or of one that is damaged.
     """
@@ -99,7 +119,6 @@ def describe_run(path: Path) -> dict[str, Any]:
         settings, recipe = facts["settings"], facts["recipe"]
         dataset = describe_dataset(settings["dataset"])
         return {
-            "name": path.absolute().parent.name,
             "trained_on": f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
             "weights_from": describe_beginning(settings),
             "evaluated": describe_accuracy(path, facts, dataset),
@@ -122,6 +141,7 @@ def describe_provenance(
     known = find_checkpoint(name)
     return {
         **(known.history if known else {}),
+        **name_model(path, config),
         **describe_run(Path(path)),
         "source": describe_source(name),
         "architecture": name_architecture(config),

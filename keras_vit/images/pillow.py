@@ -3,11 +3,12 @@
 TensorFlow's side, for the pipelines and exports that decode in a graph, is in tf_jpeg.py and tf_orientation.py.
 """
 
+import functools
 import io
 import os
 import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.limits import MOST_BYTES, MOST_PIXELS, MOST_SCANNED
 
 # What Pillow may open; JPEG includes MPO. Others start programs (EPS: Ghostscript) or have old decoders (PSD, FITS).
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEIF")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
@@ -30,6 +31,19 @@ KINDS = {
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
+
+
+@functools.cache
+def installed_formats():
+    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, which the extra `heic` installs."""
+    from PIL import Image
+
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 def describe_missing(path):
@@ -101,7 +115,7 @@ def open_image(data):
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(data), formats=installed_formats()) as image:
             require_within_limits(image, data)
             yield image
     except ImageError:

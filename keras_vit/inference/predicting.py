@@ -4,13 +4,14 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
+from keras_vit.inference.listing import is_elsewhere, list_images, means_several, read_elsewhere
 from keras_vit.inference.predictions import Prediction, make_prediction
 from keras_vit.models.probabilities import to_probabilities
 
@@ -31,6 +32,12 @@ def predict(
 
 
 @overload
+def predict(
+    model: "Asked", images: str | os.PathLike[str], top: int = ..., batch_size: int = ...
+) -> Prediction | Any: ...  # a list for a folder or a pattern
+
+
+@overload
 def predict(model: "Asked", images: "Picture", top: int = ..., batch_size: int = ...) -> Prediction: ...
 
 
@@ -43,13 +50,14 @@ def predict(model, images, top=5, batch_size=BATCH_SIZE):
     Args:
         model: a model of this package; a name or path that `zoo.load` takes; the folder of a run; an exported file, or
             a bundle. Load it once where you ask often: `inference.open_classifier(name)`.
-        images: a path, the bytes of a file, an image of Pillow, or an array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4)
-            of pixels from 0 to 255; or a list of these, of any sizes.
+        images: a path or an https address, the bytes of a file, an image of Pillow, or an array (h, w), (h, w, 1),
+            (h, w, 3) or (h, w, 4) of pixels from 0 to 255; or a list of these, of any sizes; or a folder or a pattern
+            such as "photos/*.jpg", which stands for the list of its images.
         top: how many classes of each.
         batch_size: images at a time; it changes the time alone.
 
     Returns:
-        A `Prediction`; for a list, a list of them.
+        A `Prediction`; for a list, a folder or a pattern, a list of them.
 
     Raises:
         ImageError: when an image cannot be read, or an array's numbers are not pixels.
@@ -61,6 +69,8 @@ def predict(model, images, top=5, batch_size=BATCH_SIZE):
     >>> predict("runs/1", ["cat.jpg", "dog.png"], top=1)  # doctest: +SKIP
     [Prediction(cat.jpg: cat 93.1%), Prediction(dog.png: dog 88.0%)]
     """
+    if means_several(images):
+        images = list_images([images])
     if isinstance(images, list | tuple):
         return list(predict_each(model, images, top, batch_size))
     return next(predict_each(model, [images], top, batch_size))
@@ -112,7 +122,8 @@ def prepare_ahead(model, images, count):
 
     def prepare(image):
         try:
-            pixels = read_any_image(image, model.config.num_channels)
+            read = read_elsewhere if is_elsewhere(image) else read_any_image
+            pixels = read(image, model.config.num_channels)
             return image, np.asarray(model.preprocessing(pixels[None]))[0]
         except ImageError as error:
             return image, error

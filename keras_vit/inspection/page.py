@@ -78,7 +78,12 @@ def draw(model, inputs, shown, names):
 
 
 def report(
-    model: Model, images: Sequence[np.ndarray], path: str | os.PathLike, names: Sequence[str] = (), top: int = 3
+    model: Model,
+    images: Sequence[np.ndarray],
+    path: str | os.PathLike,
+    names: Sequence[str] = (),
+    top: int = 3,
+    title: str | None = None,
 ) -> None:
     """Writes one self-contained HTML page: filters, position embeddings, attention, features or class activation.
 
@@ -90,6 +95,7 @@ def report(
         path: of the page, such as "report/index.html".
         names: of the images, as the page shows them.
         top: likeliest classes that are listed for each image.
+        title: what the page calls the model; None for its name.
 
     Raises:
         ConfigError: without images, for images of other channels, and for a model of others.
@@ -109,6 +115,6 @@ def report(
     sections = [likeliest(model, inputs, names, top)]
     for heading, sentence, figure in draw(model, inputs, shown, names):
         sections.append(f"<h2>{heading}</h2><p>{sentence}</p><figure>{embed(figure, heading)}</figure>")
-    page = fill_page(f"Inspection of {model.name}", "\n".join(sections))
+    page = fill_page(f"Inspection of {title or model.name}", "\n".join(sections))
     with write_whole(path) as unfinished:
         unfinished.write_text(page, "utf-8")

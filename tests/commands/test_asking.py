@@ -106,7 +106,7 @@ def test_what_a_preview_shows_is_what_finetune_takes(monkeypatch, tmp_path):
         ("predict x.png --out a.xlsx", "There is no ending of predictions '.xlsx'"),
         ("predict empty --model {root}/model.keras", "There are no images at empty"),
         ("predict empty/*.png --model {root}/model.keras", "There are no images at empty"),
-        ("predict https://a:b@x.org/c.jpg?d --model {root}/model.keras", "https://x.org/c.jpg is an address. Download"),
+        ("predict http://a:b@x.org/c.jpg?d --model {root}/model.keras", "http://x.org/c.jpg is not fetched: expected"),
         ("predict x.png --model absent.tflite", "There is no model or file 'absent.tflite'"),
         ("predict x.png --model empty", "There is no model or file 'empty'"),
         ("evaluate {root}/dist --data folder:empty", "empty has no folders"),

@@ -39,6 +39,22 @@ def test_fewshot(keras_vit, model):
 
 
 @pytest.mark.slow
+def test_fewshot_of_a_folder_without_test_images(keras_vit, model, tmp_path):
+    """Those that training would hold out are the test."""
+    for name in "ab":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(10):
+            image = np.random.default_rng(number).integers(0, 256, (9, 9, 3), "uint8")
+            Image.fromarray(image).save(tmp_path / "photos" / name / f"{number}.png")
+    arguments = ("fewshot", model, "--data", f"folder:{tmp_path / 'photos'}", "--shots", 2)
+    status, out, err = keras_vit(*arguments)
+    assert not status and [line.split()[0] for line in out.splitlines()] == ["shots", "2"]
+    assert err.strip() == f"Tested on the split validation of folder:{tmp_path / 'photos'}."
+    status, _, err = keras_vit(*arguments, "--split", "test")
+    assert status == 1 and "has no folder test. Add one, or use the split 'validation'." in err
+
+
+@pytest.mark.slow
 def test_inspect(keras_vit, model, tmp_path):
     names = [str(tmp_path / f"{name}.png") for name in "ab"]
     for seed, name in enumerate(names):

@@ -133,12 +133,12 @@ def test_files_that_are_not_images_are_left_out(photos, caplog):
     assert not caplog.records
     (photos / "china" / "@eaDir").mkdir()
     shutil.copy(photos / "china" / "01.jpg", photos / "china" / "@eaDir" / "SYNOPHOTO_THUMB_M.jpg")
-    for name in ("a.HEIC", "b.nef", "c.nef", "Thumbs.db"):
+    for name in ("a.CR2", "b.nef", "c.nef", "Thumbs.db"):
         (photos / "flower" / name).write_bytes(b"no kind that Pillow reads")
     shutil.copy(photos / "china" / "01.jpg", photos / "loose.jpg")
     with caplog.at_level(logging.WARNING, "keras_vit"):
         assert load(photos).num_examples + load(photos, "validation").num_examples == 42
-    assert caplog.text.count("these files are not read: 1 .heic, 2 .nef.") == 1
+    assert caplog.text.count("these files are not read: 1 .cr2, 2 .nef.") == 1
     assert caplog.text.count("outside of the class folders of") == 1
 
 

@@ -89,6 +89,18 @@ def test_examples_are_the_models(dist):
     assert sizes == {(32, 32, 3), (301, 224, 3), (223, 330, 3)}  # the last lies on its side
 
 
+def test_a_page_shows_the_pictures_that_it_is_given(tmp_path):
+    random = np.random.default_rng(0)
+    pictures = [random.integers(0, 256, (40 + 9 * i, 50, 3), "uint8") for i in range(5)]
+    export.bundle(tiny(), tmp_path / "dist", formats=["onnx"], web=True, pictures=pictures)
+    about = json.loads((tmp_path / "dist/web/model.json").read_text("utf-8"))
+    shown = [read_image(tmp_path / "dist/web/examples" / entry["file"]) for entry in about["examples"]]
+    assert len(shown) == 4
+    for given, found in zip(pictures[:3], shown[:3], strict=True):
+        np.testing.assert_array_equal(found, given)
+    assert shown[3].shape == pictures[3].shape  # the JPEG lies on its side
+
+
 def test_only_what_the_page_names_is_fetched_and_run(dist):
     _, out, _ = dist
     elements = Elements((out / "web/index.html").read_text("utf-8"))

@@ -1,5 +1,6 @@
 """Asking a model: images of every kind and size, in batches and streams, against softmax of the model's own logits."""
 
+import http.server
 import io
 import json
 import pathlib
@@ -117,12 +118,12 @@ BAD = {
     "channels first": (PIXELS.transpose(2, 0, 1), r"Received: \(3, 40, 50\)"),
     "nothing": (np.zeros((0, 4), "uint8"), r"Received: \(0, 4\)"),
     "a number": (7, "an object of the type int"),
-    "an address": (
-        "https://me:secret@example.com/cat.jpg?key=1",
-        "^https://example.com/cat.jpg is an address. Download",
+    "an address of another machine without https": (
+        "http://me:secret@example.com/cat.jpg?key=1",
+        "^http://example.com/cat.jpg is not fetched: expected https",
     ),
     "no file": ("absent.jpg", "There is no image absent.jpg"),
-    "a folder": (".", "it is a folder"),
+    "a folder in a list": (["."], "it is a folder"),
     "text": (b"hello", "The bytes cannot be read as an image: it has none of the formats"),
 }
 
@@ -181,6 +182,78 @@ def test_the_three_ways_to_write_them(tmp_path):
     predictions.write_list([], empty)
     assert json.loads(empty.getvalue()) == []
     assert str(found[0]) == "x y.png: a,b 75.0%, 1 25.0%"
+
+
+def test_a_folder_and_a_pattern_stand_for_their_images(model, tmp_path):
+    for name in ("b.png", "a.png", "c.bmp"):
+        Image.fromarray(RANDOM.integers(0, 256, (9, 9, 3), "uint8")).save(tmp_path / name)
+    names = [str(tmp_path / name) for name in ("a.png", "b.png", "c.bmp")]
+    for place, expected in ((str(tmp_path), names), (tmp_path, names), (str(tmp_path / "*.png"), names[:2])):
+        found = keras_vit.predict(model, place)
+        assert [prediction.image for prediction in found] == expected
+        for prediction in found:
+            assert dict(prediction) == pytest.approx(by_hand(model, read_image(prediction.image)), abs=1e-6)
+
+
+@pytest.fixture
+def address():
+    """The address of a server on this machine whose `reply` is (status, headers, body)."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, headers, body = self.server.reply
+            self.send_response(status)
+            for header in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(*header)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server, f"http://127.0.0.1:{server.server_port}/cat.png?signature=secret"
+        server.shutdown()
+
+
+def test_an_address_is_fetched(model, address, monkeypatch):
+    server, url = address
+    server.reply = (200, {}, png(PIXELS))
+    found = keras_vit.predict(model, [url, PIXELS])
+    assert dict(found[0]) == pytest.approx(dict(found[1]), abs=1e-7) and found[0].image == url
+    bad = {
+        "the server answered 404": (404, {}, b""),
+        "has none of the formats": (200, {}, b"<html>"),
+        "could not be fetched": (200, {"Content-Length": "999"}, b"torn"),
+        "is not fetched: expected https": (302, {"Location": "http://example.com/cat.png"}, b""),
+    }
+    for sentence, server.reply in bad.items():
+        with pytest.raises(ImageError, match=sentence) as error:
+            keras_vit.predict(model, url)
+        assert "secret" not in str(error.value)
+    monkeypatch.setattr("keras_vit.inference.listing.MOST_BYTES", 100)
+    server.reply = (200, {}, png(PIXELS))
+    with pytest.raises(ImageError, match="more bytes than the 100"):
+        keras_vit.predict(model, url)
+    monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
+    with pytest.raises(ImageError, match="KERAS_VIT_OFFLINE"):
+        keras_vit.predict(model, url)
+
+
+def test_standard_input_is_an_image(model, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(png(PIXELS))))
+    assert dict(keras_vit.predict(model, "-")) == pytest.approx(by_hand(model, PIXELS), abs=1e-6)
+
+
+def test_heic_is_read_where_pillow_heif_is_installed(model, tmp_path):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    smooth = np.stack([np.add.outer(np.arange(48), 2 * np.arange(64)) + 10 * c for c in range(3)], -1).astype("uint8")
+    path = tmp_path / "IMG_1.HEIC"
+    pillow_heif.from_pillow(Image.fromarray(smooth)).save(path, quality=100, chroma=444)
+    assert np.abs(read_image(path).astype(int) - smooth).max() <= 4
+    (found,) = keras_vit.predict(model, tmp_path)
+    assert dict(found) == pytest.approx(by_hand(model, smooth), abs=0.02)
 
 
 def test_files_folders_and_patterns(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.models.building import MODELS
 from keras_vit.models.config import ModelFields
 from keras_vit.zoo import loading, targets
+from keras_vit.zoo.labels import class_names
 
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
 NAMES = ("a", "b", "c")
@@ -50,6 +51,13 @@ def test_type_checkers_know_every_argument():
     fields = {field.name for kind in MODELS for field in dataclasses.fields(kind)}
     assert targets.ARGUMENTS == arguments
     assert set(ModelFields.__annotations__) == fields - set(arguments)
+
+
+def test_no_two_classes_have_one_name():
+    with pytest.raises(ConfigError, match="Received twice: 'a'"):
+        load("ViT-Test/4", weights=None, labels=("a", "b", "a"))
+    names = load("ViT-Test/4", weights=None, labels=class_names("imagenet1k")).labels
+    assert len(set(names)) < len(names) == 1000, "ImageNet's own names stay what they are"
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

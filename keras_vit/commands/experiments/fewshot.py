@@ -1,6 +1,7 @@
 """`keras-vit fewshot`: linear few-shot accuracy on frozen features, the paper's quick evaluation."""
 
 import json
+import sys
 from typing import Annotated
 
 import numpy as np
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
 from keras_vit.commands import BatchSize, Data, Model, import_keras
+from keras_vit.commands.evaluate import find_test_split
 from keras_vit.console import Console
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.training.runs.folder import model_of
@@ -30,6 +32,13 @@ def evaluate_few_shot(
     shots: Annotated[
         list[int], typer.Option(min=1, help="Training images of each class; give it several times for several rows.")
     ] = [1, 5, 10, 25],  # noqa: B006, typer reads it
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="The images to test on, test or validation; by default test, or those held out of training where the "
+            "dataset has none to test on."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many choices of these images are averaged.")] = 3,
     batch_size: BatchSize = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
@@ -39,13 +48,16 @@ def evaluate_few_shot(
     Example: keras-vit fewshot ViT-B/16:augreg-i21k --data cifar100 --shots 5 --shots 10
     """
     import_keras()
-    train, test = data.load(dataset), data.load(dataset, "test")
+    split = split or find_test_split(dataset) or "validation"
+    if split != "test":
+        print(f"Tested on the split {split} of {dataset}.", file=sys.stderr)
+    train, test = data.load(dataset), data.load(dataset, split)
     loaded = zoo.load(model_of(model))
     found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
     if as_json:
         print(json.dumps(found))
     else:
         Console().print(tabulate_accuracies(found))
-        for count in shots:
+        for count in shots if split == "test" else ():
             for line in describe_published(find_published(name_variant(loaded.config), dataset, count)):
                 Console().print(f"the paper, {count} shots: {line}", soft_wrap=True)

@@ -8,6 +8,7 @@ import typer
 
 from keras_vit import data, inspection, zoo
 from keras_vit.commands import Model, import_keras
+from keras_vit.commands.provenance import name_model
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
@@ -56,7 +57,8 @@ def inspect_model(
             "--data folder:photos."
         )
     import_keras()
-    loaded = zoo.load(model_of(model))
+    path_of_model = model_of(model)
+    loaded = zoo.load(path_of_model)
     readable = read_some(dataset, split, loaded.config.num_channels) if dataset else {}
     unreadable = 0
     for path in paths:
@@ -68,7 +70,8 @@ def inspect_model(
     if not readable:
         raise ConfigError(f"None of {len(paths)} images could be read.")
     names = [Path(path).name for path in readable]
-    inspection.report(loaded, list(readable.values()), out / PAGE, names)
+    title = name_model(path_of_model, loaded.config).get("name")
+    inspection.report(loaded, list(readable.values()), out / PAGE, names, title=title)
     print(out / PAGE)
     if unreadable:
         raise typer.Exit(1)

@@ -55,7 +55,7 @@ def scan(folder, split):
         raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
     places = split_folders(require_folder(folder))
     if "test" in names and not places["test"]:
-        raise DataError(f"{places['train']} has no folder test beside it. Use the split 'validation'.")
+        raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")
     classes = list_class_names(places["train"])
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:

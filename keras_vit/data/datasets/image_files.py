@@ -1,5 +1,6 @@
 """The image files of a folder of class folders: which are read, and what the log says of the others."""
 
+import importlib.util
 import os
 from collections import Counter, deque
 from pathlib import Path
@@ -7,12 +8,15 @@ from pathlib import Path
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
 
+HEIC = (".heic", ".heif")
+READS_HEIC = importlib.util.find_spec("pillow_heif") is not None
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"),
     *(".tif", ".tiff", ".avif", ".jp2"),
+    *(HEIC if READS_HEIC else ()),
 )
-# Images that Pillow does not read.
-FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef", ".svg")
+# Images that are not read.
+FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".jxl", ".nef", ".svg", *(() if READS_HEIC else HEIC))
 # What macOS puts into archives, Synology beside images and Windows at a disk's root; hidden as .git is.
 SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
 
@@ -108,7 +112,8 @@ def warn_of_unread(folder, unread, irregular):
         log.warning("These are pipes, devices, sockets or broken links, and are not read: %s.", quote_some(irregular))
     if unread:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unread.items()))
-        log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.", folder, kinds)
+        install = " .heic files are read once pillow-heif is installed." if set(unread) & set(HEIC) else ""
+        log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.%s", folder, kinds, install)
     entries = visible_entries(folder)
     loose = sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
     if loose:
