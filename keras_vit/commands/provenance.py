@@ -19,6 +19,15 @@ from keras_vit.zoo.names.rows import PublicCheckpoint
 ARCHITECTURE = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "backbone", "depths", "width_factor")
 
 
+def find_variant_name(config: ViTConfig | ResNetConfig) -> str | None:
+    """The variant that has this configuration's architecture; None for an architecture of another's."""
+    made = {field: getattr(config, field) for field in ARCHITECTURE if hasattr(config, field)}
+    for row in VARIANTS.values():
+        if isinstance(row.config, type(config)) and all(getattr(row.config, f) == made[f] for f in made):
+            return row.name
+    return None
+
+
 def name_architecture(config: ViTConfig | ResNetConfig) -> str:
     """The variant that has this configuration's architecture, else the fields that make it.
 
@@ -26,10 +35,8 @@ def name_architecture(config: ViTConfig | ResNetConfig) -> str:
     'ViT-Test/4'
     """
     made = {field: getattr(config, field) for field in ARCHITECTURE if hasattr(config, field)}
-    for row in VARIANTS.values():
-        if isinstance(row.config, type(config)) and all(getattr(row.config, f) == made[f] for f in made):
-            return row.name
-    return ", ".join(f"{field} {value}" for field, value in made.items() if value is not None)
+    fields = ", ".join(f"{field} {value}" for field, value in made.items() if value is not None)
+    return find_variant_name(config) or fields
 
 
 def describe_source(name: str) -> str:
@@ -104,7 +111,8 @@ def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dic
     dataset = read_dataset(path) if Path(path).name in FILES else None
     if dataset is None:
         return {}
-    return {"name": f"{name_architecture(config)} on {Path(dataset.partition(':')[2] or dataset).stem}"}
+    architecture = find_variant_name(config) or type(config).__name__.removesuffix("Config")
+    return {"name": f"{architecture} on {Path(dataset.partition(':')[2] or dataset).stem}"}
 
 
 def describe_run(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from keras_vit import cli, data, export, zoo
 from keras_vit.commands import evaluate
+from keras_vit.images.pillow import read_image
 
 LABELS = ("hen", "cat", "dog")  # folders come sorted
 
@@ -78,6 +79,28 @@ def test_predict(keras_vit, root, tmp_path, monkeypatch):
     assert done.status == 1 and "photos/torn.png cannot be read" in done.err and len(done.out.splitlines()) == 8
     assert again.status == 1 and "21 of 22 images. 1 could not be read" in again.out
     assert len(json.loads((tmp_path / "p.json").read_text())) == 21
+
+
+@pytest.mark.slow
+def test_a_page_shows_what_the_run_held_out(keras_vit, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    run = tmp_path / "last"
+    run.mkdir()
+    zoo.save(zoo.load("model.keras"), run / "last.weights.npz")
+    (run / "config.json").write_text(json.dumps({"settings": {"dataset": "folder:photos"}}))
+    done = keras_vit("export", run, "--to", "onnx", "--web", "--out", tmp_path / "dist")
+    assert done.status == 0, done.err
+    about = json.loads((tmp_path / "dist/web/model.json").read_text())
+    held_out = data.load("folder:photos", "validation")
+    images = data.read_images(held_out, range(held_out.num_examples))
+    shown = [read_image(tmp_path / "dist/web/examples" / entry["file"]) for entry in about["examples"]]
+    assert len(shown) == min(4, len(images)) > 1
+    assert all(any(np.array_equal(picture, image) for image in images) for picture in shown[:-1])
+    assert about["name"] == "ViT on photos" in (tmp_path / "dist/README.md").read_text()
+    keras_vit("export", run, "--to", "onnx", "--name", "Cats & dogs", "--out", tmp_path / "named")
+    assert json.loads((tmp_path / "named/model.json").read_text())["name"] == "Cats & dogs"
+    keras_vit("inspect", run, next((root / "photos/cat").glob("*.png")), "--out", tmp_path / "report")
+    assert "Inspection of ViT on photos" in (tmp_path / "report/index.html").read_text()
 
 
 @pytest.mark.slow

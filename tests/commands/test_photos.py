@@ -50,7 +50,9 @@ def test_the_card_of_a_run_says_how_it_was_trained(keras_vit, place, monkeypatch
         "images": measured["count"],
         "accuracy": pytest.approx(measured["right"] / measured["count"]),
     }
-    assert "\n# run\n" in card and "37 images of folder:photos, by the recipe pretrain-imagenet" in card
+    assert (
+        "\n# ViT-Test/4 on photos\n" in card and "37 images of folder:photos, by the recipe pretrain-imagenet" in card
+    )
     assert f"{measured['right']} of {measured['count']} images (validation of folder:photos)" in card
     assert "weights of: ViT-Test/4, random" in card and str(place) not in card + json.dumps(about)
     front = yaml.safe_load(card.split("---")[1])
