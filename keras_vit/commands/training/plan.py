@@ -6,6 +6,7 @@ from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices, kit
 from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
+from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
 
 
@@ -112,5 +113,6 @@ def count_microbatches(settings, recipe, model):
 
 
 def augmentation_for(settings, recipe, examples):
-    """The augmentation asked for, else the recipe's; None, the dataset's own, where that must not be augmented."""
-    return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
+    """The augmentation asked for, else the recipe's; None, the dataset's own, where crops or mirrors change labels."""
+    own = find_augmentation(examples.augmentation)
+    return settings.augmentation or (None if own.restricted else recipe.augmentation)
