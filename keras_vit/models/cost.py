@@ -126,6 +126,7 @@ def position_weights(config):
         "1d": (rows * columns + (config.classifier == "token")) * d,
         "2d": (rows + columns) * d // 2,
         "relative": (2 * rows * columns - 1) * d // config.num_heads,
+        "sincos2d": 0,
     }[config.position_embedding]
     in_every_layer = config.position_embedding == "relative" or config.position_embedding_at == "every-layer"
     return config.num_layers * each if in_every_layer else each

@@ -24,7 +24,7 @@ def parse_value(name, text):
     kinds = get_args(kind) or (kind,)
     if types.NoneType in kinds and text.casefold() == "none":
         return None
-    if str in kinds:
+    if not {int, float} & set(kinds):
         return text
     try:
         return float(text) if float in kinds else int(text)
