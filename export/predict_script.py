@@ -55,11 +55,11 @@ def resampling_matrix(source, target, kernel, antialias):
 
 
 def resize(x, size, interpolation, antialias):
-    """Resizes (h, w, c) to (*size, c)."""
-    rows, columns = (
-        resampling_matrix(n, m, KERNELS[interpolation], antialias) for n, m in zip(x.shape[:2], size, strict=True)
-    )
-    return np.einsum("ih,hwc,jw->ijc", rows, x, columns, optimize=True)
+    """Resizes (h, w, c) to (*size, c), the width first; as in Pillow pixels are cut to [0, 255] after either."""
+    for axis, line in ((1, "jw,hwc->hjc"), (0, "ih,hwc->iwc")):
+        matrix = resampling_matrix(x.shape[axis], size[axis], KERNELS[interpolation], antialias)
+        x = np.clip(np.einsum(line, matrix, x, optimize=True), 0, 255)
+    return x
 
 
 def size_before_crop(shape, image_size, crop, crop_mode):

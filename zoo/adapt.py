@@ -5,8 +5,7 @@ import re
 import numpy as np
 
 from keras_vit.models.config import ViTConfig
-from keras_vit.zoo.formats.architecture import POSITIONS, ROOT
-from keras_vit.zoo.formats.official.big_vision import SineCosine
+from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.official.layouts import prepend_zero
 from keras_vit.zoo.resizing import (
     POSITION_MATRICES,
@@ -35,13 +34,9 @@ def adapt(tensors, source, target, interpolation="linear"):
     set_channels(tensors, source, config)
     set_line_offsets(tensors, source, config, interpolation)
     if isinstance(config, ViTConfig):
-        computed = isinstance(tensors.get(POSITIONS), SineCosine)
-        if computed:
-            tensors[POSITIONS] = SineCosine.of_grid(config.grid, tensors[POSITIONS].shape[2])
         fresh += set_classifier(tensors, source, config)
         set_patches(tensors, source, config)
-        if not computed:
-            set_grid(tensors, source, config, interpolation)
+        set_grid(tensors, source, config, interpolation)
     return tensors, fresh
 
 

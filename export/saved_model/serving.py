@@ -22,10 +22,9 @@ def preprocess(images, preprocessing):
 
     The same numbers as the callable `preprocessing`, which needs to know the size beforehand to crop.
     """
-    if preprocessing.crop is None:
-        return preprocessing(images)
     size = graph_size_before_crop(images, preprocessing)
-    with tf.control_dependencies([require_few_pixels(size)]):  # a narrow image would fill the memory
+    tallest = tf.maximum(size, tf.stack([tf.shape(images, tf.int64)[1], 1]))  # while its width is resized
+    with tf.control_dependencies([require_few_pixels(tallest)]):  # a narrow image would fill the memory
         x = graph_resize_and_crop(images, tf.identity(size), preprocessing)
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
 

@@ -34,7 +34,7 @@ function weighPixels(source, target, kernel, antialias) {
   });
 }
 
-/** Resizes the middle axis of x (outer, source, inner): Float64Array (outer, pixels.length, inner). */
+/** Resizes the middle axis of x (outer, source, inner) within [0, 255]: Float64Array (outer, pixels.length, inner). */
 function resizeAxis(x, outer, source, inner, pixels) {
   const out = new Float64Array(outer * pixels.length * inner);
   for (let o = 0, at = 0; o < outer; o++)
@@ -45,7 +45,7 @@ function resizeAxis(x, outer, source, inner, pixels) {
       });
       at += inner;
     }
-  return out;
+  return out.map((value) => Math.min(Math.max(value, 0), 255));
 }
 
 /** [height, width] of a picture before its middle is kept. */

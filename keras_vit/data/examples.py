@@ -47,6 +47,8 @@ class Examples:
         augmentation: name of the row that suits the dataset; `train` takes it unless told otherwise.
         max_unreadable: how many images that cannot be read are skipped before it is an error.
         objective: None for labels; or `MaskedPatches`, whose batches have no labels (`with_objective`).
+        evaluation_crop: the share of an image's middle that `evaluation` takes, its aspect ratio kept; None for what
+            the model's preprocessing takes.
 
     >>> digits = keras_vit.data.load("digits")
     >>> digits.num_examples, digits.num_classes
@@ -60,6 +62,7 @@ class Examples:
     augmentation: str = "inception"
     max_unreadable: int = 10
     objective: MaskedPatches | None = None
+    evaluation_crop: float | None = None
 
     @property
     def num_classes(self) -> int:
@@ -230,6 +233,8 @@ class Examples:
         """
         require_dtype(dtype)
         preprocessing = preprocessing or Preprocessing()
+        if self.evaluation_crop is not None:
+            preprocessing = replace(preprocessing, crop=self.evaluation_crop, crop_mode="center")
         channels, share = len(preprocessing.mean), order.share_of(context, batch_size)
         if self.objective is not None:
             require_can_corrupt(None, preprocessing, dtype)

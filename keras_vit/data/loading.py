@@ -63,5 +63,6 @@ def load(
         class_names=class_names,
         source=source,
         augmentation=scheme.augmentation,
+        evaluation_crop=scheme.evaluation_crop,
         max_unreadable=max_unreadable,
     )

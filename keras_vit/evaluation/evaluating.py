@@ -33,7 +33,7 @@ def evaluate(
         tell: called after every batch with the number of examples so far.
 
     Raises:
-        ConfigError: for a model of others, without a head, or of other classes.
+        ConfigError: for a model of others, without a head, or of other classes; where no example has a class.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
@@ -47,6 +47,8 @@ def evaluate(
         )
     names, batches = matched_batches(model, examples, batch_size)
     ranks, confidence, predicted, labels, seconds = collect(model, batches, tell)
+    if not len(ranks):
+        raise ConfigError(f"None of the images of {examples.name} that can be read has a class to evaluate by.")
     right = ranks == 0
     single = labels is not None
     confusion = count_confusion(labels, predicted, len(names)) if single else None

@@ -5,9 +5,19 @@
 
 import numpy as np
 
+OVERSHOOTING = ("bicubic", "lanczos3")  # kernels with negative weights, beside an edge of which pixels leave [0, 255]
+
+
+def passes(height, size, interpolation):
+    """The sizes (height, width) that an image of that height is resized to, one after the other, to have `size`.
+
+    As in Pillow the width comes first where a kernel overshoots: pixels are cut to [0, 255] after either pass.
+    """
+    return ((height, size[1]), size) if interpolation in OVERSHOOTING else (size,)
+
 
 def size_before_crop(lengths, preprocessing, xp=np):
-    """(height, width) that an image is resized to so that image_size is the part `crop` of it.
+    """(height, width) that an image is resized to so that image_size is the part `crop` of it, without one all of it.
 
     Args:
         lengths: height and width of the image, a float64 array or tensor (2,).
@@ -17,8 +27,8 @@ def size_before_crop(lengths, preprocessing, xp=np):
         Whole numbers (2,), of any type.
     """
     # Rounded down, as torchvision does; the summand undoes what the division lost.
-    least = np.floor(np.array(preprocessing.image_size) / preprocessing.crop + 1e-6)
-    if preprocessing.crop_mode == "squash":
+    least = np.floor(np.array(preprocessing.image_size) / (preprocessing.crop or 1) + 1e-6)
+    if preprocessing.crop is None or preprocessing.crop_mode == "squash":
         return least.astype("int64")
     return xp.maximum(xp.floor(lengths * xp.max(least / lengths) + 1e-6), least)
 
@@ -43,8 +53,12 @@ def graph_resize_and_crop(images, size, preprocessing):
     import tensorflow as tf
 
     size, method = tf.cast(size, tf.int32), preprocessing.interpolation
-    # "nearest" keeps uint8.
-    images = tf.cast(tf.image.resize(images, size, method, antialias=method != "nearest"), tf.float32)
+    antialias = preprocessing.crop is not None and method != "nearest"
+    for part in passes(tf.shape(images)[-3], size, method):
+        # "nearest" keeps uint8.
+        images = tf.clip_by_value(
+            tf.cast(tf.image.resize(images, part, method, antialias=antialias), tf.float32), 0, 255
+        )
     height, width = preprocessing.image_size
     top, left = tf.unstack(crop_offset(size, preprocessing.image_size))
     part = images[..., top : top + height, left : left + width, :]

@@ -10,7 +10,12 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder import MLP, EncoderBlock
 from keras_vit.layers.normalization import GELU, LayerNormalization
 from keras_vit.layers.patches import ClassToken, PatchEmbedding, TakeClassToken
-from keras_vit.layers.positions import PositionEmbedding, PositionEmbedding2D, RelativePositionLogits
+from keras_vit.layers.positions import (
+    PositionEmbedding,
+    PositionEmbedding2D,
+    RelativePositionLogits,
+    SineCosineEmbedding2D,
+)
 
 __all__ = [
     "GELU",
@@ -31,6 +36,7 @@ __all__ = [
     "PostActivationBottleneck",
     "PreActivationBottleneck",
     "RelativePositionLogits",
+    "SineCosineEmbedding2D",
     "StandardizedConv2D",
     "TakeClassToken",
 ]

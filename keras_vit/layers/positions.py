@@ -1,13 +1,15 @@
-"""Where a patch is: the position embeddings of Eq. 1 and of Appendix D.4."""
+"""Where a patch is: the position embeddings of Eq. 1, of Appendix D.4 and of big_vision."""
 
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
 
 INITIAL_DEVIATION = 0.02  # vit_jax's
+TEMPERATURE = 10_000  # of the slowest sine's period
 
 
 def new_embedding(layer, name, *shape):
@@ -79,6 +81,37 @@ class PositionEmbedding2D(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class SineCosineEmbedding2D(PositionEmbedding2D):
+    """Adds fixed 2-D position embeddings, posemb_sincos_2d of big_vision's models/vit.py: (n, l, d) -> (n, l, d).
+
+    A patch's embedding is sin(x w), cos(x w), sin(y w), cos(y w) of its column x and its row y, at d / 4 frequencies w
+    from 1 to 1 / 10,000 in a geometric row. A token before the patches gets none.
+
+    Args:
+        grid: (rows, columns) of patches, the last rows * columns tokens.
+
+    Raises:
+        ValueError: when d is not 8 or more and a multiple of 4.
+
+    >>> tuple(SineCosineEmbedding2D(grid=(4, 4))(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def build(self, input_shape):
+        _, length, d = input_shape
+        if d % 4 or d < 8:
+            raise ValueError(f"{self.name}: sines and cosines need a width of 8, 12, 16, ... Received: {d}.")
+        y, x = np.mgrid[: self.grid[0], : self.grid[1]].reshape(2, -1, 1)
+        frequencies = TEMPERATURE ** -np.linspace(0, 1, d // 4)
+        table = np.concatenate([f(place * frequencies) for place in (x, y) for f in (np.sin, np.cos)], axis=1)
+        self.table = np.pad(table.astype("float32"), ((length - len(table), 0), (0, 0)))[None]
+
+    def compose(self) -> Any:
+        """The embeddings as they are added: (1, l, d), zero for the tokens before the patches."""
+        return ops.convert_to_tensor(self.table)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

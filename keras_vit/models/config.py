@@ -98,8 +98,9 @@ BLOCK_ARGUMENTS = (
 )
 
 
-# What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8).
-PositionEmbeddingKind = Literal["none", "1d", "2d", "relative"]
+# What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8);
+# sincos2d is big_vision's.
+PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d"]
 PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
 # What makes probabilities of the logits: softmax where an image has one class, sigmoid where it has several or none.
 ProbabilityKind = Literal["softmax", "sigmoid"]
@@ -210,6 +211,10 @@ def require_positions(config):
         kind != "2d" or config.hidden_size % 2 == 0,
         f"2d position embeddings need an even hidden_size. Received: hidden_size={config.hidden_size}.",
     )
+    require(
+        kind != "sincos2d" or (config.hidden_size % 4 == 0 and config.hidden_size >= 8),
+        f"sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size={config.hidden_size}.",
+    )
 
 
 def require_probabilities(config):
@@ -266,7 +271,8 @@ class AxialViTConfig(ViTConfig):
         )
         require(
             self.position_embedding != "relative",
-            "An Axial-ViT has position_embedding 'none', '1d' or '2d'. Received: 'relative', which spans all patches.",
+            "An Axial-ViT has position_embedding 'none', '1d', '2d' or 'sincos2d'. Received: 'relative', which spans "
+            "all patches.",
         )
 
 

@@ -126,16 +126,16 @@ def position_weights(config):
         "1d": (rows * columns + (config.classifier == "token")) * d,
         "2d": (rows + columns) * d // 2,
         "relative": (2 * rows * columns - 1) * d // config.num_heads,
+        "sincos2d": 0,
     }[config.position_embedding]
     in_every_layer = config.position_embedding == "relative" or config.position_embedding_at == "every-layer"
     return config.num_layers * each if in_every_layer else each
 
 
-def head_weights(config):
-    """Kernels and biases of pre-logits and head."""
-    features = config.representation_size or config.hidden_size
-    before = (config.hidden_size + 1) * config.representation_size if config.representation_size else 0
-    return before + (features + 1) * config.num_classes
+def head_kernels(config):
+    """Weights of the kernels of pre-logits and head."""
+    width = config.representation_size or 0
+    return config.hidden_size * width + (width or config.hidden_size) * config.num_classes
 
 
 def count_parameters(config: ViTConfig | ResNetConfig) -> int:
@@ -152,7 +152,8 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
     d, m = config.hidden_size, config.mlp_dim
     block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
     total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
-    total += config.num_layers * block + 2 * d + head_weights(config)
+    total += config.num_layers * block + 2 * d
+    total += head_kernels(config) + (config.representation_size or 0) + config.num_classes
     if config.backbone:
         total += add_up(config, (1, 1), lambda convolution: convolution.parameters)
     return int(total)
@@ -169,7 +170,7 @@ def count_flops(
 ) -> int:
     """Floating-point operations of one image's forward pass; a multiply-add is two, as in the paper.
 
-    Convolutions and matrix products are counted; normalization, softmax and activations are not.
+    Convolutions and matrix products are counted; biases, normalization, softmax and activations are not.
 
     Args:
         image_size: (height, width); None for the configuration's.
@@ -184,7 +185,7 @@ def count_flops(
         return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + relative_logits(config, patches) * d
-    total = patches * patch_weights(config) + config.num_layers * block + head_weights(config)
+    total = patches * patch_weights(config) + config.num_layers * block + head_kernels(config)
     total += 2 * count_pairs(config, size) * d
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit.errors import ImageError
 from keras_vit.images.limits import MOST_PIXELS
 from keras_vit.images.pixels import require_images
-from keras_vit.images.resizing import crop_offset, size_before_crop
+from keras_vit.images.resizing import crop_offset, passes, size_before_crop
 from keras_vit.models.config import is_number, pair, require
 
 LEAST_CROP = 0.01
@@ -101,10 +101,11 @@ class Preprocessing:
         return (x / 255.0 - ops.convert_to_tensor(self.mean)) / ops.convert_to_tensor(self.std)
 
     def resize_and_crop(self, x, ops):
-        if self.crop is None:
-            return ops.image.resize(x, self.image_size, interpolation=self.interpolation)
-        size = self.size_before_crop(*x.shape[1:3])
-        x = ops.image.resize(x, size, interpolation=self.interpolation, antialias=self.interpolation != "nearest")
+        height, width = ops.shape(x)[1:3]
+        size = self.image_size if self.crop is None else self.size_before_crop(height, width)
+        antialias = self.crop is not None and self.interpolation != "nearest"
+        for part in passes(height, size, self.interpolation):
+            x = ops.clip(ops.image.resize(x, part, interpolation=self.interpolation, antialias=antialias), 0, 255)
         top, left = crop_offset(np.array(size, "int32"), self.image_size)
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
 
@@ -123,10 +124,11 @@ class Preprocessing:
     def size_before_crop(self, height, width):
         """(height, width) that an image of the given height and width is resized to before its middle is kept."""
         size = tuple(map(int, size_before_crop(np.array([height, width], "float64"), self)))
-        if size[0] * size[1] > MOST_PIXELS:
+        tallest = max(size[0], height)  # while its width is resized
+        if tallest * size[1] > MOST_PIXELS:
             raise ImageError(
                 f"An image of {height} x {width} pixels is too narrow: resized for the crop it would have "
-                f"{size[0]:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
+                f"{tallest:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
             )
         return size
 

@@ -15,6 +15,7 @@ from keras_vit.layers import (
     PositionEmbedding,
     PositionEmbedding2D,
     PostActivationBottleneck,
+    SineCosineEmbedding2D,
     StandardizedConv2D,
     TakeClassToken,
 )
@@ -55,7 +56,7 @@ class VisionTransformer(Classifier):
         backbone: a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.
         position_embedding: "1d" is the paper's. Appendix D.4 tries "none", a bag of patches; "2d", a row's embedding
             beside a column's; "relative", one for each offset between patches in raster order, in the attention of
-            every block.
+            every block. "sincos2d" is big_vision's: sines and cosines of column and row, which do not learn.
         position_embedding_at: where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to
             the input of every block, each its own; "every-layer-shared", the same ones.
         stochastic_depth_rate: share of the examples for which training skips the last block, [0, 1); it grows linearly
@@ -212,10 +213,11 @@ def block_positions(config):
 
 
 def position_layer(config, dtype, name):
-    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or those of Appendix D.4."""
-    if config.position_embedding == "2d":
-        return PositionEmbedding2D(config.grid, dtype=dtype, name=name)
-    return PositionEmbedding(dtype=dtype, name=name)
+    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or others in its place."""
+    if config.position_embedding == "1d":
+        return PositionEmbedding(dtype=dtype, name=name)
+    kind = {"2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}[config.position_embedding]
+    return kind(config.grid, dtype=dtype, name=name)
 
 
 def tokens(x, config, dtype):

@@ -37,7 +37,7 @@ def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, 
 # Table 3 does not name the losses: JFT's and ImageNet-21k's images have several labels, hence the sigmoid.
 SIGMOID = {"loss": "sigmoid", "head_bias": -10.0}
 # Table 3 has 7 epochs for R152x{1,2}; R152x2 also had 14, and R200x3, which Table 3 does not have, those (section 4.4).
-R152 = {"models": ("R152x1", "R152x2"), "source": "arXiv 2010.11929, Table 3; R152x2's 14 epochs: section 4.4, Table 6"}
+R152X2 = {"epochs_choices": (7, 14), "source": "arXiv 2010.11929, Table 3; 14 epochs: section 4.4, Table 6"}
 B, L = ("ViT-B/16", "ViT-B/32"), ("ViT-L/16", "ViT-L/32")
 HYBRID_B = ("R50+ViT-B/16", "R50+ViT-B/32")
 # pretrain-imagenet and so on. Columns: dataset and model, the dataset's images, epochs, learning rate, its decay,
@@ -49,7 +49,8 @@ TABLE3 = (
     pretraining_row("jft-ViT-H/14", JFT, 14, 3e-4, "linear", 0.1, 0.0, models=("ViT-H/14",), **SIGMOID),
     pretraining_row("jft-R50", JFT, 7, 1e-3, "linear", 0.1, 0.0, models=("R50x1", "R50x2"), **SIGMOID),
     pretraining_row("jft-R101", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=("R101x1",), **SIGMOID),
-    pretraining_row("jft-R152", JFT, 7, 6e-4, "linear", 0.1, 0.0, epochs_choices=(7, 14), **R152, **SIGMOID),
+    pretraining_row("jft-R152x1", JFT, 7, 6e-4, "linear", 0.1, 0.0, models=("R152x1",), **SIGMOID),
+    pretraining_row("jft-R152x2", JFT, 7, 6e-4, "linear", 0.1, 0.0, models=("R152x2",), **R152X2, **SIGMOID),
     pretraining_row("jft-R50+ViT-B", JFT, 7, 8e-4, "linear", 0.1, 0.0, models=HYBRID_B, **SIGMOID),
     pretraining_row("jft-R50+ViT-L/32", JFT, 7, 2e-4, "linear", 0.1, 0.0, models=("R50+ViT-L/32",), **SIGMOID),
     pretraining_row("jft-R50+ViT-L/16", JFT, (7, 14), 4e-4, "linear", 0.1, 0.0, models=("R50+ViT-L/16",), **SIGMOID),
@@ -112,7 +113,13 @@ TABLE4 = (
     finetuning_row("cifar10", 10_000, SMALL_RATES, 0.01, 0.02),
     finetuning_row("pets", 500, SMALL_RATES, 0.003, 0.10),
     finetuning_row("flowers", 500, SMALL_RATES, 0.003, 0.10),
-    finetuning_row("vtab", 2_500, (0.01,), 0.01, augmentation="none"),
+    finetuning_row(
+        "vtab",
+        2_500,
+        (0.01,),
+        0.01,
+        source=f"{TABLE4_SOURCE}, whose Supplement F names the tasks without a crop or a flip",
+    ),
 )
 AUGREG_FINETUNING = finetuning_row(
     "augreg",
@@ -128,7 +135,7 @@ def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
     """A row of the BiT-HyperRule, which names its sizes by the number of examples."""
     return Recipe(
         name=f"bit-hyperrule-{size}",
-        source="arXiv 1912.11370, section 3.3 (BiT-HyperRule)",
+        source="arXiv 1912.11370, section 3.3 (BiT-HyperRule); warmup: google-research/big_transfer",
         optimizer="SGD",
         learning_rate=0.003,
         batch_size=512,
@@ -142,9 +149,10 @@ def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
     )
 
 
-# For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py chooses for the others.
+# For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py chooses for the others. The rate decays at
+# 30, 60 and 90 % of the steps; big_transfer's code has 200, 300 and 400 of 500.
 HYPER_RULE = (
-    hyper_rule_row("small", 100, (200, 300, 400), 500, "bit"),
+    hyper_rule_row("small", 100, (150, 300, 450), 500, "bit"),
     hyper_rule_row("medium", 500, (3000, 6000, 9000), 10_000, "bit-mixup"),
     hyper_rule_row("large", 500, (6000, 12_000, 18_000), 20_000, "bit-mixup"),
 )
@@ -157,6 +165,12 @@ def from_scratch_row(name, **fields):
 
 
 AUGREG_SOURCE = "arXiv 2106.10270; google-research/big_vision configs/"
+# By what the size of a variant begins with; the rows have what their source takes for ViT-B. Its "none" is "inception".
+AUGREG_AUGMENTATIONS = {
+    "augreg-i21k": {"Ti": "inception", "S/32": "inception", "S/16": "light1", "L": "medium2", "H": "medium2"},
+    "augreg-i1k": {"Ti": "light1", "S/32": "medium1"},
+}
+BIT_DECAY = ": a cosine; arXiv 1912.11370, section 3.2, divides the rate by 10 after 30, 60 and 80 of the 90 epochs"
 # The configurations' decay of 1e-4 per step at the peak rate of 1e-3 is 0.1 times the rate.
 SCRATCH = (
     from_scratch_row(
@@ -195,11 +209,13 @@ SCRATCH = (
         epochs=90,
         examples=round(0.99 * IMAGENET),
         representation_size=True,
+        classifier="gap",
+        position_embedding="sincos2d",
         augmentation="light2",
     ),
     from_scratch_row(
         "bit-i21k",
-        source="arXiv 1912.11370; google-research/big_vision configs/bit_i21k.py",
+        source="google-research/big_vision configs/bit_i21k.py" + BIT_DECAY,
         optimizer="SGD",
         learning_rate=0.03 / 256 * 4096,
         weight_decay=1e-3,
@@ -211,7 +227,7 @@ SCRATCH = (
     ),
     from_scratch_row(
         "bit-i1k",
-        source="arXiv 1912.11370; google-research/big_vision configs/bit_i1k.py",
+        source="google-research/big_vision configs/bit_i1k.py" + BIT_DECAY,
         optimizer="SGD",
         learning_rate=0.1 / 256 * 4096,
         weight_decay=1e-3,
@@ -223,7 +239,7 @@ SCRATCH = (
 
 # Appendix D.1, Table 7: "the hyperparameters recommended by Kolesnikov et al.", for 7 epochs; they decay after 10, 23,
 # 30 and 37 of their 40. A weight decay of 1e-4 in the gradient is one of 1e-3 beside a momentum of 0.9. Table 7
-# compares it with Adam's rows of Table 3, pretrain-jft-R50 and pretrain-jft-R152.
+# compares it with Adam's rows of Table 3, pretrain-jft-R50 and pretrain-jft-R152x2.
 SGD_ON_JFT = Recipe(
     name="pretrain-jft-sgd",
     source="arXiv 2010.11929, Appendix D.1; "

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
+from keras_vit.models.config import PositionEmbeddingKind
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.recipe_classes import DECAYS, LOSSES, OPTIMIZERS
 
@@ -31,6 +32,7 @@ class ModelArguments(TypedDict, total=False):
     dropout_rate: float
     representation_size: int | bool
     classifier: Literal["token", "gap"]
+    position_embedding: PositionEmbeddingKind
     stochastic_depth_rate: float
 
 
@@ -58,6 +60,7 @@ class RecipeChanges(TypedDict, total=False):
     epochs_choices: tuple[float, ...]
     models: tuple[str, ...]
     classifier: Literal["token", "gap"] | None
+    position_embedding: PositionEmbeddingKind | None
     stochastic_depth_rate: float
 
 
@@ -82,7 +85,8 @@ class Recipe:
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
         epochs_choices: the numbers of epochs that the source gives.
         models: the variants that the source gives the row for, where it says.
-        classifier: what the rate is for, where the source says (Appendix D.3); None for the model's own.
+        classifier, position_embedding: what the source trains, where it is not what models have; None for the model's
+            own.
         stochastic_depth_rate: of the last encoder block, from 0 in the first; see `VisionTransformer`.
 
     Raises:
@@ -121,6 +125,7 @@ class Recipe:
     epochs_choices: tuple[float, ...] = ()
     models: tuple[str, ...] = ()
     classifier: Literal["token", "gap"] | None = None
+    position_embedding: PositionEmbeddingKind | None = None
     stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
@@ -151,12 +156,11 @@ class Recipe:
 
     @property
     def model_arguments(self) -> ModelArguments:
-        """What the recipe asks of `zoo.load`: size, dropout, at pre-training the hidden layer, the classifier."""
+        """What the recipe asks of `zoo.load`: size, dropout; where it says so hidden layer, classifier, positions."""
         arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
-        if self.representation_size is not None:
-            arguments["representation_size"] = self.representation_size
-        if self.classifier is not None:
-            arguments["classifier"] = self.classifier
+        for name in ("representation_size", "classifier", "position_embedding"):
+            if (value := getattr(self, name)) is not None:
+                arguments[name] = value
         if self.stochastic_depth_rate:
             arguments["stochastic_depth_rate"] = self.stochastic_depth_rate
         return arguments
@@ -243,11 +247,13 @@ class Recipe:
                     f"{self.name} trains with {name}={own}; the model has {rate}. Load it with "
                     f"**recipe.model_arguments, or change the recipe: recipe(name, {name}=...)."
                 )
-        if self.classifier not in (None, getattr(config, "classifier", None)):
-            raise ConfigError(
-                f"{self.name} has the learning rate of classifier={self.classifier!r} (Appendix D.3); the model has "
-                "another. Load it with **recipe.model_arguments."
-            )
+        for name in ("classifier", "position_embedding"):
+            own, found = getattr(self, name), getattr(config, name, None)
+            if own not in (None, found):
+                raise ConfigError(
+                    f"{self.name} is for models with {name}={own!r}. Received: {found!r}. Load the model with "
+                    "**recipe.model_arguments."
+                )
         if self.representation_size and getattr(config, "representation_size", 0) is None:
             log.warning(
                 "%s trains with a hidden layer before the head (section 3.1), which the model does not have. Load it "

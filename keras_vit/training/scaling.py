@@ -10,7 +10,7 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.config import variant
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.recipe_classes import OPTIMIZERS
-from keras_vit.training.recipe_rows import HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
+from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
 from keras_vit.training.recipes import Recipe, RecipeChanges
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def choose_pretraining_row(dataset, model):
     return RECIPES[f"pretrain-{dataset}-{'ViT-L' if large else 'ViT-B'}"]
 
 
+def fit_augmentation(row, model):
+    """AugReg's row with the augmentation of the model's size; any other row as it is."""
+    size, sizes = (model or "").partition("ViT-")[2], AUGREG_AUGMENTATIONS.get(row.name, {})
+    chosen = (augmentation for beginning, augmentation in sizes.items() if size.startswith(beginning))
+    return replace(row, augmentation=next(chosen, row.augmentation))
+
+
 def find_row(name, examples, model, original_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
@@ -61,7 +68,7 @@ def find_row(name, examples, model, original_size):
         return choose_pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
         raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
-    return folded[name]
+    return fit_augmentation(folded[name], model)
 
 
 def change_batch(row, batch_size):
@@ -122,7 +129,7 @@ def recipe(
         batch_size: of all replicas together.
         steps, epochs: updates, at that batch size; or passes over `examples`.
         examples: of the training set.
-        model: a variant, such as "ViT-L/16".
+        model: a variant, such as "ViT-L/16"; the augmentation of "augreg-i21k" and "augreg-i1k" follows it, too.
         original_size: (height, width) in pixels that the dataset's images have; None for 96 x 96 or more.
         changes: any other field of `Recipe`, not scaled.
 

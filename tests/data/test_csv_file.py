@@ -114,6 +114,18 @@ def test_images_of_several_classes_or_none(folder, form):
     assert held_out and held_out < set(range(40))
 
 
+def test_a_column_of_zeros_is_a_class(folder):
+    """As in the file of a test split, none of whose images have it: the classes are those of the file for training."""
+    rows = [f"{name},{i % 2},{int(i > 5)},0,test" for i, name in enumerate(NAMES)]
+    name = write(folder, lines(*rows, header="image,odd,late,never,split"))
+    examples = data.load(name, "test")
+    assert examples.class_names == ("late", "never", "odd") and examples.class_counts().tolist() == [34, 0, 20]
+    with pytest.raises(data.DataError, match="has no images of 'never' to train on"):
+        data.load(
+            write(folder, lines(*(row.replace(",test", ",train") for row in rows), header="image,odd,late,never,split"))
+        )
+
+
 @pytest.mark.slow
 def test_average_precision_of_a_model_that_sees_one_class(folder):
     """Its logit for "late" grows with the image's number, which tells that class; that for "odd" is constant."""

@@ -54,6 +54,18 @@ def test_images_come_without_their_border_and_with_all_classes(photos):
     assert [list(np.flatnonzero(label)) for label in labels.numpy()[:3]] == [[409, 530], [409, 530], [909]]
 
 
+def test_images_are_cut_as_kolesnikov_et_al_do(tmp_path):
+    """The middle 15 of a short side of 16 (480 of 512), whatever the model's own preprocessing, as Pillow has it."""
+    inside = np.random.default_rng(0).integers(0, 256, (40, 66, 3), "uint8")
+    pixels = np.pad(inside, ((2, 2), (2, 2), (0, 0)))
+    (tmp_path / "wok").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "wok/a.png")
+    expected = np.asarray(Image.fromarray(inside).resize((26, 16), Image.Resampling.BILINEAR))[:15, 6:21]
+    for own in (Preprocessing((15, 15)), Preprocessing((15, 15), crop=0.5, crop_mode="squash")):
+        (images, *_), *_ = data.load(f"objectnet:{tmp_path}", "test").evaluation(1, own, dtype="uint8")
+        np.testing.assert_allclose(images[0].numpy().astype(int), expected, atol=1)
+
+
 @pytest.mark.slow
 def test_each_class_of_the_set_is_right(photos):
     model = zoo.load("ViT-Test/4", weights=None, num_classes=1000)

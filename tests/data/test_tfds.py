@@ -1,5 +1,6 @@
 """Rows over TensorFlow Datasets: TFDS's own builders, prepared on disk with a few invented examples."""
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
@@ -10,9 +11,12 @@ from invented_tfds import prepare
 from slowness import slow_but
 
 from keras_vit import data
+from keras_vit.commands.training.plan import augmentation_for, recipe_for
+from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets import builders, catalogue
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import decode, order, stream, subsets
+from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
 
 SIZE = Preprocessing((8, 8))
@@ -110,12 +114,45 @@ def test_vtab(task, prepared):
     instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
     assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
     train = examples_of(f"vtab/{task}", "train", folder)
-    assert train.num_examples == counts[0] and train.num_classes == classes and train.augmentation == "none"
+    assert train.num_examples == counts[0] and train.num_classes == classes
     whole = stored(name, "train", folder)[: counts[0]]
     expected = [LABELS.get(task, lambda e: e["label"])(example) for example in whole]
     np.testing.assert_array_equal(train.source.labels, expected)
     for encoded, example in zip(train.source.data.numpy()[::9], whole[::9], strict=True):
         np.testing.assert_array_equal(tf.io.decode_image(encoded), example["image"])
+
+
+# arXiv 1912.11370, Supplement F: random flips and crops "for all tasks", but for these.
+NO_FLIP = {"dsprites_orientation", "dsprites_x_position", "smallnorb_azimuth"}
+NO_CROP = {
+    "clevr_count_all",
+    "clevr_closest_object_distance",
+    "dmlab",
+    "kitti_closest_vehicle_distance",
+    "dsprites_x_position",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_vtab_is_varied_as_kolesnikov_et_al_do(task):
+    row = data.AUGMENTATIONS[data.CATALOGUE[f"vtab/{task}"].augmentation]
+    crop = "resize" if task in NO_CROP else "resize_crop"
+    assert row == data.Augmentation(crop=crop, flip=task not in NO_FLIP)
+
+
+@pytest.mark.parametrize("task", ["eurosat", "dsprites_orientation", "clevr_count_all", "dsprites_x_position"])
+@pytest.mark.parametrize("recipe", [None, "bit-hyperrule-small"])
+def test_what_vtab_trains_on(task, recipe, prepared):
+    """Of images that brighten to the right: some darken if they are mirrored, and edges are missing if cropped."""
+    examples = examples_of(f"vtab/{task}", "train", prepared(TASKS[task][0]))
+    ramps = np.broadcast_to(np.arange(0, 256, 5, "uint8")[None, :, None], (64, 52, 52, 1))
+    examples = dataclasses.replace(examples, source=Pixels(ramps, np.zeros(64, "int32")))
+    settings = Settings(dataset=examples.name, model="ViT-B/16", recipe=recipe)
+    augmentation = augmentation_for(settings, recipe_for(settings, examples), examples)
+    (images, _), *_ = examples.train(64, Preprocessing((24, 24)), augmentation=augmentation, steps=1, dtype="uint8")
+    left, right = (images.numpy()[:, 0, column, 0].astype(int) for column in (0, -1))
+    assert (left > right).any() == (task not in NO_FLIP)
+    assert (np.ptp(np.minimum(left, right)) > 10) == (task not in NO_CROP)
 
 
 def test_dsprites_are_black_and_white(tmp_path):

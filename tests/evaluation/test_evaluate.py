@@ -106,6 +106,19 @@ def test_padding_is_left_out(drawn):
     assert kept.top1 == padded.top1 and kept.calibration_error == pytest.approx(padded.calibration_error)
 
 
+@pytest.mark.parametrize("batch", [2, 8])
+def test_examples_all_without_a_class(batch):
+    labels = np.zeros((5, 7), "float32")
+    model, examples = stub(np.zeros((5, 7), "float32"), labels, batch, weights=labels.sum(-1))
+    with pytest.raises(ConfigError, match="None of the images of stub that can be read has a class to evaluate by"):
+        evaluation.evaluate(model, examples)
+    weights = np.float32([0, 0, 1, 0, 0])  # batches without any beside one with one
+    model, examples = stub(
+        np.zeros((5, 7), "float32"), np.eye(7, dtype="float32")[:5] * weights[:, None], batch, weights
+    )
+    assert evaluation.evaluate(model, examples).top1.count == 1
+
+
 def test_examples_of_several_classes():
     """As ImageNet ReaL: any of an example's classes is right, and one without a class has weight 0."""
     logits = np.array([[3, 2, 1, 0, 0, 0], [3, 2, 1, 0, 0, 0], [3, 2, 1, 0.5, 0.4, 0], [3, 2, 1, 0, 0, 0]], "float32")

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from positions import TABLE8, answer, blocks, images, make
+from positions import KINDS, answer, blocks, images, make
 from runtimes import RUN
 
 from keras_vit import export
 from keras_vit.export.proof.allowed import require_known_operations
 
 # One of each kind stands for all where a conversion takes a process of its own.
-EACH_KIND = pytest.mark.parametrize(("kind", "place"), [*TABLE8[:2], ("2d", "every-layer-shared")])
+EACH_KIND = pytest.mark.parametrize(("kind", "place"), [*KINDS[:2], ("2d", "every-layer-shared"), KINDS[-1]])
 
 
 def converted(model, path):
@@ -22,7 +22,7 @@ def converted(model, path):
     return report
 
 
-@pytest.mark.parametrize(("kind", "place"), TABLE8)
+@pytest.mark.parametrize(("kind", "place"), KINDS)
 def test_onnx(kind, place, tmp_path):
     """The key's bias and the norms are folded away; relative logits are of queries alone, and stay right."""
     report = converted(make(kind, place), tmp_path / "model.onnx")

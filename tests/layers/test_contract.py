@@ -27,6 +27,7 @@ CASES = {
     "ClassToken": (layers.ClassToken, {}, (6, 16)),
     "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
     "PositionEmbedding2D": (layers.PositionEmbedding2D, {"grid": (2, 3)}, (7, 16)),
+    "SineCosineEmbedding2D": (layers.SineCosineEmbedding2D, {"grid": (2, 3)}, (7, 16)),
     "RelativePositionLogits": (layers.RelativePositionLogits, {"num_patches": 6}, (2, 7, 8)),
     "Dropout": (layers.Dropout, {"rate": 0.3, "noise_shape": (None, 1, 16), "seed": 1}, (6, 16)),
     "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),

@@ -99,6 +99,8 @@ def test_2d_positions_are_a_columns_beside_a_rows(token):
     close(layer(x), expected)
     with pytest.raises(ValueError, match="even width. Received: 7"):
         layers.PositionEmbedding2D((2, 3))(x[..., :7])
+    with pytest.raises(ValueError, match="a width of 8, 12, 16, ... Received: 4"):
+        layers.SineCosineEmbedding2D((2, 3))(x[..., :4])
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 3])

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from positions import GRID, PLACES, TABLE8, answer, images, make, position_weights
+from positions import GRID, KINDS, PLACES, answer, images, make, position_weights
 from slowness import slow_but
 
 from keras_vit import models, zoo
@@ -17,12 +17,13 @@ ONE = {
     "1d": ((PATCHES + 1) * WIDTH, PATCHES * WIDTH),
     "2d": (sum(GRID) * WIDTH // 2,) * 2,
     "relative": ((2 * PATCHES - 1) * WIDTH // HEADS,) * 2,
+    "sincos2d": (0, 0),
 }
 
 
 @pytest.mark.parametrize("classifier", slow_but(["token", "gap"], "token"))
 @pytest.mark.parametrize(
-    ("kind", "place"), slow_but(TABLE8, ("none", "stem"), ("relative", "stem"), ("2d", "every-layer"))
+    ("kind", "place"), slow_but(KINDS, ("none", "stem"), ("relative", "stem"), ("2d", "every-layer"))
 )
 def test_shape_parameters_and_gradient(kind, place, classifier):
     model = make(kind, place, classifier=classifier)
@@ -57,7 +58,7 @@ def permuted(x, order):
     return patches.transpose(0, 1, 3, 2, 4, 5).reshape(x.shape)
 
 
-@pytest.mark.parametrize(("kind", "place"), TABLE8)
+@pytest.mark.parametrize(("kind", "place"), KINDS)
 def test_none_alone_sees_a_bag_of_patches(kind, place):
     """Without positions the tokens of permuted patches are the permuted tokens, and the class token stays."""
     model, order = make(kind, place), [4, 2, 5, 0, 1, 3]
@@ -116,7 +117,7 @@ def test_a_shift_of_both_patches_changes_nothing():
     assert np.abs(to_next[0] - back_two[0]).min() > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "place"), TABLE8)
+@pytest.mark.parametrize(("kind", "place"), KINDS)
 def test_attention_is_that_of_the_blocks(kind, place):
     """`attention` goes from block to block as the model does."""
     model = make(kind, place)

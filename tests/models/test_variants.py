@@ -161,7 +161,10 @@ def test_unknown_names_get_the_nearest():
         ({"image_size": None}, "image_size must be a positive whole number"),
         ({"patch_size": (16, 16, 3)}, r"Received: patch_size=\(16, 16, 3\)"),
         ({"backbone": "R50"}, "backbone must be a BackboneConfig"),
-        ({"position_embedding": "3d"}, "must be one of none, 1d, 2d, relative. Received: position_embedding='3d'"),
+        (
+            {"position_embedding": "3d"},
+            "one of none, 1d, 2d, relative, sincos2d. Received: position_embedding='3d'",
+        ),
         ({"position_embedding_at": "end"}, "must be one of stem, every-layer, every-layer-shared. Received"),
         (
             {"position_embedding": "none", "position_embedding_at": "every-layer"},
@@ -170,6 +173,10 @@ def test_unknown_names_get_the_nearest():
         (
             {"position_embedding": "2d", "hidden_size": 9, "num_heads": 3},
             "an even hidden_size. Received: hidden_size=9",
+        ),
+        (
+            {"position_embedding": "sincos2d", "hidden_size": 10, "num_heads": 2},
+            "sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size=10",
         ),
         ({"num_classes": -1}, "0 \\(for features\\) or more"),
         ({"backbone": BackboneConfig(depths=(3, 4, 6, 3))}, "patches of 512x512"),

@@ -7,6 +7,7 @@ from keras_vit import models
 
 PLACES = ("stem", "every-layer", "every-layer-shared")
 TABLE8 = (("none", "stem"), ("relative", "stem"), *((kind, place) for kind in ("1d", "2d") for place in PLACES))
+KINDS = (*TABLE8, ("sincos2d", "stem"))  # the last is big_vision's
 GRID = (2, 3)
 SIZES = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
 

@@ -19,7 +19,8 @@ TABLE3 = {
     "jft-ViT-H/14": (14, 3e-4, "linear", 0.1, 0.0),
     "jft-R50": (7, 1e-3, "linear", 0.1, 0.0),
     "jft-R101": (7, 8e-4, "linear", 0.1, 0.0),
-    "jft-R152": (7, 6e-4, "linear", 0.1, 0.0),
+    "jft-R152x1": (7, 6e-4, "linear", 0.1, 0.0),
+    "jft-R152x2": (7, 6e-4, "linear", 0.1, 0.0),
     "jft-R50+ViT-B": (7, 8e-4, "linear", 0.1, 0.0),
     "jft-R50+ViT-L/32": (7, 2e-4, "linear", 0.1, 0.0),
     "jft-R50+ViT-L/16": (14, 4e-4, "linear", 0.1, 0.0),
@@ -76,8 +77,8 @@ def test_table_4(name):
     assert (recipe.optimizer, recipe.batch_size, recipe.decay, recipe.image_size) == ("SGD", 512, "cosine", 384)
     assert (recipe.weight_decay, recipe.global_clipnorm) == (None, 1.0)
     assert recipe.learning_rate in recipe.learning_rates
-    # Section 4.1: pre-processing follows Kolesnikov et al., but that VTAB's tasks are not to be cropped or mirrored.
-    assert recipe.augmentation == ("none" if name == "vtab" else "bit")
+    # Section 4.1: pre-processing follows Kolesnikov et al.
+    assert recipe.augmentation == "bit"
 
 
 def test_masked_patches():
@@ -117,7 +118,8 @@ ON_JFT = {
     "ViT-H/14": "ViT-H/14",
     "R50x2": "R50",
     "R101x1": "R101",
-    "R152x2": "R152",
+    "R152x1": "R152x1",
+    "R152x2": "R152x2",
     "R50+ViT-B/16": "R50+ViT-B",
     "R50+ViT-L/32": "R50+ViT-L/32",
     "R50+ViT-L/16": "R50+ViT-L/16",
@@ -135,7 +137,8 @@ def test_rows_that_depend_on_the_model():
     on_21k = {"ViT-B/16": "B", "ViT-L/32": "L", "ViT-Ti/16": "B", "ViT-H/14": "L", "R50+ViT-L/16": "L"}
     for model, size in on_21k.items():
         assert training.recipe("pretrain-imagenet21k", model=model).name == f"pretrain-imagenet21k-ViT-{size}"
-    assert training.recipe("pretrain-jft", model="R152x2").epochs_choices == (7, 14)
+    for name, epochs in (("R152x1", (7,)), ("R152x2", (7, 14))):
+        assert training.recipe("pretrain-jft", model=name).epochs_choices == epochs
     with pytest.raises(ConfigError, match="no learning rate, for R200x3 on jft"):
         training.recipe("pretrain-jft", model="R200x3")
     with pytest.raises(ConfigError, match="give model="):
@@ -173,7 +176,7 @@ def test_gap_has_a_rate_of_its_own():
     model = zoo.load("ViT-Test/4", weights=None, num_classes=4, **{**gap.model_arguments, "image_size": 8})
     assert (model.config.classifier, model.config.representation_size) == ("gap", None)
     gap.compile(model)
-    with pytest.raises(ConfigError, match="has the learning rate of classifier='gap'"):
+    with pytest.raises(ConfigError, match="is for models with classifier='gap'. Received: 'token'"):
         gap.compile(small())
 
 
@@ -187,6 +190,37 @@ def test_big_visions_configurations(name):
     assert row.optimizer == ("SGD" if name.startswith("bit") else "Adam")
 
 
+# big_vision's vit_i21k.py and vit_i1k.py by variant, and what stands in for sizes that these do not have.
+AUGREG = {
+    "ViT-Ti/16": ("inception", "light1"),
+    "ViT-S/32": ("inception", "medium1"),
+    "ViT-S/16": ("light1", "medium2"),
+    "ViT-B/32": ("light2", "medium2"),
+    "ViT-B/16": ("light2", "medium2"),
+    "ViT-L/16": ("medium2", "medium2"),
+    "R50+ViT-L/32": ("medium2", "medium2"),
+    None: ("light2", "medium2"),
+}
+
+
+@pytest.mark.parametrize("model", AUGREG)
+def test_augregs_augmentation_follows_the_size(model):
+    found = [training.recipe(f"augreg-{data}", model=model).augmentation for data in ("i21k", "i1k")]
+    assert tuple(found) == AUGREG[model]
+
+
+def test_the_plain_vit_is_the_authors(tmp_path):
+    """vit_s16_i1k.py: pool_type="gap", posemb="sincos2d", rep_size=True."""
+    recipe = training.recipe("plain-vit-i1k", steps=1)
+    fields = {"num_layers": 1, "num_classes": 4, **recipe.model_arguments, "image_size": 8}
+    model = zoo.load("ViT-Test/4", weights=None, **fields)
+    config = model.config
+    assert (config.classifier, config.position_embedding, config.representation_size) == ("gap", "sincos2d", 64)
+    recipe.compile(model)
+    with pytest.raises(ConfigError, match="is for models with position_embedding='sincos2d'. Received: '1d'"):
+        recipe.compile(zoo.load("ViT-Test/4", weights=None, **fields | {"position_embedding": "1d"}))
+
+
 def test_augregs_fine_tuning():
     """vit_jax/configs/augreg.py over configs/common.py."""
     row = training.recipe("finetune-augreg")
@@ -197,7 +231,8 @@ def test_augregs_fine_tuning():
 def test_hyper_rule_follows_the_size_of_the_training_set():
     found = [training.recipe("bit-hyperrule", examples=n) for n in (19_999, 20_000, 499_999, 500_000)]
     assert [r.total_steps for r in found] == [500, 10_000, 10_000, 20_000]
-    assert [r.boundaries[0] for r in found] == [200, 3000, 3000, 6000]
+    shares = [[boundary / r.total_steps for boundary in r.boundaries] for r in found]
+    assert shares == [[0.3, 0.6, 0.9]] * 4  # arXiv 1912.11370, section 3.3
     assert {(r.learning_rate, r.global_clipnorm, r.weight_decay) for r in found} == {(0.003, None, None)}
     with pytest.raises(ConfigError, match="give examples="):
         training.recipe("bit-hyperrule")
@@ -243,7 +278,7 @@ def test_small_images_keep_the_models_size(name, model, sizes):
 def test_every_row_has_a_source_and_makes_its_optimizer():
     for name, row in training.RECIPES.items():
         recipe = training.recipe(name.upper())
-        assert row.source.startswith(("arXiv", "docs/")), name
+        assert row.source.startswith(("arXiv", "docs/", "google-research/big_vision configs/bit_")), name
         optimizer = recipe.make_optimizer()
         np.testing.assert_allclose(float(recipe.make_schedule()(recipe.warmup_steps)), recipe.learning_rate, rtol=1e-5)
         assert optimizer.global_clipnorm == row.global_clipnorm
@@ -265,9 +300,9 @@ def test_scaling_rule():
     assert adam.total_steps == pytest.approx(4 * training.recipe("pretrain-imagenet").total_steps, rel=1e-4)
     assert training.recipe("finetune-pets", epochs=3, examples=5120).total_steps == 30
     assert training.recipe("finetune-pets", learning_rate=0.5, batch_size=8).learning_rate == 0.5
-    assert training.recipe("bit-hyperrule-small", steps=100).boundaries == (40, 60, 80)
+    assert training.recipe("bit-hyperrule-small", steps=100).boundaries == (30, 60, 90)
     rule = training.recipe("bit-hyperrule-small", batch_size=128)
-    assert (rule.total_steps, rule.warmup_steps, rule.boundaries) == (2000, 400, (800, 1200, 1600))
+    assert (rule.total_steps, rule.warmup_steps, rule.boundaries) == (2000, 400, (600, 1200, 1800))
 
 
 def test_warmup_stays_where_the_length_all_but_does():

@@ -62,8 +62,10 @@ def test_positions_that_are_computed(asked, grid, tmp_path):
     size = tensors["embedding/kernel"].shape[0]
     rows, columns = (side // size for side in grid or (224, 224))
     model = zoo.load(written(tmp_path / "bare.npz", layouts.without_positions(tensors)), **asked)
-    assert model.config.grid == (rows, columns)
-    found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
+    assert (model.config.grid, model.config.position_embedding) == ((rows, columns), "sincos2d")
+    layer = model.get_layer("posembed_input")
+    found = keras.ops.convert_to_numpy(layer.compose())
+    assert not layer.weights
     expected = sines_and_cosines(rows, columns, found.shape[-1])
     np.testing.assert_allclose(found[:, -rows * columns :], expected, atol=1e-6)
     assert not found[:, : -rows * columns].any()

@@ -6,7 +6,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-from positions import GRID, SIZES, TABLE8, answer, images, make
+from positions import GRID, KINDS, SIZES, TABLE8, answer, images, make
 from scipy import ndimage
 from slowness import slow_but
 
@@ -18,7 +18,7 @@ FORMATS = ("npz", "keras", "weights.h5", "safetensors")
 IN_TIMM = (("none", "stem"), ("1d", "stem"))
 
 
-@pytest.mark.parametrize(("kind", "place"), slow_but(TABLE8, *IN_TIMM, ("2d", "every-layer"), ("relative", "stem")))
+@pytest.mark.parametrize(("kind", "place"), slow_but(KINDS, *IN_TIMM, ("2d", "every-layer"), ("relative", "stem")))
 def test_files_make_an_equal_model(kind, place, tmp_path):
     model = make(kind, place)
     for ending in FORMATS:
@@ -128,7 +128,7 @@ def test_a_relative_model_at_another_size(interpolation, tmp_path):
     assert answer(larger, images(size=(40, 32))).shape == (2, 3)
 
 
-@pytest.mark.parametrize(("kind", "place"), slow_but(TABLE8, *IN_TIMM, ("2d", "every-layer"), ("relative", "stem")))
+@pytest.mark.parametrize(("kind", "place"), slow_but(KINDS, *IN_TIMM, ("2d", "every-layer"), ("relative", "stem")))
 def test_the_class_token_leaves_and_comes(kind, place, tmp_path):
     model = make(kind, place)
     zoo.save(model, tmp_path / "token.npz")

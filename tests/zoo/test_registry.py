@@ -148,7 +148,9 @@ def test_row(row):
     assert row.parameters == cost.count_parameters(row.config)
     assert row.labels == (row.dataset if row.valid_head and row.dataset in LABEL_SETS else None)
     assert row.num_classes == CLASSES[row.dataset]
-    assert row.preprocessing == Preprocessing((row.resolution,) * 2, row.crop, row.interpolation)
+    assert row.preprocessing == Preprocessing(
+        (row.resolution,) * 2, row.crop, row.interpolation, crop_mode=row.crop_mode
+    )
     assert (row.accuracy is None) == (row.accuracy_source is None)
     assert row.source.startswith(("arXiv", "vision_transformer")) and row.licence == "Apache-2.0"
     assert registry.resolve(row.name) is row is registry.resolve(row.url)
@@ -208,8 +210,12 @@ SAID = {
     "R152x2:distill-teacher-*": {"pretraining": "imagenet21k"},
     "R152x2:distill-teacher-*128": {"resolution": 128, "crop": 128 / 160},
     "R50x1:bit-m-cifar10": {"resolution": 128, "num_classes": 10},
-    "ViT-S/16:plain-in1k-*": {"classifier": "gap", "representation_size": 384, "crop": 224 / 256},
+    "ViT-S/16:plain-in1k-*": {
+        **{"classifier": "gap", "representation_size": 384, "crop": 224 / 256, "position_embedding": "sincos2d"}
+    },
     "*:flexivit-*i[n2]1k-*": {"classifier": "token", "resolution": 224, "position_interpolation": "bilinear"},
+    # configs/proj/flexivit/i1k_deit3_distill.py: resize(272)|central_crop(240)
+    "*:flexivit-in1k-*": {"crop": 0.882, "crop_mode": "squash"},
     "*:flexivit-baseline-*": {"classifier": "token", "resolution": 240, "num_classes": 21843},
     "*:*": {"interpolation": "bilinear", "mean": (0.5, 0.5, 0.5)},
 }
@@ -231,6 +237,11 @@ def test_what_the_authors_say(pattern):
     assert rows
     for row in rows:
         assert {field: getattr(row, field) for field in SAID[pattern]} == SAID[pattern], row.name
+
+
+def test_flexivit_is_evaluated_at_240_of_a_square_of_272():
+    found = registry.resolve("ViT-B/32:flexivit-in1k-90ep").preprocessing.adapt_to((240, 240), 3)
+    assert found.size_before_crop(300, 500) == (272, 272)
 
 
 def test_accuracies_are_of_the_very_files():

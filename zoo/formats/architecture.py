@@ -19,6 +19,8 @@ QUERY = "Transformer/{block}_0/MultiHeadDotProductAttention_1/query/kernel"
 HIDDEN = "Transformer/{block}_0/MlpBlock_3/Dense_0/kernel"
 ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
+# Pixels of the images that big_vision's files without positions were trained on (configs/vit_s16_i1k.py).
+PIXELS = 224
 # How the encoder's blocks are called. No checkpoint of axial models is public: their names are this package's.
 BLOCKS = {ViTConfig: "encoderblock", AxialViTConfig: "axialblock"}
 ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
@@ -104,9 +106,22 @@ def read_positions(tensors, classifier, stated, wanted):
             rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
             columns, _ = shape_of(tensors, f"{layer}/column_embedding", 2)
             return {"position_embedding": "2d", "position_embedding_at": place}, (rows, columns)
+    if computes_positions(tensors, classifier):
+        ph, pw, _, _ = tensors["embedding/kernel"].shape
+        return {"position_embedding": "sincos2d"}, (max(PIXELS // ph, 1), max(PIXELS // pw, 1))
     layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
     _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
     return {"position_embedding_at": place}, read_grid(length - (classifier == "token"), stated, wanted)
+
+
+def computes_positions(tensors, classifier):
+    """Whether they are of a file in Linen's names without positions and class token: big_vision's posemb="sincos2d".
+
+    In any other file without positions, these are missing.
+    """
+    stored = any(name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
+    hidden = tensors.get(HIDDEN.format(block=BLOCKS[ViTConfig]))
+    return classifier == "gap" and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
 
 
 def read_width(tensors, name):

@@ -101,7 +101,7 @@ def write(model, path):
 def require_timm_model(config):
     """Refuses position embeddings that timm has no names for: it adds 1-D ones at the stem, or none."""
     kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
-    if kind in ("2d", "relative") or place not in ("stem", None):
+    if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
         raise CheckpointError(
             f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
             f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."

@@ -63,7 +63,7 @@ def vit_variables(model):
 
 def position_variables(model):
     """Those that are added: posembed_input at the stem, posembed_0 and so on before blocks, or posembed_shared."""
-    names = POSITIONS_2D if model.config.position_embedding == "2d" else POSITIONS_1D
+    names = {"1d": POSITIONS_1D, "2d": POSITIONS_2D}.get(model.config.position_embedding, {})
     for layer in dict.fromkeys(model.config.position_layers):
         yield f"Transformer/{layer}", model.get_layer(layer), names
 

@@ -65,9 +65,10 @@ class PublicCheckpoint:
         valid_head: False where the head is all zeros, so that the model can only return features.
         representation_size: of the pre-logits layer, where the file has one.
         classifier: "token" or "gap" (None for a ResNet).
+        position_embedding: of a ViT or hybrid, as `keras_vit.models.VisionTransformer` names it.
         resolution: height and width of the images that the weights were last trained on, or that their authors evaluate
             them on.
-        crop, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
+        crop, crop_mode, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
         position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: what the weights were trained on first and last; the head predicts the last one's
             classes.
@@ -92,8 +93,10 @@ class PublicCheckpoint:
     valid_head: bool = True
     representation_size: int | None = None
     classifier: str | None = None
+    position_embedding: str = "1d"
     resolution: int | None = None
     crop: float | None = None
+    crop_mode: str = "center"
     interpolation: str = "bilinear"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
@@ -139,7 +142,8 @@ class PublicCheckpoint:
         """How the authors evaluate the weights (bilinear for "area"); None where that is unknown."""
         if self.resolution is None:
             return None
-        return Preprocessing((self.resolution,) * 2, self.crop, self.interpolation, tuple(self.mean), tuple(self.std))
+        size, mean, std = (self.resolution,) * 2, tuple(self.mean), tuple(self.std)
+        return Preprocessing(size, self.crop, self.interpolation, mean, std, self.crop_mode)
 
     @property
     def config(self) -> ViTConfig | ResNetConfig | None:
@@ -150,6 +154,7 @@ class PublicCheckpoint:
         fields = {"image_size": self.resolution, "num_classes": self.num_classes if self.valid_head else 0}
         if isinstance(config, ViTConfig):
             fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
+            fields |= {"position_embedding": self.position_embedding}
         return dataclasses.replace(config, **fields)
 
 

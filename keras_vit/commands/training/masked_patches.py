@@ -32,10 +32,8 @@ def recipe_changes(settings):
     return {"loss": loss, "representation_size": None, "head_bias": None}
 
 
-def load_masked_patch_model(settings, recipe, positions):
-    """A `MaskedPatchModel` around a new encoder, as the recipe asks; `positions` are the encoder's, None by default."""
-    arguments = {"dtype": settings.precision, **recipe.model_arguments}
-    arguments |= {name: value for name, value in positions.items() if value is not None}
+def load_masked_patch_model(settings, arguments):
+    """A `MaskedPatchModel` around a new encoder, made with these arguments of `zoo.load`."""
     encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)
     objective = objective_of(settings)
     return training.MaskedPatchModel(encoder, objective.target, objective.rate)

@@ -6,6 +6,7 @@ from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices, kit
 from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
+from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
 
 
@@ -70,6 +71,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         given["learning_rate"] = choices.LEARNING_RATE
     if settings.stochastic_depth is not None:
         given["stochastic_depth_rate"] = settings.stochastic_depth
+    if settings.position_embedding is not None:
+        given["position_embedding"] = settings.position_embedding
     if examples.multi_label:
         given["loss"] = "sigmoid"
     return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
@@ -80,11 +83,12 @@ def load_model(settings, recipe, examples):
 
     It is as the recipe asks, and what of it learns as the settings do.
     """
-    positions = {name: getattr(settings, name) for name in ("position_embedding", "position_embedding_at")}
+    arguments = {"dtype": settings.precision, **recipe.model_arguments}
+    if settings.position_embedding_at is not None:
+        arguments["position_embedding_at"] = settings.position_embedding_at
     if settings.objective == "masked-patches":
-        return load_masked_patch_model(settings, recipe, positions)
-    arguments = {"labels": examples.class_names, "dtype": settings.precision, **recipe.model_arguments}
-    arguments |= {name: value for name, value in positions.items() if value is not None}
+        return load_masked_patch_model(settings, arguments)
+    arguments["labels"] = examples.class_names
     if examples.multi_label:
         arguments["probabilities"] = "sigmoid"
     if settings.pretrain:
@@ -112,5 +116,6 @@ def count_microbatches(settings, recipe, model):
 
 
 def augmentation_for(settings, recipe, examples):
-    """The augmentation asked for, else the recipe's; None, the dataset's own, where that must not be augmented."""
-    return settings.augmentation or (None if examples.augmentation == "none" else recipe.augmentation)
+    """The augmentation asked for, else the recipe's; None, the dataset's own, where crops or mirrors change labels."""
+    own = find_augmentation(examples.augmentation)
+    return settings.augmentation or (None if own.restricted else recipe.augmentation)

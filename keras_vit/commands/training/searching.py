@@ -10,6 +10,7 @@ from keras_vit.commands.training.masked_patches import objective_of
 from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
 from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
+from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.training.recipes import RecipeChanges
 from keras_vit.training.search import SEARCHABLE, SearchResult
@@ -23,7 +24,7 @@ def parse_value(name, text):
     kinds = get_args(kind) or (kind,)
     if types.NoneType in kinds and text.casefold() == "none":
         return None
-    if str in kinds:
+    if not {int, float} & set(kinds):
         return text
     try:
         return float(text) if float in kinds else int(text)
@@ -118,8 +119,8 @@ def search_fields(
         raise ConfigError("A search chooses by accuracy, which images of several classes do not have.")
     if settings.patch_target == "pixels":
         raise ConfigError("A search chooses by accuracy, which pixels do not have. Predict mean-colour or colours-4x4.")
-    if "augmentation" in grid and examples.augmentation == "none":
-        raise ConfigError(f"The images of {examples.name} are not augmented. Search other fields.")
+    if "augmentation" in grid and find_augmentation(examples.augmentation).restricted:
+        raise ConfigError(f"The images of {examples.name} keep their own augmentation. Search other fields.")
     microbatches = count_microbatches(settings, recipe, load_model(settings, recipe, examples))
 
     def prepare(candidate):

@@ -210,7 +210,9 @@ class Settings:
     ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
-        Option(help="Of a model to pretrain: 1d, the paper's, or what Appendix D.4 tries beside it."),
+        Option(
+            help="Of a model to pretrain: 1d, the paper's, what Appendix D.4 tries beside it, or big_vision's sincos2d."
+        ),
     ] = None
     position_embedding_at: Annotated[
         PositionEmbeddingPlace | None,

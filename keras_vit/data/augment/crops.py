@@ -76,11 +76,7 @@ def resize_for_training(image, augmentation, size, seed):
 
 def resize_for_evaluation(image, preprocessing):
     """A whole image, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
-    if preprocessing.crop is not None:
-        return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
-    size, method = preprocessing.image_size, preprocessing.interpolation
-    image = tf.cast(tf.image.resize(image, size, method), tf.float32)  # "nearest" keeps uint8
-    return tf.ensure_shape(image, (*size, None))
+    return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
 
 
 def constant_of_shape(values, shape):
@@ -90,8 +86,6 @@ def constant_of_shape(values, shape):
 def normalize_or_round(image, preprocessing, dtype):
     """Pixels in [0, 255], float32 (..., h, w, c), as a model's input: normalized for "float32", rounded for "uint8"."""
     if dtype == "uint8":
-        if preprocessing.interpolation in ("bicubic", "lanczos3"):  # they overshoot
-            image = tf.clip_by_value(image, 0.0, 255.0)
         return tf.cast(image + 0.5, tf.uint8)
     # (x / 255 - mean) / std, as one product and one difference.
     scale = 1 / (255 * np.array(preprocessing.std))

@@ -65,6 +65,11 @@ class Augmentation:
             )
 
     @property
+    def restricted(self) -> bool:
+        """Whether images are left uncropped or never mirrored: what suits a dataset whose labels these would change."""
+        return self.crop == "resize" or not self.flip
+
+    @property
     def one_hot(self) -> bool:
         """Whether labels are mixed, and therefore float (n, num_classes) instead of integers (n,)."""
         return bool(self.mixup or self.cutmix)
@@ -101,6 +106,9 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "bit-small": Augmentation(crop="resize_crop", resize=160),
     "bit": Augmentation(crop="resize_crop"),
     "bit-large": Augmentation(crop="resize_crop", resize=512),
+    # For the tasks of VTAB whose labels the one or the other would change (arXiv 1912.11370, Supplement F).
+    "bit-no-flip": Augmentation(crop="resize_crop", flip=False),
+    "flip": Augmentation(crop="resize"),
     "bit-small-mixup": Augmentation(crop="resize_crop", resize=160, mixup=0.1),
     "bit-mixup": Augmentation(crop="resize_crop", mixup=0.1),
     "bit-large-mixup": Augmentation(crop="resize_crop", resize=512, mixup=0.1),

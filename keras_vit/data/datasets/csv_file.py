@@ -64,8 +64,8 @@ def scan(file, split):
     if not set(names) <= set(SPLITS):
         raise DataError(f"A CSV file has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
     file = Path(os.path.expanduser(file))
-    rows = read_rows(file)
-    classes = list_classes(file, rows)
+    rows, columns = read_rows(file)
+    classes = list_classes(file, rows, columns)
     multi_label = any(len(row.labels) != 1 for row in rows)
     chosen = choose_rows(file, rows, names, multi_label)
     require_files(file, chosen)
@@ -82,11 +82,11 @@ def scan(file, split):
 def list_splits(file):
     """The splits that the file's column names; none where it has no such column."""
     file = Path(os.path.expanduser(file))
-    return {row.split for row in read_rows(file)} - {None}
+    return {row.split for row in read_rows(file)[0]} - {None}
 
 
 def read_rows(file):
-    """Every row of the file, checked."""
+    """(every row of the file, checked; the classes that have a column of their own)."""
     if not file.is_file():
         raise DataError(f"There is no CSV file {file}. {EXPECTED}.")
     try:
@@ -109,7 +109,7 @@ def read_rows(file):
     if not rows:
         raise DataError(f"{file} has a header and no images.")
     require_unique(file, rows)
-    return rows
+    return rows, class_columns(header)
 
 
 def find_header(file, lines):
@@ -126,6 +126,14 @@ def find_header(file, lines):
     if len(first) == 2 and first[0].lower().endswith(SUFFIXES):
         return ["path", "label"], lines
     raise DataError(f"{file} has the columns {quote_some(first)}. {EXPECTED}.")
+
+
+def class_columns(header):
+    """The columns of 0 and 1: all but path and split, where no column names classes."""
+    if not {*ONE_LABEL, *SEVERAL_LABELS}.isdisjoint(header):
+        return ()
+    path, split = (next((name for name in header if name in known), None) for known in (PATHS, SPLIT))
+    return tuple(name for name in header if name not in (path, split))
 
 
 def make_row(file, line, cells):
@@ -172,9 +180,9 @@ def require_unique(file, rows):
         lines[path] = row.line
 
 
-def list_classes(file, rows):
-    """The names of the classes, sorted, whole numbers by their size; at least two."""
-    names = {name for row in rows for name in row.labels}
+def list_classes(file, rows, columns):
+    """The names of the classes, sorted, whole numbers by their size; at least two. A column of zeros is one, too."""
+    names = {name for row in rows for name in row.labels}.union(columns)
     if len(names) < 2:
         raise DataError(f"{file} has {len(names)} classes. A classifier needs at least two.")
     alike = {name.casefold() for name in names}

@@ -29,6 +29,8 @@ class Scheme:
             to (source of the examples, class names); `reading.sources` says what a source has.
         options: those keywords of `data.load` that the function takes.
         augmentation: name of the training augmentation that suits the images.
+        evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
+            preprocessing; None for that.
         would_read: "module:function" of what follows the colon and a path: whether files that are put there become
             examples. None where they never do, so that a run may be written anywhere.
     """
@@ -39,6 +41,7 @@ class Scheme:
     opens: str
     options: tuple[str, ...] = ()
     augmentation: str = "inception"
+    evaluation_crop: float | None = None
     would_read: str | None = None
 
     @property
@@ -98,6 +101,9 @@ SCHEMES = {
             argument="FOLDER",
             holds="ObjectNet's folder of images, to evaluate models of ImageNet's classes on",
             opens=f"{PACKAGE}.objectnet:open_split",
+            # Appendix D.9, after arXiv 1912.11370, Supplement B: the middle 480 pixels of a short side of 512. Models
+            # of other sizes see the same part.
+            evaluation_crop=480 / 512,
         ),
     )
 }

@@ -1,12 +1,8 @@
-"""What only big_vision's files need: the names of its BiT, and position embeddings that are a formula, not stored."""
+"""What only big_vision's files need: the names of its BiT."""
 
 import re
-from dataclasses import dataclass
-
-import numpy as np
 
 from keras_vit.zoo.formats.faults import Fault
-from keras_vit.zoo.formats.tensors import Tensor
 
 # models/bit_paper.py to the names of big_transfer: the inverse of its maybe_convert_big_transfer_format. A kernel of
 # the head becomes one of a 1x1 convolution; norms' parameters lose their leading axes (1, 1, 1, c).
@@ -26,9 +22,6 @@ BIT_NAMES = (
     (r"norm-pre-head/bias", r"resnet/group_norm/beta"),
     (r"head/(kernel|bias)", r"resnet/head/conv2d/\1"),
 )
-# Pixels of the images that the published files without positions were trained on (configs/vit_s16_i1k.py).
-PIXELS = 224
-TEMPERATURE = 10_000
 
 
 def is_bit(tensors):
@@ -59,35 +52,3 @@ def require_second_version(tensors):
             "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
             "BiT's, models/bit_paper.py, with the norm before it."
         )
-
-
-@dataclass(frozen=True)
-class SineCosine(Tensor):
-    """Position embeddings (1, rows * columns, width) that big_vision computes: posemb="sincos2d"."""
-
-    @classmethod
-    def of_grid(cls, grid, width):
-        """Those of a grid (rows, columns)."""
-        return cls("pos_embedding", (1, grid[0] * grid[1], width), lambda: sines_and_cosines(*grid, width))
-
-
-def sines_and_cosines(rows, columns, width):
-    """posemb_sincos_2d of big_vision's models/vit.py: sin(x), cos(x), sin(y), cos(y), a quarter of the width each."""
-    y, x = np.mgrid[:rows, :columns].reshape(2, -1, 1)
-    frequencies = TEMPERATURE ** -(np.arange(width // 4) / (width // 4 - 1))
-    angles = x * frequencies, y * frequencies
-    return np.concatenate([f(angle) for angle in angles for f in (np.sin, np.cos)], axis=1).astype("float32")[None]
-
-
-def compute_positions(tensors):
-    """The positions of a Linen file that has neither positions nor a class token, on the grid it was trained with.
-
-    None for any other file: where those lack positions, they are missing.
-    """
-    kernel = tensors["embedding/kernel"]
-    stored = any(name == "cls" or name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
-    if stored or len(kernel.shape) != 4 or not any("/MlpBlock_0/" in name for name in tensors):
-        return None
-    height, width, _, hidden_size = kernel.shape
-    grid = PIXELS // max(height, 1), PIXELS // max(width, 1)
-    return SineCosine.of_grid(grid, hidden_size) if min(grid) and hidden_size >= 8 and hidden_size % 4 == 0 else None

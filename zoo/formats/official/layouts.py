@@ -41,10 +41,7 @@ def to_first_layout(tensors):
     if ROW_POSITIONS in tensors:
         return squeeze_norms(tensors)
     require_transformer(tensors)
-    tensors = unstack_blocks(tensors)
-    computed = big_vision.compute_positions(tensors)
-    stored = tensors if computed is None else {**tensors, "pos_embedding": computed}
-    return squeeze_norms(join_position_embedding(rename_linen(stored)))
+    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(tensors))))
 
 
 def strip_prefix(tensors):
