@@ -17,7 +17,42 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
-FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
+PHOTOS = "finetune-photos"
+FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule", PHOTOS)
+EPOCHS = 30  # over a dataset that the paper does not train on
+LEARNING_RATE = 0.03  # of PHOTOS, whatever the batch: docs/finetuning.md has what was tried
+LEAST_BATCHES = 8  # in an epoch of such a dataset
+LEAST_BATCH_SIZE = 8
+MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
+
+
+def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
+    """The recipe's `own` batch where the data are enough, else the largest power of two that makes several batches.
+
+    The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
+
+    >>> choose_batch_size(512, 918, paper=True), choose_batch_size(512, 500, paper=False)
+    (512, 32)
+    """
+    if examples < (1 if paper else LEAST_BATCHES) * own:
+        own = min(examples, max(LEAST_BATCH_SIZE, 2 ** (examples // LEAST_BATCHES).bit_length() // 2))
+    return max(own // replicas, 1) * replicas
+
+
+def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: int = 1) -> int:
+    """Parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
+
+    `Recipe.compile` takes the number as `microbatches`.
+
+    Args:
+        batch_size: images of all replicas together.
+        image_size: (height, width) in pixels.
+
+    >>> choose_microbatches(512, (384, 384)), choose_microbatches(512, (224, 224), replicas=8)
+    (64, 2)
+    """
+    each, most = batch_size // replicas, max(MICROBATCH_PIXELS // (image_size[0] * image_size[1]), 1)
+    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= most), 1)
 
 
 def choose_hyper_rule_row(row, examples, original_size, model):
@@ -51,8 +86,10 @@ def choose_pretraining_row(dataset, model):
 def find_row(name, examples, model, original_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
-    if name == "bit-hyperrule" and examples is None:
-        raise ConfigError("bit-hyperrule follows the size of the training set: give examples=.")
+    if name in ("bit-hyperrule", PHOTOS) and examples is None:
+        raise ConfigError(f"{name} follows the size of the training set: give examples=.")
+    if name == PHOTOS:
+        return RECIPES["finetune-cifar10"]
     if name == "bit-hyperrule" or folded.get(name) in HYPER_RULE:
         return choose_hyper_rule_row(folded.get(name), examples, original_size, model)
     if name in FAMILIES:
@@ -133,6 +170,9 @@ def recipe(
     >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=128)
     >>> recipe.learning_rate, recipe.total_steps
     (0.0025, 40000)
+    >>> recipe = keras_vit.training.recipe("finetune-photos", examples=500)
+    >>> recipe.learning_rate, recipe.batch_size, recipe.total_steps
+    (0.03, 32, 469)
     """
     fields = RecipeChanges.__annotations__
     if changes.keys() - fields:
@@ -142,5 +182,10 @@ def recipe(
     require_positive(epochs=epochs)
     if steps is not None and epochs is not None:
         raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
-    row = find_row(str(name).casefold(), examples, model, original_size)
+    name = str(name).casefold()
+    row = find_row(name, examples, model, original_size)
+    if name == PHOTOS:
+        batch_size = batch_size or choose_batch_size(row.batch_size, examples, paper=False)
+        epochs = epochs if epochs or steps else EPOCHS
+        changes = {"learning_rate": LEARNING_RATE, "image_size": None, **changes}
     return scale(row, batch_size, steps, epochs, examples).with_(**changes)
