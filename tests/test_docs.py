@@ -25,6 +25,15 @@ def test_a_page_prints_what_it_says(name):
     assert not said, "".join(said)
 
 
+def test_nobody_is_sent_to_a_package_that_is_not_published():
+    """setup.cfg's name is nobody's on PyPI yet: whoever takes it could be installed in our place."""
+    root = DOCS.parent
+    files = [root / "README.md", *DOCS.glob("*.md"), *root.glob("examples/**/*.py"), *root.glob("examples/**/*.ipynb")]
+    files += [path for folder in ("keras_vit", "zoo", "export") for path in (root / folder).rglob("*.py")]
+    assert len(files) > 200
+    assert not [path for path in files if "keras-vit-zoo" in path.read_text("utf-8")]
+
+
 def test_the_names_of_other_packages_are_answered_as_the_page_says():
     text = (DOCS / "coming_from.md").read_text("utf-8")
     named = re.findall(r'zoo\.load\("([^"]+)"', text)

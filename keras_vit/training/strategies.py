@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
+from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_tensorflow
 
 GOOGLE = "0x1ae0"  # among PCI vendors
 
@@ -58,8 +58,8 @@ def make_tpu_strategy(tpu, devices):
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise ConfigError(
-            f"No TPU answers as {address!r}: {str(error).splitlines()[0]} On a TPU machine install keras-vit-zoo[tpu] "
-            "(tensorflow-tpu) in an environment without another TensorFlow; see docs/tpu.md."
+            f"No TPU answers as {address!r}: {str(error).splitlines()[0]} On a TPU machine install tensorflow-tpu "
+            f"in an environment without another TensorFlow: {describe_install('tpu')}; see docs/tpu.md."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
