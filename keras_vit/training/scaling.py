@@ -10,17 +10,14 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.config import variant
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.recipe_classes import OPTIMIZERS
-from keras_vit.training.recipe_rows import HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
+from keras_vit.training.recipe_rows import HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
 from keras_vit.training.recipes import Recipe, RecipeChanges
 
 if TYPE_CHECKING:
     from typing import Unpack
 
 SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
-PHOTOS = "finetune-photos"
-FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule", PHOTOS)
-EPOCHS = 30  # over a dataset that the paper does not train on
-LEARNING_RATE = 0.03  # of PHOTOS, whatever the batch: docs/finetuning.md has what was tried
+FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
 LEAST_BATCHES = 8  # in an epoch of such a dataset
 LEAST_BATCH_SIZE = 8
 MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
@@ -86,10 +83,8 @@ def choose_pretraining_row(dataset, model):
 def find_row(name, examples, model, original_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
-    if name in ("bit-hyperrule", PHOTOS) and examples is None:
-        raise ConfigError(f"{name} follows the size of the training set: give examples=.")
-    if name == PHOTOS:
-        return RECIPES["finetune-cifar10"]
+    if name == "bit-hyperrule" and examples is None:
+        raise ConfigError("bit-hyperrule follows the size of the training set: give examples=.")
     if name == "bit-hyperrule" or folded.get(name) in HYPER_RULE:
         return choose_hyper_rule_row(folded.get(name), examples, original_size, model)
     if name in FAMILIES:
@@ -155,7 +150,9 @@ def recipe(
 
     Args:
         name: a row, as `finetune-cifar10`; or "pretrain-jft" and "pretrain-imagenet21k", which have a row for each
-            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`.
+            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`. "finetune-photos",
+            which `keras-vit finetune` takes for data that the paper does not train on, keeps its learning rate at any
+            batch size, and has about eight batches in an epoch of `examples` where no batch size is given.
         batch_size: of all replicas together.
         steps, epochs: updates, at that batch size; or passes over `examples`.
         examples: of the training set.
@@ -182,10 +179,8 @@ def recipe(
     require_positive(epochs=epochs)
     if steps is not None and epochs is not None:
         raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
-    name = str(name).casefold()
-    row = find_row(name, examples, model, original_size)
-    if name == PHOTOS:
-        batch_size = batch_size or choose_batch_size(row.batch_size, examples, paper=False)
-        epochs = epochs if epochs or steps else EPOCHS
-        changes = {"learning_rate": LEARNING_RATE, "image_size": None, **changes}
+    row = find_row(str(name).casefold(), examples, model, original_size)
+    if row == PHOTOS:
+        batch_size = batch_size or choose_batch_size(row.batch_size, examples or row.examples, paper=False)
+        changes = {"learning_rate": row.learning_rate, **changes}
     return scale(row, batch_size, steps, epochs, examples).with_(**changes)

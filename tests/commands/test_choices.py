@@ -141,7 +141,7 @@ def test_the_papers_datasets_are_fine_tuned_as_in_the_paper(planned, line):
 @pytest.mark.parametrize("count, batch", [(5, 5), (12, 8), (500, 32), (1000, 64), (5000, 512), (100_000, 512)])
 def test_other_data_take_thirty_epochs_at_the_models_size(planned, count, batch):
     recipe, _ = planned("finetune --data folder:photos", examples=(count, (300, 400)))
-    assert (recipe.name, recipe.batch_size, recipe.image_size) == ("finetune-cifar10", batch, None)
+    assert (recipe.name, recipe.batch_size, recipe.image_size) == ("finetune-photos", batch, None)
     assert recipe.images_seen / count == pytest.approx(30, abs=batch / count)
     assert recipe.learning_rate == 0.03  # whatever the batch: docs/finetuning.md
     assert planned("finetune --data folder:photos --steps 7", examples=(count, (9, 9)))[0].total_steps == 7

@@ -4,7 +4,7 @@ docs/training.md says the same to users.
 """
 
 from keras_vit.models.config import VARIANTS, AxialResNetConfig, ResNetConfig, variant
-from keras_vit.training.scaling import PHOTOS
+from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.zoo.names.rows import checkpoints
 
 # The paper's datasets (section 4.1) and their recipes of Table 4.
@@ -34,8 +34,8 @@ def name_in_tfds(dataset: str) -> str:
 
 
 def choose_finetuning(dataset, model):
-    """Table 4's recipe; for other datasets that of CIFAR-10, changed as "finetune-photos" has it."""
-    name = FINE_TUNING.get(dataset, PHOTOS)
+    """Table 4's recipe; for other datasets "finetune-photos"."""
+    name = FINE_TUNING.get(dataset, PHOTOS.name)
     if dataset == "imagenet2012" and model in OWN_ROW:
         name = f"{name}-{model}"
     return name, dataset in FINE_TUNING

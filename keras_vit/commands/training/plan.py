@@ -7,7 +7,8 @@ from keras_vit.commands.training import choices, kit
 from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
 from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
-from keras_vit.training.scaling import EPOCHS, choose_batch_size
+from keras_vit.training.recipe_rows import EPOCHS
+from keras_vit.training.scaling import choose_batch_size
 
 
 class Splits(NamedTuple):
