@@ -2,7 +2,8 @@
 
     python examples/own_photos.py photos --out runs/photos
 
-photos/ holds a folder per class, cat/ and dog/ say. ViT-Ti/16 has 5.7 million parameters, for small machines.
+photos/ holds a folder per class, cat/ and dog/ say. ViT-Ti/16 has 5.7 million parameters, for small machines. The
+weights that it starts from, the recipe and the batch are those that the command takes.
 The same from the shell: keras-vit finetune --data folder:photos --out runs/photos --model ViT-Ti/16
 """
 
@@ -22,17 +23,18 @@ def main(photos, out, model, epochs, batch_size):
     train = keras_vit.data.load(f"folder:{photos}", "train")
     held_out = keras_vit.data.load(f"folder:{photos}", "validation")
     recipe = keras_vit.training.recipe(
-        "finetune-pets", batch_size=batch_size, epochs=epochs, examples=train.num_examples, learning_rate=0.001
+        "finetune-photos", examples=train.num_examples, epochs=epochs, batch_size=batch_size
     )
     vit = keras_vit.zoo.load(model, labels=train.class_names)
-    recipe.compile(vit)
+    parts = keras_vit.training.choose_microbatches(recipe.batch_size, vit.preprocessing.image_size)
+    recipe.compile(vit, microbatches=parts)
 
-    steps = train.steps_per_epoch(batch_size)
+    steps = train.steps_per_epoch(recipe.batch_size)
     vit.fit(
-        train.train(batch_size, vit.preprocessing),
+        train.train(recipe.batch_size, vit.preprocessing, augmentation=recipe.augmentation),
         epochs=-(-recipe.total_steps // steps),
         steps_per_epoch=steps,
-        validation_data=held_out.evaluation(batch_size, vit.preprocessing),
+        validation_data=held_out.evaluation(recipe.batch_size, vit.preprocessing),
     )
     keras_vit.zoo.save(vit, weights)
     print(keras_vit.export.convert(vit, artefact))
@@ -42,7 +44,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos", help="folder of class folders")
     parser.add_argument("--out", default="photos", help="path of the results, without an ending")
-    parser.add_argument("--model", default="ViT-Ti/16")
-    parser.add_argument("--epochs", type=float, default=10)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--model", default="ViT-Ti/16:augreg-i21k")
+    parser.add_argument("--epochs", type=float, help="the recipe's 30 if not given")
+    parser.add_argument("--batch-size", type=int, help="the recipe's, by the number of photos, if not given")
     main(**vars(parser.parse_args()))

@@ -23,7 +23,7 @@ from keras_vit.commands import (
     verify,
 )
 from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import KerasVitError, describe_install
 from keras_vit.training.errors import Interrupted, Preempted
 
 app = typer.Typer(
@@ -91,7 +91,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        print("keras-vit: TensorFlow is not installed. Install one: pip install 'keras-vit-zoo[cpu]'.", file=sys.stderr)
+        print(f"keras-vit: TensorFlow is not installed. Install one: {describe_install('cpu')}.", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

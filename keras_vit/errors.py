@@ -72,6 +72,15 @@ def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
     return f"There is no {kind} {name!r}. {hint}"
 
 
+def describe_install(extra: str) -> str:
+    """How this package is installed, with an extra of setup.cfg; until it is published, from a clone.
+
+    >>> describe_install("cpu")
+    "pip install '.[cpu]' in a clone of Keras ViT's repository"
+    """
+    return f"pip install '.[{extra}]' in a clone of Keras ViT's repository"
+
+
 def require_tensorflow(what: str, error: type[KerasVitError] = ConfigError) -> None:
     """Raises `error` unless Keras' backend is TensorFlow; `what` names the part of the package that needs it."""
     import keras

@@ -1,10 +1,12 @@
 """The pages of docs/ that print what they say: each runs as it stands."""
 
 import doctest
+import math
 import re
 from pathlib import Path
 
 import pytest
+import start_page
 
 from keras_vit.zoo.names.other_names import exact_name
 from keras_vit.zoo.names.registry import resolve
@@ -23,6 +25,32 @@ def test_a_page_prints_what_it_says(name):
     said = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert not said, "".join(said)
+
+
+def test_the_costs_of_the_first_page_are_those_of_its_script():
+    page = start_page.PAGE.read_text("utf-8")
+    assert start_page.MARKED.search(page)[0] == start_page.write_table()
+
+
+def test_the_computed_costs_of_the_first_page():
+    """ViT-B/16 by hand: 196 patches of 768 numbers, 12 blocks of 768 and 3,072, 469 batches of 32 images."""
+    tokens, width = 197, 768
+    block = tokens * (4 * width**2 + 2 * 3072 * width) + 2 * tokens**2 * width
+    operations = 2 * (196 * 768 * width + 12 * block + 1000 * width)
+    seconds = 3 * operations * 469 * 32 / (0.3 * 197e12)
+    (row,) = [line.split(" | ") for line in start_page.write_table().splitlines() if "`ViT-B/16`" in line]
+    assert row[5] == f"~{math.ceil(seconds / 60)} min"
+    seconds_of_two_cores = 3 * operations * 469 * 32 / 1.56665e11  # ViT-S/16's rate in recorded.csv
+    assert row[2] == f"~{math.ceil(seconds_of_two_cores / 60) / 60:.1f} h"
+
+
+def test_nobody_is_sent_to_a_package_that_is_not_published():
+    """setup.cfg's name is nobody's on PyPI yet: whoever takes it could be installed in our place."""
+    root = DOCS.parent
+    files = [root / "README.md", *DOCS.glob("*.md"), *root.glob("examples/**/*.py"), *root.glob("examples/**/*.ipynb")]
+    files += [path for folder in ("keras_vit", "zoo", "export") for path in (root / folder).rglob("*.py")]
+    assert len(files) > 200
+    assert not [path for path in files if "keras-vit-zoo" in path.read_text("utf-8")]
 
 
 def test_the_names_of_other_packages_are_answered_as_the_page_says():

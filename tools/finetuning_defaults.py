@@ -16,7 +16,8 @@ from pathlib import Path
 import keras
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training.choices import EPOCHS, choose_batch_size
+from keras_vit.training.recipe_rows import EPOCHS
+from keras_vit.training.scaling import choose_batch_size
 
 FIELDS = ("model", "data", "images", "rate", "seed", "learning_rate", "batch_size", "steps", "accuracy", "held_out")
 

@@ -11,7 +11,7 @@ from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run
 from .runs.weights import load_weights
-from .scaling import recipe
+from .scaling import choose_microbatches, recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import SearchResult, Trial, development_split, read_best, search_recipe
 from .strategies import strategy
@@ -41,6 +41,7 @@ __all__ = [
     "WarmupLinear",
     "WarmupStaircase",
     "balanced_weights",
+    "choose_microbatches",
     "count_trainable",
     "development_split",
     "enable_lora",

@@ -10,7 +10,7 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.config import variant
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.recipe_classes import OPTIMIZERS
-from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, RECIPES, SGD_ON_JFT, TABLE3
+from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
 from keras_vit.training.recipes import Recipe, RecipeChanges
 
 if TYPE_CHECKING:
@@ -18,6 +18,38 @@ if TYPE_CHECKING:
 
 SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
 FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
+LEAST_BATCHES = 8  # in an epoch of such a dataset
+LEAST_BATCH_SIZE = 8
+MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
+
+
+def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
+    """The recipe's `own` batch where the data are enough, else the largest power of two that makes several batches.
+
+    The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
+
+    >>> choose_batch_size(512, 918, paper=True), choose_batch_size(512, 500, paper=False)
+    (512, 32)
+    """
+    if examples < (1 if paper else LEAST_BATCHES) * own:
+        own = min(examples, max(LEAST_BATCH_SIZE, 2 ** (examples // LEAST_BATCHES).bit_length() // 2))
+    return max(own // replicas, 1) * replicas
+
+
+def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: int = 1) -> int:
+    """Parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
+
+    `Recipe.compile` takes the number as `microbatches`.
+
+    Args:
+        batch_size: images of all replicas together.
+        image_size: (height, width) in pixels.
+
+    >>> choose_microbatches(512, (384, 384)), choose_microbatches(512, (224, 224), replicas=8)
+    (64, 2)
+    """
+    each, most = batch_size // replicas, max(MICROBATCH_PIXELS // (image_size[0] * image_size[1]), 1)
+    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= most), 1)
 
 
 def choose_hyper_rule_row(row, examples, original_size, model):
@@ -125,7 +157,9 @@ def recipe(
 
     Args:
         name: a row, as `finetune-cifar10`; or "pretrain-jft" and "pretrain-imagenet21k", which have a row for each
-            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`.
+            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`. "finetune-photos",
+            which `keras-vit finetune` takes for data that the paper does not train on, keeps its learning rate at any
+            batch size, and has about eight batches in an epoch of `examples` where no batch size is given.
         batch_size: of all replicas together.
         steps, epochs: updates, at that batch size; or passes over `examples`.
         examples: of the training set.
@@ -140,6 +174,9 @@ def recipe(
     >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=128)
     >>> recipe.learning_rate, recipe.total_steps
     (0.0025, 40000)
+    >>> recipe = keras_vit.training.recipe("finetune-photos", examples=500)
+    >>> recipe.learning_rate, recipe.batch_size, recipe.total_steps
+    (0.03, 32, 469)
     """
     fields = RecipeChanges.__annotations__
     if changes.keys() - fields:
@@ -150,4 +187,7 @@ def recipe(
     if steps is not None and epochs is not None:
         raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
     row = find_row(str(name).casefold(), examples, model, original_size)
+    if row == PHOTOS:
+        batch_size = batch_size or choose_batch_size(row.batch_size, examples or row.examples, paper=False)
+        changes = {"learning_rate": row.learning_rate, **changes}
     return scale(row, batch_size, steps, epochs, examples).with_(**changes)

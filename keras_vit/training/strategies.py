@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.errors import ConfigError, UnknownNameError, require_tensorflow
+from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_tensorflow
+
+GOOGLE = "0x1ae0"  # among PCI vendors
 
 
 def count_workers():
@@ -18,9 +20,22 @@ def count_workers():
     return len(cluster.get("worker", ())) + len(cluster.get("chief", ()))
 
 
+def has_tpu(root="/"):
+    """Whether the environment names a TPU, or a device is Google's: /dev/accelN up to v4, /dev/vfio/N from v5e on.
+
+    The vendor tells: NVIDIA's drivers from 570 on make /dev/accelN too, and any device passed through is in /dev/vfio.
+    """
+    root = Path(root)
+    vendors = [root / f"sys/class/accel/{device.name}/device/vendor" for device in root.glob("dev/accel[0-9]*")]
+    for group in root.glob("dev/vfio/[0-9]*"):
+        vendors += root.glob(f"sys/kernel/iommu_groups/{group.name}/devices/*/vendor")
+    named = os.environ.get("TPU_NAME") or os.environ.get("TPU_ACCELERATOR_TYPE")  # the latter is set on TPU VMs
+    return bool(named) or any(path.is_file() and path.read_text().strip() == GOOGLE for path in vendors)
+
+
 def detect_kind():
     """The kind of strategy that fits this machine."""
-    if os.environ.get("TPU_NAME") or glob.glob("/dev/accel[0-9]*"):
+    if has_tpu():
         return "tpu"
     if count_workers() > 1:
         return "multi_worker"
@@ -43,8 +58,8 @@ def make_tpu_strategy(tpu, devices):
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise ConfigError(
-            f"No TPU answers as {address!r}: {str(error).splitlines()[0]} On a TPU machine install keras-vit-zoo[tpu] "
-            "(tensorflow-tpu) in an environment without another TensorFlow; see docs/tpu.md."
+            f"No TPU answers as {address!r}: {str(error).splitlines()[0]} On a TPU machine install tensorflow-tpu "
+            f"in an environment without another TensorFlow: {describe_install('tpu')}; see docs/tpu.md."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

@@ -1,12 +1,15 @@
 """What `finetune` and `pretrain` take by themselves, from the command line down to the model; against the paper."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+import keras_vit
 from keras_vit import cli, data, training, zoo
 from keras_vit.commands import finetune
 from keras_vit.commands.training import choices, plan, train
@@ -15,6 +18,7 @@ from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
+from keras_vit.training.scaling import choose_batch_size
 from keras_vit.zoo.names.rows import checkpoints
 
 # The training splits that the paper's development sets leave (Appendix B.1.1), and typical images.
@@ -137,7 +141,7 @@ def test_the_papers_datasets_are_fine_tuned_as_in_the_paper(planned, line):
 @pytest.mark.parametrize("count, batch", [(5, 5), (12, 8), (500, 32), (1000, 64), (5000, 512), (100_000, 512)])
 def test_other_data_take_thirty_epochs_at_the_models_size(planned, count, batch):
     recipe, _ = planned("finetune --data folder:photos", examples=(count, (300, 400)))
-    assert (recipe.name, recipe.batch_size, recipe.image_size) == ("finetune-cifar10", batch, None)
+    assert (recipe.name, recipe.batch_size, recipe.image_size) == ("finetune-photos", batch, None)
     assert recipe.images_seen / count == pytest.approx(30, abs=batch / count)
     assert recipe.learning_rate == 0.03  # whatever the batch: docs/finetuning.md
     assert planned("finetune --data folder:photos --steps 7", examples=(count, (9, 9)))[0].total_steps == 7
@@ -146,6 +150,27 @@ def test_other_data_take_thirty_epochs_at_the_models_size(planned, count, batch)
     row = planned("finetune --data folder:photos --recipe finetune-cifar10", examples=(count, (9, 9)))[0]
     assert row.learning_rate == pytest.approx(0.01 * row.batch_size / 512)  # as Table 4 scales, when asked for by name
     assert recipe.model_arguments["image_size"] is None
+
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = {  # page: what its photos are called there
+    "README.md": ("photos", "ViT-B/16"),
+    "examples/own_photos.py": ("train", "ViT-Ti/16"),
+}
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_the_pages_train_as_the_command_does(planned, page):
+    """One rule for learning rate, batch, length, size and weights, whoever asks."""
+    photos, model = WRITTEN[page]
+    text = (ROOT / page).read_text("utf-8")
+    written = re.search(r"recipe = (keras_vit\.training\.recipe\([^)]*\))", text)[1]
+    for count in (12, 500, 6000):
+        names = {photos: SimpleNamespace(num_examples=count), "epochs": None, "batch_size": None}
+        asked, _ = planned(f"finetune --data folder:photos --model {model}", examples=(count, (300, 400)))
+        assert eval(written, {"keras_vit": keras_vit}, names) == asked
+    assert f'"{choices.choose_checkpoint(model)}"' in text
+    assert "augmentation=recipe.augmentation" in text
 
 
 def test_fine_tuning_starts_from_weights_before_it():
@@ -167,13 +192,13 @@ def test_fine_tuning_starts_from_weights_before_it():
 
 
 def test_batches_are_cut_to_what_memory_has():
-    assert choices.choose_microbatches(512, (384, 384)) == 64  # of 8 images
-    assert choices.choose_microbatches(512, (224, 224)) == 16
-    assert choices.choose_microbatches(512, (224, 224), replicas=8) == 2
-    assert choices.choose_microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
-    assert choices.choose_microbatches(32, (32, 32)) == 1
-    assert choices.choose_batch_size(512, 100_000, paper=False, replicas=3) == 510
-    assert choices.choose_batch_size(512, 100, paper=False, replicas=24) == 24
+    assert training.choose_microbatches(512, (384, 384)) == 64  # of 8 images
+    assert training.choose_microbatches(512, (224, 224)) == 16
+    assert training.choose_microbatches(512, (224, 224), replicas=8) == 2
+    assert training.choose_microbatches(510, (224, 224), replicas=3) == 10  # of 17: parts are equal
+    assert training.choose_microbatches(32, (32, 32)) == 1
+    assert choose_batch_size(512, 100_000, paper=False, replicas=3) == 510
+    assert choose_batch_size(512, 100, paper=False, replicas=24) == 24
 
 
 def test_typical_size(tmp_path):

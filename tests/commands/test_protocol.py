@@ -50,7 +50,7 @@ def test_search_then_all_images_then_one_test(tiny, tmp_path, capsys, monkeypatc
     out = tmp_path / "paper"
     found = run_protocol(settings, out, seeds=2, every=8)
     rates = pytest.approx([0.003, 0.009, 0.03, 0.09])  # Table 4's, about the default of other data, 0.03
-    assert asked == [("finetune-cifar10", {"learning_rate": rates}, "search")]
+    assert asked == [("finetune-photos", {"learning_rate": rates}, "search")]
     assert found["fields"] == best
     assert found["mean"] == pytest.approx(np.mean(found["accuracies"]))
     assert found["deviation"] == pytest.approx(np.std(found["accuracies"], ddof=1))
@@ -152,7 +152,7 @@ def test_resnets_also_try_the_hyper_rule(rule, taken, tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "search_fields", search_fields)
     settings = Settings(model="R50x1", dataset="digits")
     chosen, fields, scores = protocol.find_settings(settings, tmp_path, Console(), 100)
-    assert chosen.recipe == taken and [name for name, *_ in scores] == ["finetune-cifar10", "bit-hyperrule-small"]
+    assert chosen.recipe == taken and [name for name, *_ in scores] == ["finetune-photos", "bit-hyperrule-small"]
     assert fields["learning_rate"] == pytest.approx(0.003 * 128 / 512 if taken else 0.001 * 0.03 / 0.01)
     _, _, scores = protocol.find_settings(Settings(model="ViT-B/16", dataset="digits"), tmp_path, Console(), 100)
     assert len(scores) == 1

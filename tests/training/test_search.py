@@ -13,6 +13,7 @@ from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.layers.dropout import Dropout
 from keras_vit.training.runs.history import read_rows
+from keras_vit.training.strategies import has_tpu
 
 
 def digits():
@@ -165,3 +166,31 @@ def test_strategies(monkeypatch, capsys):
         training.strategy("multi_worker")
     with pytest.raises(ConfigError, match="No TPU answers as 'local'"):
         training.strategy("tpu")
+
+
+GOOGLE, NVIDIA, MELLANOX = "0x1ae0\n", "0x10de\n", "0x15b3\n"  # as sysfs writes PCI vendors
+ACCEL, GROUP = "sys/class/accel/accel{0}/device/vendor", "sys/kernel/iommu_groups/{0}/devices/0000:00:05.0/vendor"
+MACHINES = {
+    "v4": ({"dev/accel0": "", ACCEL.format(0): GOOGLE}, {}, True),
+    "v5e": ({"dev/vfio/0": "", "dev/vfio/vfio": "", GROUP.format(0): GOOGLE}, {}, True),
+    "v5e, of whose devices a container sees nothing": ({}, {"TPU_ACCELERATOR_TYPE": "v5litepod-4"}, True),
+    "TPU node": ({}, {"TPU_NAME": "node-1"}, True),
+    "NVIDIA GPU": ({"dev/accel0": "", ACCEL.format(0): NVIDIA}, {}, False),
+    "passed through": ({"dev/vfio/96": "", "dev/vfio/vfio": "", GROUP.format(96): MELLANOX}, {}, False),
+    "Google's network card, not passed through": ({"dev/vfio/vfio": "", GROUP.format(3): GOOGLE}, {}, False),
+    "accel without sysfs": ({"dev/accel0": ""}, {}, False),
+    "neither": ({}, {}, False),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_tpu_is_told_from_other_accelerators(machine, tmp_path, monkeypatch):
+    files, variables, expected = MACHINES[machine]
+    for name in ("TPU_NAME", "TPU_ACCELERATOR_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert has_tpu(tmp_path) is expected

@@ -4,6 +4,7 @@ docs/training.md says the same to users.
 """
 
 from keras_vit.models.config import VARIANTS, AxialResNetConfig, ResNetConfig, variant
+from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.zoo.names.rows import checkpoints
 
 # The paper's datasets (section 4.1) and their recipes of Table 4.
@@ -18,12 +19,6 @@ FINE_TUNING = {
 OWN_ROW = ("ViT-L/16", "ViT-H/14")  # on ImageNet at 512 and 518 pixels (section 4.1)
 # Tags of weights before any fine-tuning: the paper's own, then those of others.
 PRETRAINED = ("i21k", "augreg-i21k", "bit-m")
-EPOCHS = 30  # over a dataset that the paper does not train on
-# Of fine-tuning on such a dataset, whatever the batch: docs/finetuning.md has what was tried.
-LEARNING_RATE = 0.03
-LEAST_BATCHES = 8  # in an epoch of such a dataset
-LEAST_BATCH_SIZE = 8
-MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
 
 
 def name_in_tfds(dataset: str) -> str:
@@ -39,8 +34,8 @@ def name_in_tfds(dataset: str) -> str:
 
 
 def choose_finetuning(dataset, model):
-    """Table 4's recipe; that of CIFAR-10 for other datasets."""
-    name = FINE_TUNING.get(dataset, "finetune-cifar10")
+    """Table 4's recipe; for other datasets "finetune-photos"."""
+    name = FINE_TUNING.get(dataset, PHOTOS.name)
     if dataset == "imagenet2012" and model in OWN_ROW:
         name = f"{name}-{model}"
     return name, dataset in FINE_TUNING
@@ -97,26 +92,3 @@ def round_to_patches(size: int, model: str) -> int:
     if known is None or isinstance(known.config, ResNetConfig):
         return size
     return size - size % max(known.config.pixels_per_token)
-
-
-def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
-    """The recipe's `own` batch where the data are enough, else the largest power of two that makes several batches.
-
-    The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
-
-    >>> choose_batch_size(512, 918, paper=True), choose_batch_size(512, 500, paper=False)
-    (512, 32)
-    """
-    if examples < (1 if paper else LEAST_BATCHES) * own:
-        own = min(examples, max(LEAST_BATCH_SIZE, 2 ** (examples // LEAST_BATCHES).bit_length() // 2))
-    return max(own // replicas, 1) * replicas
-
-
-def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: int = 1) -> int:
-    """Parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
-
-    >>> choose_microbatches(512, (384, 384)), choose_microbatches(512, (224, 224), replicas=8)
-    (64, 2)
-    """
-    each, most = batch_size // replicas, max(MICROBATCH_PIXELS // (image_size[0] * image_size[1]), 1)
-    return next((n for n in range(1, each + 1) if each % n == 0 and each // n <= most), 1)

@@ -8,6 +8,8 @@ from keras_vit.commands.training.masked_patches import load_masked_patch_model, 
 from keras_vit.commands.training.settings import Settings
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
+from keras_vit.training.recipe_rows import EPOCHS
+from keras_vit.training.scaling import choose_batch_size
 
 
 class Splits(NamedTuple):
@@ -48,8 +50,7 @@ def require_batch(examples, batch_size):
 def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -> training.Recipe:
     """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
 
-    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise; to
-    fine-tune, at a learning rate that does not shrink with the batch.
+    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
@@ -60,15 +61,13 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     told = settings.recipe is not None or paper
     epochs, size, batch = settings.epochs, settings.image_size, settings.batch_size
     if not told and settings.steps is None and epochs is None:
-        epochs = choices.EPOCHS
+        epochs = EPOCHS
     if told and size is None and row.image_size is not None:
         size = choices.round_to_patches(row.image_size, settings.model)
     if batch is None:
-        batch = choices.choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
+        batch = choose_batch_size(row.batch_size, examples.num_examples, paper, replicas)
     if settings.learning_rate is not None:
         given["learning_rate"] = settings.learning_rate
-    elif not told and not settings.pretrain:
-        given["learning_rate"] = choices.LEARNING_RATE
     if settings.stochastic_depth is not None:
         given["stochastic_depth_rate"] = settings.stochastic_depth
     if settings.position_embedding is not None:
@@ -106,7 +105,7 @@ def count_microbatches(settings, recipe, model):
     """
     replicas = model.distribute_strategy.num_replicas_in_sync
     if settings.microbatches is None:
-        return choices.choose_microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
+        return training.choose_microbatches(recipe.batch_size, model.preprocessing.image_size, replicas)
     each = recipe.batch_size // replicas
     if each % settings.microbatches:
         raise ConfigError(
