@@ -187,7 +187,7 @@ AUGREG_AUGMENTATIONS = {
     "augreg-i21k": {"Ti": "inception", "S/32": "inception", "S/16": "light1", "L": "medium2", "H": "medium2"},
     "augreg-i1k": {"Ti": "light1", "S/32": "medium1"},
 }
-BIT_DECAY = ": a cosine; arXiv 1912.11370, section 3.2, divides the rate by 10 after 30, 60 and 80 of the 90 epochs"
+BIT_DECAY = "; a cosine, where arXiv 1912.11370 divides the rate by 10 after 30, 60 and 80 of the 90 epochs"
 # The configurations' decay of 1e-4 per step at the peak rate of 1e-3 is 0.1 times the rate.
 SCRATCH = (
     from_scratch_row(

@@ -92,4 +92,5 @@ def big_vision_bit(tensors):
 
 def without_positions(tensors):
     """big_vision's file of a model whose positions are computed."""
-    return {name: value for name, value in big_vision(tensors).items() if not name.endswith("pos_embedding")}
+    stored = {name: value for name, value in linen(tensors).items() if not name.endswith("pos_embedding")}
+    return {f"params/{name}": value for name, value in stored.items()}

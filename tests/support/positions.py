@@ -40,3 +40,13 @@ def answer(model, x):
 def position_weights(model):
     """The variables that tell places apart."""
     return [v for v in model.trainable_variables if "posembed" in v.path or "relative" in v.path]
+
+
+def sines_and_cosines(rows, columns, width):
+    """big_vision's models/vit.py, posemb_sincos_2d, a number at a time: sin(x), cos(x), sin(y), cos(y)."""
+    quarter, positions = width // 4, np.zeros((1, rows * columns, width))
+    for y, x, i in np.ndindex(rows, columns, quarter):
+        omega = 1 / 10_000 ** (i / (quarter - 1))
+        for part, value in enumerate((np.sin(x * omega), np.cos(x * omega), np.sin(y * omega), np.cos(y * omega))):
+            positions[0, y * columns + x, part * quarter + i] = value
+    return positions

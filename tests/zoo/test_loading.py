@@ -8,6 +8,7 @@ import layouts
 import numpy as np
 import pytest
 from golden import GOLDEN, logits, reference
+from positions import sines_and_cosines
 from scipy import ndimage
 
 from keras_vit import zoo
@@ -41,16 +42,6 @@ def test_layouts(name, layout, tmp_path):
     images, expected = reference(name)
     path = written(tmp_path / "other.npz", layout(layouts.read(GOLDEN / f"{name}.npz")))
     np.testing.assert_allclose(logits(zoo.load(path), images), expected, atol=1e-4)
-
-
-def sines_and_cosines(rows, columns, width):
-    """big_vision's models/vit.py, posemb_sincos_2d, a number at a time: sin(x), cos(x), sin(y), cos(y)."""
-    quarter, positions = width // 4, np.zeros((1, rows * columns, width))
-    for y, x, i in np.ndindex(rows, columns, quarter):
-        omega = 1 / 10_000 ** (i / (quarter - 1))
-        for part, value in enumerate((np.sin(x * omega), np.cos(x * omega), np.sin(y * omega), np.cos(y * omega))):
-            positions[0, y * columns + x, part * quarter + i] = value
-    return positions
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import layouts
 import numpy as np
 import pytest
 from golden import GOLDEN
+from positions import sines_and_cosines
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
 from keras_vit.zoo.fetch import companions, settings
-from keras_vit.zoo.formats.official.big_vision import sines_and_cosines
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.resizing import resize_positions
@@ -98,9 +98,12 @@ def test_files_of_big_vision_by_name(mirror, name):
     model = zoo.load(name, patch_size=16, image_size=240)
     assert (model.config.grid, model.labels) == ((15, 15), class_names("imagenet1k"))
     assert model.config.representation_size == published.config.representation_size == (384 if plain else None)
-    found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").embedding)
-    stored = layouts.big_vision(tensors)["params/pos_embedding"]
-    grid = sines_and_cosines(15, 15, 384) if plain else resize_positions(stored, 0, (7, 7), (15, 15), "bilinear")
+    found = keras.ops.convert_to_numpy(model.get_layer("posembed_input").compose())
+    if plain:
+        grid = sines_and_cosines(15, 15, 384)
+    else:
+        stored = layouts.big_vision(tensors)["params/pos_embedding"]
+        grid = resize_positions(stored, 0, (7, 7), (15, 15), "bilinear")
     np.testing.assert_allclose(found[:, -225:], grid, atol=1e-6)
 
 
