@@ -89,6 +89,7 @@ def read_onnx_properties(path):
     if "inputs" not in properties:
         return None
     texts = {name: properties[name] for name in DESCRIBED if name in properties}
+    require_short(sum(map(len, texts.values())))
     return {name: text if name in TEXTS else json.loads(text) for name, text in texts.items()}
 
 
@@ -96,14 +97,23 @@ def read_tflite_archive(path):
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:
-        with archive.open("metadata.json") as file:
-            return json.loads(file.read(LONGEST))
+        entry = archive.getinfo("metadata.json")
+        if entry.compress_type != zipfile.ZIP_STORED:  # zipfile would unpack more than the stated length
+            raise ValueError("its metadata.json is compressed, as no export writes it")
+        require_short(entry.file_size)
+        return json.loads(archive.read(entry))
+
+
+def require_short(length):
+    if length > LONGEST:
+        raise ValueError(f"its description has more than {LONGEST:,} bytes")
 
 
 def open_artefact(path: Path) -> Artefact | None:
     """What an export wrote at a path, ready to run; None where it is something else.
 
-    It is looked into before it is opened, as by `verify`: one that does more than compute is refused.
+    It is looked into before it is opened, as by `verify`: one that does more than compute is refused. It then runs in
+    this process, without a time limit.
 
     Args:
         path: an .onnx or .tflite file, the folder of a SavedModel, or a bundle, of which the first artefact is taken.

@@ -1,7 +1,7 @@
 """model.json of a bundle, read with every field checked before it is used."""
 
 import json
-import math
+import sys
 from pathlib import Path
 
 from keras_vit.errors import ExportError
@@ -11,7 +11,7 @@ from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
-LONGEST = 1 << 26  # bytes
+LONGEST = 1 << 22  # bytes; Python's lists of 60 MB of brackets would take 2 GB
 MOST = 64  # inputs, outputs, batch sizes
 LENGTHS = 1 << 31
 DTYPES = ("float32", "float64", "float16", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "bool")
@@ -66,7 +66,7 @@ def is_count(x, least=0, most=1 << 62):
 
 
 def is_number(x):
-    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
 
 def is_list(x, is_right, least=0, most=MOST):
@@ -105,7 +105,8 @@ def is_preprocessing(x):
         and is_list(x["image_size"], lambda n: is_count(n, 1, 1 << 16), 2, 2)
         and all(is_number(x[name]) or is_list(x[name], is_number, 1) for name in ("mean", "std"))
         and all(n > 0 for n in (x["std"] if isinstance(x["std"], list) else [x["std"]]))
-        and is_text(x["interpolation"])
+        and x["interpolation"] in ("bilinear", "bicubic", "lanczos3", "nearest")
+        and x["crop_mode"] in ("center", "squash")
         and (x["crop"] is None or (is_number(x["crop"]) and 0 < x["crop"] <= 1))
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 VERSION = "1.30.0"
 NETWORK = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
 VENDORED = "./runtime/"  # of the page
+LICENCES = ("LICENSE", "ThirdPartyNotices.txt")  # from the Python package onnxruntime: that of npm has no such files
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,12 @@ def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
 
 
 def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
-    """Copies the files of these backends into the new folder; raises as `fetch_runtime`."""
+    """Copies the files of these backends and their licences into the new folder; raises as `fetch_runtime`."""
+    import onnxruntime
+
     folder.mkdir()
-    for path in fetch_runtime(backends):
+    licences = [Path(onnxruntime.__file__).with_name(name) for name in LICENCES]
+    for path in [*fetch_runtime(backends), *licences]:
         shutil.copyfile(path, folder / path.name)
 
 

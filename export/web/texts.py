@@ -81,5 +81,5 @@ def list_foreign_files(name, files):
     known = {f"{vendored}{file.name}": file.sha256 for rows in RUNTIME.values() for file in rows}
     texts = page_texts(name, vendor)
     known |= {f"{FOLDER}/{file}": hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
-    runs = (f"{vendored}", *(f"{FOLDER}/{file}" for file in TEXTS))
+    runs = (f"{vendored}ort", *(f"{FOLDER}/{file}" for file in TEXTS))
     return [file for file, digest in files.items() if file.startswith(runs) and known.get(file) != digest]

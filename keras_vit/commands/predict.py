@@ -118,6 +118,8 @@ def predict(
     """Classifies images: the likeliest classes of each, with probabilities.
 
     An image that cannot be read is named on standard error, the others are classified, and the exit code is 1.
+    In CSV, control characters of names are escaped, and a name that a spreadsheet would take for a formula gets an
+    apostrophe.
 
     Example: keras-vit predict photos --model runs/1 --out predictions.csv
     """

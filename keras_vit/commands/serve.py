@@ -1,5 +1,7 @@
 """`keras-vit serve`: a bundle's page, on this machine alone."""
 
+import contextlib
+import os
 import re
 from functools import partial
 from http import HTTPStatus
@@ -48,13 +50,17 @@ class PageHandler(SimpleHTTPRequestHandler):
     extensions_map = TYPES | {"": BINARY}
     server_version, sys_version = "keras-vit", ""
 
+    def handle(self):
+        with contextlib.suppress(ConnectionError):  # the browser went away
+            super().handle()
+
     def send_head(self):
-        host = re.fullmatch(r"(localhost|127\.0\.0\.1)(:(\d+))?", self.headers.get("Host", ""), re.IGNORECASE)
+        host = re.fullmatch(r"(localhost|127\.0\.0\.1)(:(\d{1,5}))?", self.headers.get("Host", ""), re.IGNORECASE)
         if not host or int(host[3] or 80) != self.server.server_address[1]:
             return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server answers to localhost alone")
         path, root = Path(self.translate_path(self.path)), Path(self.directory)
         path = path / INDEX if path == root else path
-        if not path.is_file() or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
+        if not os.path.isfile(path) or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
             return self.send_error(HTTPStatus.NOT_FOUND)
         return super().send_head()
 

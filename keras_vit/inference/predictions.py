@@ -10,6 +10,8 @@ import numpy as np
 
 from keras_vit.text import printable
 
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # how one begins, in full width too
+
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
@@ -67,14 +69,25 @@ def make_prediction(probabilities: np.ndarray, labels: tuple | None, top: int, i
     return Prediction(names, tuple(float(probabilities[i]) for i in best), image)
 
 
+def as_cell(name):
+    """A name as a cell of CSV: one line that no terminal obeys and, by an apostrophe, no spreadsheet computes."""
+    text = printable("" if name is None else name)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
 def write_csv(predictions: Iterable[Prediction], file: IO[str]) -> None:
-    """A line for each: image, class_1, probability_1, class_2, ... under a line of these names."""
+    """A line for each: image, class_1, probability_1, class_2, ... under a line of these names.
+
+    Names are text: control characters are escaped, and one that a spreadsheet would take for a formula gets an
+    apostrophe (OWASP, CSV Injection). JSON has them as they are.
+    """
     writer = csv.writer(file, lineterminator="\n")
     for number, prediction in enumerate(predictions):
         if not number:
             places = range(1, len(prediction) + 1)
             writer.writerow(["image", *(f"{what}_{i}" for i in places for what in ("class", "probability"))])
-        writer.writerow([prediction.image, *(cell for name, p in prediction for cell in (name, f"{p:.6f}"))])
+        cells = (cell for name, p in prediction for cell in (as_cell(name), f"{p:.6f}"))
+        writer.writerow([as_cell(prediction.image), *cells])
 
 
 def write_lines(predictions: Iterable[Prediction], file: IO[str]) -> None:

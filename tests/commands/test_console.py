@@ -1,12 +1,18 @@
 """Names are data: neither markup, nor escape sequences, nor lines of their own, wherever they are shown."""
 
+import contextlib
 import io
 import logging
 import os
+import pty
+import subprocess
+import sys
 
 import numpy as np
+import PIL.Image
 import pytest
 
+from keras_vit import zoo
 from keras_vit.commands import predict
 from keras_vit.commands.training.progress import FitProgress
 from keras_vit.console import Console, log
@@ -40,6 +46,33 @@ def test_names_are_shown_as_they_are(name, expected):
     assert expected in str(ImageError(f"{name} cannot be read"))
     output = shown(lambda console: predict.print_classes([Prediction((name, "b"), (0.75, 0.25), name)], console))
     assert output.count(expected) == 2 and "75.0%" in output and len(output.splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_csv_on_a_terminal_and_in_a_file(tmp_path):
+    """With names of classes and of files that act, of files that are not UTF-8, and all predictions there."""
+    zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, labels=tuple(HOSTILE)).save(tmp_path / "m.keras")
+    files = [b"a.png", b"=1+1.png", b"bad\xff.png", b"red\x1b[31m.png"]
+    for name in files:
+        image = PIL.Image.new("RGB", (16, 16))
+        image.save(os.path.join(os.fsencode(tmp_path), name).decode(errors="surrogateescape"))
+    names = [os.fsdecode(name) for name in files]
+    command = [sys.executable, "-m", "keras_vit", "predict", *names, "--model", "m.keras"]
+    ours, terminal = pty.openpty()
+    with subprocess.Popen([*command, "--csv"], cwd=tmp_path, stdout=terminal, stderr=subprocess.PIPE) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux' end of a terminal that nobody holds
+            while data := os.read(ours, 1 << 16):
+                shown += data
+        os.close(ours)
+        assert process.wait(60) == 0, process.stderr.read()
+    lines, expected = shown.decode("ascii").splitlines(), ["a.png", "'=1+1.png", r"bad\udcff.png", r"red\x1b[31m.png"]
+    assert all(line.isprintable() for line in lines)
+    assert [line.partition(",")[0] for line in lines[1:]] == expected
+    assert all(name in line for name in HOSTILE.values() for line in lines[1:])
+    assert subprocess.run([*command, "--out", "out.csv"], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "out.csv").read_text("utf-8").splitlines() == lines
 
 
 def test_logs(caplog):

@@ -2,8 +2,10 @@
 
 import contextlib
 import http.client
+import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -67,7 +69,8 @@ def test_the_page_and_its_types(dist):
 @pytest.mark.parametrize(
     "path",
     ["/../predict.py", "/..%2fpredict.py", "/%2e%2e/predict.py", "//etc/passwd", "/link", "/out/secret", "/runtime/"]
-    + ["/runtime", "/out/", "/none", "/page.js/", "/\\..\\predict.py", "/%00", "/runtime/../../predict.py"],
+    + ["/runtime", "/out/", "/none", "/page.js/", "/\\..\\predict.py", "/%00", "/runtime/../../predict.py"]
+    + [pytest.param("/" + "a" * 300, id="a name longer than any")],
 )
 def test_nothing_else_is_served(dist, path):
     with serving(dist) as address:
@@ -75,12 +78,32 @@ def test_nothing_else_is_served(dist, path):
     assert status == 404 and "secret" not in text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1:1", "127.0.0.1.evil.example:{}", ""])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{}", "127.0.0.1:1", "127.0.0.1.evil.example:{}", ""]
+    + [pytest.param("localhost:" + "9" * 5000, id="a port of 5,000 digits")],
+)
 def test_other_names_of_this_address_are_refused(dist, host):
     """A site whose name is made to stand for 127.0.0.1 would read the page's files as its own."""
     with serving(dist) as address:
         status, _, text = ask(address, "/", host=host.format(address[1]))
     assert status == 421 and "index" not in text
+
+
+def test_a_browser_that_goes_away_is_no_error(dist, capfd):
+    """It resets the connection: before it asks, and in the middle of a model larger than what sockets hold."""
+    os.truncate(dist / "web/model.onnx", 1 << 26)
+    with serving(dist) as address:
+        for request in (b"", f"GET /model.onnx HTTP/1.1\r\nHost: localhost:{address[1]}\r\n\r\n".encode()):
+            with socket.create_connection(address) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset at close
+                client.sendall(request)
+                assert not request or client.recv(9) == b"HTTP/1.0 "
+        assert ask(address, "/")[0] == 200  # after those: all of them have a thread now
+        for thread in threading.enumerate():
+            if "process_request" in thread.name:
+                thread.join(30)
+    assert capfd.readouterr().err == ""
 
 
 def test_the_page_itself_or_its_bundle(dist):

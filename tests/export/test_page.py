@@ -153,6 +153,16 @@ def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
     assert notes == []
 
 
+def test_a_copied_runtime_has_its_licence_beside_it(small_runtime, tmp_path):
+    folder = tmp_path / "runtime"
+    runtime.copy_runtime(("wasm",), folder)
+    assert (folder / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) Microsoft Corporation")
+    assert "Emscripten authors" in (folder / "ThirdPartyNotices.txt").read_text("utf-8")
+    listed = {f"web/runtime/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    assert len(listed) == 4 and all(re.fullmatch(PATTERN, name) for name in listed)
+    assert texts.list_foreign_files("a model", listed) == []
+
+
 def test_a_runtime_that_is_not_to_be_had_leaves_nothing(small_runtime, tmp_path):
     cached_path(small_runtime[0].address).write_bytes(b"export {x}")
     with pytest.raises(DownloadError, match="KERAS_VIT_OFFLINE"):

@@ -1,15 +1,21 @@
 """`verify` on bundles that somebody else made: it says what is wrong in a sentence, and nothing of them acts."""
 
+import contextlib
 import io
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import onnx
+import psutil
 import pytest
 
 from keras_vit import export
@@ -200,10 +206,11 @@ FIELDS = {
     "versions": ([], {"keras": 1}),
     "preprocessing": ([], {}, {"image_size": [16, 16]}),
     "preprocessing/std": (0, [0.5, 0.5, 0], [-1], "x", None, [], 1e400),
-    "preprocessing/mean": ("x", [None], {}),
+    "preprocessing/mean": ("x", [None], {}, 10**400, [-(10**400)]),
     "preprocessing/image_size": (16, [16], [0, 16], [10**9, 16], [1.5, 2]),
     "preprocessing/crop": (0, 2, "x", -1),
-    "preprocessing/interpolation": (None, 3),
+    "preprocessing/interpolation": (None, 3, "__import__('os')"),
+    "preprocessing/crop_mode": (None, 3, [], "bicubic"),
     "artefacts": ([], {}, None, "x", [None], [[]], [{}]),
     "artefacts/0": (None, {}, {"format": "onnx"}),
     "artefacts/0/file": ("../model.onnx", "/etc/passwd", "saved_model/1", "", None, 5, ["model.onnx"], "model.onnx/."),
@@ -211,9 +218,9 @@ FIELDS = {
     "artefacts/0/quantize": ("int3", 5, [], True),
     "artefacts/0/batches": ([0], [-1], [], [10**9], [1.5], "x", None, [True], [[1]], [1] * 1000),
     "artefacts/0/model_weight_bytes": (-1, 1.5, "x", None, 10**30),
-    "artefacts/0/cosine": ("x", None, 1e400),
-    "artefacts/0/latency_ms": ([], {"1": "x"}, 5),
-    "artefacts/0/tolerance": ("x", []),
+    "artefacts/0/cosine": ("x", None, 1e400, 10**400),
+    "artefacts/0/latency_ms": ([], {"1": "x"}, {"1": 10**400}, 5),
+    "artefacts/0/tolerance": ("x", [], 10**400),
 }
 CASES = [(path, value) for path, values in FIELDS.items() for value in values]
 
@@ -240,6 +247,14 @@ def test_a_damaged_model_json(text, dist):
     (dist / "model.json").write_bytes(text.encode(errors="surrogatepass"))
     sign(dist)
     refused(dist, "does not describe a bundle")
+
+
+def test_a_long_model_json(dist, monkeypatch):
+    monkeypatch.setattr(verification, "verify_artefact", lambda *arguments: None)
+    with open(dist / "model.json", "a") as file:
+        file.write(" " * (1 << 22))
+    sign(dist)
+    refused(dist, "more than 4,194,304 bytes")
 
 
 def two_artefacts_of_one_format(about):
@@ -294,6 +309,18 @@ def test_examples(data, dist, monkeypatch):
         entries = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(dist / "examples.npz", "w") as archive:
         for name, content in {**entries, "output_0.npy": data}.items():
+            archive.writestr(name, content)
+    sign(dist)
+    refused(dist, "does not contain the model's examples")
+
+
+def test_examples_in_an_archive_that_zipfile_unpacks_whole(dist, monkeypatch):
+    """Whatever length the archive states: 4 kB of such an entry may have gigabytes."""
+    monkeypatch.setattr(verification, "verify_artefact", pytest.fail)
+    with zipfile.ZipFile(dist / "examples.npz") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(dist / "examples.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        for name, content in entries.items():
             archive.writestr(name, content)
     sign(dist)
     refused(dist, "does not contain the model's examples")
@@ -623,6 +650,58 @@ def test_right_digests_prove_nothing_alone(change, words, error, dist):
 def test_an_artefact_that_never_ends(dist, monkeypatch):
     monkeypatch.setattr(verification, "LEAST_TIME", 0.01)
     refused(dist, "takes longer than 0.01 seconds")
+
+
+def endless_onnx(path):
+    """The file with a loop of 2^62 steps in place of its model."""
+    helper, names = onnx.helper, [x.name for x in onnx.load(path).graph.input]
+    value, flag = (onnx.TensorProto.FLOAT, [None, 16, 16, 3]), (onnx.TensorProto.BOOL, [])
+    step = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["go"]), helper.make_node("Sin", ["x"], ["y"])],
+        "step",
+        [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [])]
+        + [helper.make_tensor_value_info(name, *kind) for name, kind in (("on", flag), ("x", value))],
+        [helper.make_tensor_value_info(name, *kind) for name, kind in (("go", flag), ("y", value))],
+    )
+    constants = [helper.make_tensor("n", onnx.TensorProto.INT64, [], [2**62]), helper.make_tensor("t", 9, [], [True])]
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "t", names[0]], ["last"], body=step)],
+        "endless",
+        [helper.make_tensor_value_info(names[0], *value)],
+        [helper.make_tensor_value_info("last", *value)],
+        constants,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def has_ended(process):
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # which nobody collected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process asks to end with another")
+@pytest.mark.parametrize("end", (signal.SIGTERM, signal.SIGKILL))
+def test_nothing_of_an_artefact_outlives_the_one_who_waits(end, dist):
+    shutil.rmtree(dist / "saved_model")
+    endless_onnx(dist / "model.onnx")
+    edit(dist, lambda about: about["artefacts"].pop())
+    with subprocess.Popen([sys.executable, "-m", "keras_vit", "verify", dist], stderr=subprocess.DEVNULL) as process:
+        children = []
+        try:
+            while not children or children[0].cpu_times().user < 5:  # by then it runs the loop
+                assert process.poll() is None
+                children = psutil.Process(process.pid).children()
+                time.sleep(0.1)
+            process.send_signal(end)
+            process.wait(60)
+            until = time.monotonic() + 60
+            while not all(map(has_ended, children)) and time.monotonic() < until:
+                time.sleep(0.1)
+            assert all(map(has_ended, children))
+        finally:
+            for child in [*children, process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
 
 
 def test_the_help_says_what_it_shows():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import data, evaluation, export, inference, zoo
 from keras_vit.errors import ConfigError, ExportError
+from keras_vit.export import opening
 
 LABELS = ("hen", "cat", "dog")  # folders come sorted
 PLACES = ("dist", "dist/model.onnx", "dist/model.tflite", "dist/saved_model", "dist/saved_model/1", "three.tflite")
@@ -79,6 +81,45 @@ def test_a_saved_model_alone_is_asked_for_its_preprocessing(root, model, tmp_pat
     other = zoo.load("ViT-Test/4", weights=None, image_size=32, num_layers=1, labels=LABELS)
     with pytest.raises(ExportError, match="does not run on images"):
         inference.open_classifier(tmp_path / "bare", like=other)
+
+
+DESCRIPTION = json.dumps(
+    {
+        "inputs": [{"name": "x", "shape": [None, 8, 8, 3], "dtype": "float32"}],
+        "outputs": [{"shape": [None, 2], "dtype": "float32"}],
+        "preprocessing": None,
+        "labels": None,
+    }
+)
+
+
+def described_by_zip(path, text, how=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", how) as archive:
+        archive.writestr("metadata.json", text)
+
+
+def described_by_properties(path, text):
+    properties = [onnx.StringStringEntryProto(key=key, value=json.dumps(x)) for key, x in json.loads(text).items()]
+    properties[0].value += text[len(text.rstrip()) :]
+    path.write_bytes(onnx.ModelProto(metadata_props=properties).SerializeToString())
+
+
+@pytest.mark.parametrize(("name", "write"), [("x.tflite", described_by_zip), ("x.onnx", described_by_properties)])
+def test_a_description_is_short(name, write, tmp_path):
+    """Of 60 MB of brackets, which deflate takes to 60 kB, Python makes 2 GB of lists."""
+    write(tmp_path / name, DESCRIPTION)
+    assert opening.find_artefact(tmp_path / name)[2]["inputs"][0]["name"] == "x"
+    write(tmp_path / name, DESCRIPTION + " " * (1 << 22))
+    with pytest.raises(ExportError, match="more than 4,194,304 bytes"):
+        opening.find_artefact(tmp_path / name)
+
+
+@pytest.mark.parametrize("how", (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
+def test_a_description_is_stored(how, tmp_path):
+    """As exports write it: what an archive says of the length of compressed entries does not bound their memory."""
+    described_by_zip(tmp_path / "x.tflite", DESCRIPTION, how)
+    with pytest.raises(ExportError, match="compressed"):
+        opening.find_artefact(tmp_path / "x.tflite")
 
 
 @pytest.mark.slow

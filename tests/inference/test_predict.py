@@ -1,5 +1,6 @@
 """Asking a model: images of every kind and size, in batches and streams, against softmax of the model's own logits."""
 
+import csv
 import http.server
 import io
 import json
@@ -254,6 +255,29 @@ def test_heic_is_read_where_pillow_heif_is_installed(model, tmp_path):
     assert np.abs(read_image(path).astype(int) - smooth).max() <= 4
     (found,) = keras_vit.predict(model, tmp_path)
     assert dict(found) == pytest.approx(by_hand(model, smooth), abs=0.02)
+
+
+def test_names_in_csv_are_text(tmp_path):
+    """Whatever they hold, each is one cell, of UTF-8, that neither a terminal obeys nor a spreadsheet computes."""
+    names = {
+        "x\x1b[31mRED\x1b]0;title\x07": r"x\x1b[31mRED\x1b]0;title\x07",
+        "line\n=1,2": r"line\n=1,2",
+        "a\u202egnp.exe": r"a\u202egnp.exe",
+        "bad\udcff.png": r"bad\udcff.png",
+        "=cmd|' C calc'!A0": "'=cmd|' C calc'!A0",
+        "+1": "'+1",
+        "-1": "'-1",
+        "@SUM(1)": "'@SUM(1)",
+        "\uff1d1+1": "'\uff1d1+1",
+        "\t=1": r"\t=1",
+        1: "1",
+    }
+    found = [inference.Prediction((name, "b"), (0.75, 0.25), str(name)) for name in names]
+    with open(tmp_path / "x.csv", "w", encoding="utf-8") as file:
+        predictions.write_csv([*found, inference.Prediction(("a",), (1.0,))], file)
+    with open(tmp_path / "x.csv", encoding="utf-8", newline="") as file:
+        _, *rows, last = csv.reader(file)
+    assert [row[:2] for row in rows] == [[cell, cell] for cell in names.values()] and last[0] == ""
 
 
 def test_files_folders_and_patterns(tmp_path, monkeypatch):
