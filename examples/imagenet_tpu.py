@@ -1,6 +1,7 @@
 """ImageNet from scratch on a TPU, by the paper's settings (Table 3): ViT-B/16, 300 epochs, batches of 4,096.
 
-    python examples/imagenet_tpu.py --out gs://bucket/imagenet --strategy tpu
+    gcsfuse BUCKET /mnt/bucket  # a disk that outlives the machine
+    python examples/imagenet_tpu.py --out /mnt/bucket/imagenet --strategy tpu
 
 The model has pre-training's hidden layer before its head. docs/tpu.md says how to set up the machine. Without a TPU,
 --strategy auto uses the devices that there are.
@@ -34,7 +35,9 @@ def main(out, model, dataset, epochs, batch_size, image_size, strategy, steps_pe
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="runs/imagenet", help="folder of the run")
+    parser.add_argument(
+        "--out", default="runs/imagenet", help="folder of the run, on a disk that stays; no gs:// address"
+    )
     parser.add_argument("--model", default="ViT-B/16")
     parser.add_argument("--dataset", default="imagenet2012")
     parser.add_argument("--epochs", type=float, default=300)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -135,10 +136,11 @@ def raise_converter_errors(model, form):
         raise
     except Exception as error:
         message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        full = os.strerror(errno.ENOSPC) in str(error)
+        advice = "Make room there" if full else "Try another format, or export a part of the model"
         raise ExportError(
             f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
-            f"{type(error).__name__}, {message}. Nothing was written. Try another format, or export a part of the "
-            "model."
+            f"{type(error).__name__}, {message}. Nothing was written. {advice}."
         ) from error
 
 

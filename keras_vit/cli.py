@@ -24,6 +24,7 @@ from keras_vit.commands import (
 )
 from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
 from keras_vit.errors import KerasVitError, describe_install
+from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted
 
 app = typer.Typer(
@@ -83,6 +84,7 @@ def main() -> None:
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     warnings.filterwarnings("ignore", module=r"PIL\.")  # of a damaged image that is named, or read in spite of it
+    warnings.formatwarning = lambda message, *place, **line: f"keras-vit: {message}\n"
     try:
         app()
     except KerasVitError as error:
@@ -95,6 +97,9 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        print(f"keras-vit: {describe_refusal(error)}", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:
         cause = end  # typer makes an exit of Ctrl-C

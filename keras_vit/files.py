@@ -1,48 +1,113 @@
 """Files that are whole or not there, that are regular or not opened, and the digest that identifies one."""
 
 import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from keras_vit.errors import ConfigError, KerasVitError, make_presentable
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: a pipe that nobody writes to would be waited for.
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
+ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/+")  # two letters at least: C:/ is a disk of Windows
+# What to do: numbers of errors of the system.
+ADVICE = {
+    "Make room there, or choose another place.": (errno.ENOSPC, errno.EDQUOT),
+    "Choose a place that can be written, or change its permissions.": (errno.EROFS, errno.EACCES, errno.EPERM),
+    "A file stands where a folder is needed: choose another path.": (errno.ENOTDIR, errno.EEXIST),
+}
+
+
+def describe_refusal(error: OSError) -> str:
+    """What the system refused, as sentences for users: the file, the reason, and what to do."""
+    advice = next((text for text, numbers in ADVICE.items() if error.errno in numbers), "Choose another path.")
+    reason = error.strerror or error
+    return make_presentable(f"{error.filename or 'A file'} cannot be read or written: {reason}. {advice}")
+
+
+def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> None:
+    """Raises `error` for an address, such as gs://bucket/run, as a place to write.
+
+    A `Path` keeps one slash of an address, and would be made as a folder called "gs:" here.
+    """
+    if ADDRESS.match(str(path)):
+        address = ADDRESS.sub(r"\1://", str(path), count=1)
+        raise error(
+            f"Files are written to a local or mounted folder. Received: {address}. Mount the bucket (with gcsfuse) or "
+            "a persistent disk, and give the path there, such as /mnt/bucket/run."
+        )
+
+
+def make_empty(path: Path) -> None:
+    """Makes an empty file in place of what has that name: of a link itself, not of what it leads to."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666))
+
+
+def remove_abandoned(path: Path) -> None:
+    """Removes the hidden files that killed processes have left of `path`: nothing was written to them for an hour."""
+    for left in path.parent.glob(f".{'[0-9a-f]' * 16}.{glob.escape(path.name)}"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.lstat().st_mtime > 3600:
+                left.unlink()
+
 
 @contextlib.contextmanager
 def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Iterator[Path]:
-    """Yields a path to write to, beside `path`; what is written there takes the name `path` once it is on the disk.
+    """Yields an empty file to write to, beside `path`; it takes the name `path` once it is on the disk.
 
-    An error inside leaves what `path` held before, and nothing else.
+    An error inside leaves what `path` held before, and nothing else. What a kill leaves, a call an hour later
+    removes.
 
     Args:
-        temporary: the path to yield; by default a hidden name that no other process chooses, with the same ending.
+        temporary: the path to yield, in place of what is there; by default a hidden name that no other process
+            chooses, with the same ending.
+
+    Raises:
+        ConfigError: for an address.
+        OSError: with `path` as its file name.
 
     >>> with write_whole("curves.png") as path:  # doctest: +SKIP
     ...     figure.savefig(path)
     """
+    require_local(path)
     path = Path(path)
-    temporary = temporary or path.with_name(f".{secrets.token_hex(8)}.{path.name}")
+    if temporary is None:
+        remove_abandoned(path)
+        temporary = path.with_name(f".{secrets.token_hex(8)}.{path.name}")
     try:
+        make_empty(temporary)
         yield temporary
         with open(temporary, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
         raise
 
 
 @contextlib.contextmanager
 def make_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder and those above it; an error inside removes those of them again that are still empty."""
+    """Makes a folder and those above it; an error inside removes those of them again that are still empty.
+
+    Raises:
+        ConfigError: for an address.
+    """
+    require_local(folder)
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,14 @@
-"""Files that are opened only if they are regular, and JSON of bounded size."""
+"""Files that are opened only if they are regular, JSON of bounded size, and what is written whole, and where."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from keras_vit import files
+from keras_vit.errors import ConfigError
 
 
 @pytest.fixture
@@ -53,3 +57,46 @@ def test_json_that_is_too_long(file):
     assert files.read_json(file, 100) == []
     with pytest.raises(ValueError, match="it has more than 99 bytes"):
         files.read_json(file, 99)
+
+
+PLACES = ["gs://bucket/run", "s3://b/x.npz", "hdfs://host:9000/x", "https://user:secret@host/x", "file:///x"]
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("place", PLACES)
+def test_an_address_is_no_place_to_write(tmp_path, monkeypatch, place, kind):
+    monkeypatch.chdir(tmp_path)
+    for write in (files.write_whole, files.make_folder):
+        with pytest.raises(ConfigError, match=f"Received: {place[:4]}.*Mount the bucket") as caught, write(kind(place)):
+            pass
+        assert "secret" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["./gs:/x", "a:b/c", "C:/x", "x/gs://y", "a b://c"])
+def test_paths_are_no_addresses(place):
+    files.require_local(place)
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link, lambda victim, path: os.mkfifo(path)])
+def test_what_has_the_temporary_name_is_replaced_and_not_followed(file, tmp_path, make):
+    make(file, tmp_path / "partial.new")
+    with files.write_whole(tmp_path / "new", tmp_path / "partial.new") as path:
+        assert path == tmp_path / "partial.new"
+        path.write_text("new")
+    assert (tmp_path / "new").read_text() == "new" and (tmp_path / "new").lstat().st_nlink == 1
+    assert "ü" in file.read_text("utf-8") and len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    """As soon as it cannot be another process that writes the same file just now."""
+    code = "import sys; from keras_vit.files import write_whole\nwith write_whole(sys.argv[1]) as path: os.abort()"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", f"import os; {code}", str(tmp_path / "a.npz")], stderr=subprocess.DEVNULL)
+    old, new = tmp_path.iterdir()
+    os.utime(old, (0, 0))
+    (tmp_path / f".{'0' * 16}.b.npz").touch()
+    os.utime(tmp_path / f".{'0' * 16}.b.npz", (0, 0))
+    with files.write_whole(tmp_path / "a.npz") as path:
+        path.write_text("whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.npz", new.name, f".{'0' * 16}.b.npz"}

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from keras_vit.errors import CheckpointError
-from keras_vit.files import write_whole
+from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
 from keras_vit.zoo.formats.endings import find_ending
@@ -36,6 +36,7 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     >>> keras_vit.zoo.load("mine.npz").config == model.config
     True
     """
+    require_local(path, CheckpointError)
     path = Path(path)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
@@ -44,7 +45,9 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     try:
         write_with_permissions(path, lambda temporary: module.write(model, temporary))
     except OSError as error:
-        raise CheckpointError(f"{path} could not be written: {error}. What was there before is unchanged.") from error
+        raise CheckpointError(
+            f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."
+        ) from error
 
 
 def require_folder_of(path):
@@ -58,7 +61,6 @@ def require_folder_of(path):
 def write_with_permissions(path, write):
     """Lets `write(temporary)` make the file, with the permissions of any new file, under its name once it is whole."""
     with write_whole(path) as temporary:
-        temporary.touch(exist_ok=False)
         permissions = temporary.stat().st_mode & 0o777
         write(temporary)
         temporary.chmod(permissions)  # safetensors puts a file of its own, for its owner alone, in the place

@@ -19,7 +19,7 @@ from keras_vit.export.staging.placing import (
     require_replaceable,
     restore,
 )
-from keras_vit.files import make_folder
+from keras_vit.files import make_folder, require_local
 from keras_vit.text import printable
 
 try:
@@ -60,6 +60,7 @@ def stage(path, names, *, is_folder, tell=None):
 
 def place_of(path, is_folder):
     """Where the files for `path` go. A link to a folder stands for that folder."""
+    require_local(path, ExportError)
     path = Path(path)
     if is_folder:
         if path.exists() and not path.is_dir():

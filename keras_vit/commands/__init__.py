@@ -4,12 +4,15 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from keras_vit.commands.completion import complete_dataset, complete_place
 from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.files import require_local
+from keras_vit.training.runs.folder import require_writable
 
 # Options that several commands have.
 Model = Annotated[
@@ -35,6 +38,21 @@ Like = Annotated[
         autocompletion=complete_place,
     ),
 ]
+
+
+def try_folder(out: Path | None) -> Path | None:
+    """The folder that a command writes to, refused before any work where nothing can be written; a callback."""
+    if out is not None:
+        require_writable(out)
+    return out
+
+
+def try_file(out: Path | None) -> Path | None:
+    """As `try_folder`, of a file."""
+    if out is not None:
+        require_local(out)
+        require_writable(out.absolute().parent)
+    return out
 
 
 @contextlib.contextmanager

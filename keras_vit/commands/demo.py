@@ -13,7 +13,7 @@ from PIL import Image
 from rich.table import Table
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands import import_keras
+from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.demo_files import PARTS, replace_parts
 from keras_vit.commands.experiments.inspect import PAGE, inspect_model
 from keras_vit.commands.export import export_to_bundle
@@ -198,7 +198,9 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
 
 
 def demonstrate(
-    out: Annotated[Path, typer.Option(help="Folder for all that the demo makes.")] = Path("keras-vit-demo"),
+    out: Annotated[Path, typer.Option(callback=try_folder, help="Folder for all that the demo makes.")] = Path(
+        "keras-vit-demo"
+    ),
 ) -> None:
     """Shows the main job in a minute or two, without a network: fine-tune, export, prove equal, look inside.
 

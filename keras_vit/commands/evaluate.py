@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from keras_vit import data, evaluation
-from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, show_count
+from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, show_count, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
@@ -129,7 +129,10 @@ def evaluate_model(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A folder for evaluation.json and mistakes.png, which are replaced there.")
+        Path | None,
+        typer.Option(
+            callback=try_folder, help="A folder for evaluation.json and mistakes.png, which are replaced there."
+        ),
     ] = None,
     batch_size: BatchSize = 64,
     like: Like = None,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import Model, import_keras
+from keras_vit.commands import Model, import_keras, try_folder
 from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance, read_dataset
 from keras_vit.commands.serve import describe_opening
@@ -151,7 +151,7 @@ def export_to_bundle(
 
 def export_model(
     model: Model,
-    out: Annotated[Path, typer.Option(help="The folder of the bundle.")],
+    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the bundle.")],
     weights: Annotated[
         Weights | None,
         typer.Option(

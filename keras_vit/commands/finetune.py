@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from keras_vit.commands import import_keras
+from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.training.checks import require_possible
 from keras_vit.commands.training.resume import recall_settings
 from keras_vit.commands.training.settings import MASKED_PATCHES, Settings, with_options_of
@@ -40,7 +40,7 @@ def say_how_to_go_on(settings, out, every, said):
 def start_training(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="The folder of the run, which is made.")],
+    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run, which is made.")],
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = EVERY,
     resume: Annotated[
         bool,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands import BatchSize, Like, import_keras, show_count
+from keras_vit.commands import BatchSize, Like, import_keras, show_count, try_file
 from keras_vit.commands.completion import complete_place
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, describe_unknown
@@ -108,7 +108,9 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
     out: Annotated[
         Path | None,
-        typer.Option(help="A file for the predictions, which is replaced; it ends in .csv, .json or .jsonl."),
+        typer.Option(
+            callback=try_file, help="A file for the predictions, which is replaced; it ends in .csv, .json or .jsonl."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line for each image.")] = False,

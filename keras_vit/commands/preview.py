@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import Data, import_keras
+from keras_vit.commands import Data, import_keras, try_file
 from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
 from keras_vit.errors import ConfigError
 
@@ -26,7 +26,9 @@ def find_preprocessing(model):
 
 def preview_images(
     dataset: Data,
-    out: Annotated[Path, typer.Option(help="The PNG file, which is replaced.")] = Path("preview.png"),
+    out: Annotated[Path, typer.Option(callback=try_file, help="The PNG file, which is replaced.")] = Path(
+        "preview.png"
+    ),
     augmentation: Annotated[
         str | None,
         typer.Option(

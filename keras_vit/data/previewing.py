@@ -11,7 +11,7 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.subsets import take_examples
-from keras_vit.files import write_whole
+from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.text import shorten
 
@@ -98,6 +98,7 @@ def draw_preview(
     >>> small = keras_vit.models.Preprocessing((32, 32))
     >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")
     """
+    require_local(path)
     if count < 1 or versions < 1:
         raise DataError(f"A preview has at least one image and one version. Received: {count} and {versions}.")
     preprocessing = preprocessing or Preprocessing()

@@ -9,7 +9,7 @@ import numpy as np
 from keras import Model, ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.files import write_whole
+from keras_vit.files import require_local, write_whole
 from keras_vit.inspection import plots
 from keras_vit.inspection.attention import attention_weights, rollout
 from keras_vit.inspection.distance import attention_distance
@@ -101,6 +101,7 @@ def report(
         ConfigError: without images, for images of other channels, and for a model of others.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
+    require_local(path)
     if not hasattr(model, "config"):
         raise ConfigError(f"report takes a VisionTransformer or a ResNet. Received: a {type(model).__name__}.")
     if not len(images):

@@ -1,10 +1,14 @@
 """The command as a user meets it: what it prints, and its exit codes for input that cannot be used."""
 
 import dataclasses
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +16,12 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from keras_vit import cli, training, zoo
+from keras_vit import cli, data, evaluation, files, inspection, training, zoo
+from keras_vit import export as exporting
 from keras_vit.commands import export, finetune
+from keras_vit.commands.demo import run_demo
 from keras_vit.commands.training.settings import MASKED_PATCHES, Settings
+from keras_vit.errors import KerasVitError
 
 
 def in_a_process(*arguments):
@@ -192,6 +199,87 @@ def test_numbers_that_no_run_can_have(keras_vit, tmp_path, options, sentence):
     done = keras_vit(*f"{TRAINING} {options}".format(out=tmp_path / "runs/1").split())
     assert (done.status, done.err.count("\n")) == (1, 1) and sentence in done.err
     assert not list(tmp_path.iterdir())
+
+
+WRITE = [name for name in COMMANDS if any(option.name == "out" for option in COMMANDS[name].params)]
+NEEDED = {  # by these commands, to come to their work
+    "predict": ("{picture}", "--model", "{model}"),
+    "evaluate": ("{model}", "--data", "digits"),
+    "inspect": ("{model}", "{picture}"),
+    "preview": ("--data", "digits", "--model", "ViT-Test/4", "--count", "1", "--versions", "1"),
+    "deduplicate": ("--data", "digits"),
+}
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_an_address_is_no_place_to_write(keras_vit, tmp_path, monkeypatch, name):
+    """It would be a folder "gs:" of this machine. Said before what else the command lacks."""
+    assert len(WRITE) == 11
+    monkeypatch.chdir(tmp_path)
+    for place in ("gs://bucket/run.csv", "s3://bucket/run.png"):
+        done = keras_vit(name, "--out", place)
+        assert (done.status, done.out) == (1, "") and f"Received: {place}. Mount the bucket" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_address_is_no_place_to_write_in_python(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, place = zoo.load("ViT-Test/4", weights=None), "gs://bucket/place"
+    recipe, digits = training.recipe("finetune-cifar10", batch_size=8, steps=2, image_size=8), data.load("digits")
+    doors = [
+        lambda: training.Run(place),
+        lambda: recipe.callbacks(place),
+        lambda: training.Checkpoints(place),
+        lambda: training.search_recipe(recipe, {"learning_rate": [0.1]}, lambda _: pytest.fail("too late"), place),
+        lambda: zoo.save(model, f"{place}.npz"),
+        lambda: exporting.convert(model, f"{place}.onnx"),
+        lambda: exporting.bundle(model, place),
+        lambda: run_demo(Path(place)),
+        lambda: data.draw_preview(digits, place),
+        lambda: data.find_duplicates(digits, []).save(place),
+        lambda: inspection.report(model, [np.zeros((32, 32, 3), "uint8")], place),
+        lambda: evaluation.measure_speed(["ViT-Test/4"], [32], [1], record=place),
+    ]
+    for door in doors:
+        with pytest.raises(KerasVitError, match="Received: gs://bucket/place.*Mount the bucket"):
+            door()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_place_that_is_none_is_said_before_any_work(keras_vit, picture, name):
+    done = keras_vit(name, *NEEDED[name], "--out", picture / "p.png")
+    assert done.status == 1 and f"{picture} is not a folder" in done.err
+
+
+@pytest.mark.parametrize("name", ["predict", "evaluate", "inspect", "preview"])
+def test_a_full_disk_is_a_sentence(keras_vit, picture, tmp_path, monkeypatch, name):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out, model = tmp_path / "out", tmp_path / "digits.keras"
+    zoo.load("ViT-Test/4", weights=None, labels=[str(i) for i in range(10)]).save(model)
+    monkeypatch.setattr(files.os, "fsync", full)
+    needed = [word.format(model=model, picture=picture) for word in NEEDED[name]]
+    done = keras_vit(name, *needed, "--out", out / "p.csv" if name == "predict" else out / "p.png")
+    assert done.status == 1 and done.err.count("\n") == 1
+    assert f"keras-vit: {out}" in done.err and "No space left on device. Make room there" in done.err
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {model, picture}
+
+
+def test_other_errors_of_the_system_are_sentences(keras_vit, model, picture):
+    done = keras_vit("predict", picture, "--model", model, "--out", "/proc/p.csv")
+    assert (
+        done.err
+        == "keras-vit: /proc/p.csv cannot be read or written: No such file or directory. Choose another path.\n"
+    )
+
+
+def test_warnings_are_sentences_without_a_line_of_the_source(keras_vit):
+    keras_vit("--version")
+    assert (
+        warnings.formatwarning("The checkpoint", UserWarning, "saver.py", 99, "save()") == "keras-vit: The checkpoint\n"
+    )
 
 
 def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 from keras_vit import training, zoo
 from keras_vit.commands import finetune
+from keras_vit.zoo.fetch.addresses import cached_path
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 9 --epochs 2 --augmentation none"
 
@@ -97,6 +99,24 @@ def begun(place, tmp_path):
 def test_what_a_run_is_not_resumed_with(keras_vit, begun, line, sentence, monkeypatch):
     done = keras_vit(*line.split(), "--out", begun, "--resume")
     assert done.status == 1 and sentence in done.err
+
+
+def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatch):
+    """A stranger's config.json; what was fetched here before, and what is typed now, may be used."""
+    config, address = json.loads((begun / "config.json").read_text()), "https://evil.example/beacon.npz"
+    config["settings"] |= {"model": address, "pretrain": False}
+    with training.Run(begun).files.writing("config.json") as path:
+        path.write_text(json.dumps(config))
+    asked = []
+    monkeypatch.setattr(finetune, "require_possible", lambda settings, *_: asked.append(settings.model))
+    monkeypatch.setattr(finetune, "import_keras", lambda **_: sys.exit(0))
+    done = keras_vit("finetune", "--out", begun, "--resume")
+    assert done.status == 1 and f"If you trust it, resume with --model {address}" in done.err and not asked
+    assert keras_vit("finetune", "--out", begun, "--resume", "--model", address).status == 0
+    monkeypatch.setenv("KERAS_VIT_CACHE", str(begun / "cache"))
+    cached_path(address).parent.mkdir(parents=True)
+    cached_path(address).touch()
+    assert keras_vit("finetune", "--out", begun, "--resume").status == 0 and asked == [address] * 2
 
 
 def test_a_run_whose_images_are_others_now(keras_vit, begun):

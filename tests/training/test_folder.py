@@ -170,6 +170,29 @@ def test_a_torn_checkpoint_of_the_run_is_removed(copy):
     assert not list((copy / "checkpoints").glob("*partial*"))
 
 
+STEP = ("step-00000006.npz", "step-00000006.json")
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_resumed_run_writes_through_no_link(copy, tmp_path, make):
+    """A folder of somebody else's, whose ledger is in order: its partial.* are other names of the user's files."""
+    (tmp_path / "mine").mkdir()
+    names = [*WRITTEN, *COMMAND, *(f"checkpoints/{name}" for name in ("run.json", *STEP))]
+    for name in names:
+        victim = tmp_path / "mine" / Path(name).name
+        victim.write_text("precious")
+        make(victim, (copy / name).with_name(f"partial.{Path(name).name}"))
+    # A better epoch, so that best.weights.npz is written too.
+    (copy / "metrics.csv").unlink()
+    run(copy, resume=True, steps=6)
+    for name in COMMAND:
+        with training.Run(copy).writing(name) as path:
+            path.write_text("this run's")
+    assert {path.read_text() for path in (tmp_path / "mine").iterdir()} == {"precious"}
+    assert not list(copy.rglob("partial.*"))
+    assert all((copy / name).lstat().st_nlink == 1 and not (copy / name).is_symlink() for name in names)
+
+
 def test_a_checkpoint_of_another_run_is_not_taken(copy, tmp_path):
     run(tmp_path / "other", steps=4)
     for ending in (".npz", ".json"):

@@ -90,7 +90,7 @@ def read_note(path):
 
 def write_note(path, value):
     """Writes so that a reader sees the old object or the new, never a part."""
-    with write_whole(path) as temporary, open(temporary, "x", encoding="utf-8") as file:
+    with write_whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
 
 

@@ -8,6 +8,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from keras_vit import evaluation
+from keras_vit.commands import try_folder
 from keras_vit.console import Console
 from keras_vit.files import write_whole
 from keras_vit.models import variant
@@ -70,7 +71,11 @@ def benchmark(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns; the median counts.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
     out: Annotated[
-        Path, typer.Option(help="A folder for the tables and plots. What it has been measured for is not repeated.")
+        Path,
+        typer.Option(
+            callback=try_folder,
+            help="A folder for the tables and plots. What it has been measured for is not repeated.",
+        ),
     ] = Path("benchmark"),
 ) -> None:
     """Measures images per second over image and batch sizes, and the largest batch that fits (Figure 12).

@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from keras_vit import data, pages
-from keras_vit.commands import import_keras
+from keras_vit.commands import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.files import write_whole
@@ -59,9 +59,9 @@ def deduplicate(
     most_bits: Annotated[
         int, typer.Option(min=0, max=127, help="Bits of 256 in which the hashes of duplicates differ at most.")
     ] = 48,
-    out: Annotated[Path, typer.Option(help=f"The folder of {LIST} and {PAGE}, which are replaced there.")] = Path(
-        "duplicates"
-    ),
+    out: Annotated[
+        Path, typer.Option(callback=try_folder, help=f"The folder of {LIST} and {PAGE}, which are replaced there.")
+    ] = Path("duplicates"),
 ) -> None:
     """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from keras_vit import data, inspection, zoo
-from keras_vit.commands import Model, import_keras
+from keras_vit.commands import Model, import_keras, try_folder
 from keras_vit.commands.provenance import name_model
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.errors import ConfigError, ImageError
@@ -41,7 +41,9 @@ def inspect_model(
         typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
     ] = None,
     split: Annotated[str, typer.Option(help="The split of --data that they are of.")] = "train",
-    out: Annotated[Path, typer.Option(help="The folder of the page, index.html, which is replaced.")] = Path("report"),
+    out: Annotated[
+        Path, typer.Option(callback=try_folder, help="The folder of the page, index.html, which is replaced.")
+    ] = Path("report"),
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.
 

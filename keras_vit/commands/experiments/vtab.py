@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import import_keras
+from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.training.settings import Settings, with_options_of
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -17,7 +17,7 @@ def start_vtab(
     model: Annotated[
         str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder of the results, which is made.")],
+    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the results, which is made.")],
     tasks: Annotated[
         list[str] | None,
         typer.Option(help="Tasks, as caltech101,dtd, for a trial with fewer than the 19; by default all."),

@@ -13,6 +13,7 @@ from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.files import read_small_json
+from keras_vit.zoo.fetch.addresses import cached_path
 
 LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
 CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
@@ -64,18 +65,30 @@ def names_of_classes(classes):
     return classes
 
 
+def require_fetched(model, folder):
+    """Refuses an address in the config.json of `folder`, which may be a stranger's, unless its file is in the cache."""
+    if "://" in model and not cached_path(model).is_file():
+        raise ConfigError(
+            f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
+            f"this machine ask that address. If you trust it, resume with --model {model} too."
+        )
+
+
 def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
     """The settings that the run in `folder` was begun with, and in their place those that were typed now.
 
     Raises:
         RunError: when there is no run, or its config.json is damaged.
-        ConfigError: when it has saved a step with settings that may not change.
+        ConfigError: when it has saved a step with settings that may not change, or names an address that nothing was
+            fetched from here.
     """
     if not (folder / "config.json").is_file():
         raise RunError(f"There is no run in {folder} to go on with. Begin one: --data and --model say with what.")
     begun = read_begun(folder)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun.settings.items() if name in known}
+    if "model" not in typed:
+        require_fetched(str(recorded.get("model")), folder)
     if any(typed.get(name) is not None for name in LENGTHS):
         recorded |= dict.fromkeys(LENGTHS)
     try:

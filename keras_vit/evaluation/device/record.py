@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from keras_vit.errors import ConfigError
+from keras_vit.files import require_local
 
 MOST_BYTES = 2**28
 
@@ -21,6 +22,7 @@ class Record:
     """
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
+        require_local(path or "")
         self.path, self.values = path and Path(path), {}
         if self.path and self.path.exists():
             self.read(about)

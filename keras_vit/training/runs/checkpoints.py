@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.files import sha256, write_whole
+from keras_vit.files import require_local, sha256, write_whole
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.files import partial_path, warn_if_not_written
@@ -60,6 +60,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike, keep: int = 2):
+        require_local(folder)
         self.folder = Path(folder)
         self.keep = keep
         self.ledger = Ledger(folder)

@@ -33,8 +33,9 @@ def require_written(folder):
         yield
     except OSError as error:
         raise RunError(
-            f"A file of the run in {folder} could not be written: {error.strerror or error}. Its checkpoints are kept: "
-            "free some disk space, then resume the run."
+            f"A file of the run in {folder} could not be written: {error.strerror or error}. Free some disk space, "
+            "then give the same command with --resume (in Python resume=True): it goes on from the newest checkpoint, "
+            "or from the beginning where none could be written."
         ) from error
 
 

@@ -5,7 +5,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from keras_vit.files import sha256, write_whole
+from keras_vit.files import require_local, sha256, write_whole
 from keras_vit.models.config import VARIANTS
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.files import (
@@ -38,6 +38,7 @@ WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz, of which a comman
 
 def require_writable(folder):
     """Refuses a place where no folder can be made or written in; makes none."""
+    require_local(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     reason = None if existing.is_dir() else f"{existing} is not a folder"
     if reason is None and not os.access(existing, os.W_OK | os.X_OK):

@@ -15,6 +15,7 @@ from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
+from keras_vit.files import require_local
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, StopEarly, is_chief
@@ -72,6 +73,7 @@ class Run:
     def __init__(self, folder: str | os.PathLike, every: int = 500, keep: int = 2):
         require_tensorflow("A run that resumes")
         require_counts(every=every, keep=keep)
+        require_local(folder)
         self.folder = Path(folder)
         self.every = every
         self.files = RunFolder(folder)

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from keras_vit.files import write_whole
+from keras_vit.files import require_local, write_whole
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.files import read_small_json, require_written
 from keras_vit.training.runs.folder import CHECKPOINTS
@@ -53,6 +53,7 @@ class ScoreRecord:
     """
 
     def __init__(self, folder, question):
+        require_local(folder)
         self.folder, self.question = folder, as_json(question)
         before = read_record(folder)
         if before is not None and any(before.get(key) != value for key, value in self.question.items()):
