@@ -96,7 +96,7 @@ def write_proved(
 ) -> Report:
     """`convert` to a path where nothing is, in the format `form`."""
     kind = choose_kind(quantize, form)
-    with raise_converter_errors(model, form):
+    with raise_converter_errors(form):
         source = prepare_model(model)
         require_float_weights(source, form)
         require_endpoints(source, form, endpoints)
@@ -127,7 +127,7 @@ def write_proved(
 
 
 @contextlib.contextmanager
-def raise_converter_errors(model, form):
+def raise_converter_errors(form):
     """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
     try:
         yield
@@ -136,7 +136,7 @@ def raise_converter_errors(model, form):
     except Exception as error:
         message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
         raise ExportError(
-            f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
+            f"The model could not be exported as {form.name}: "
             f"{type(error).__name__}, {message}. Nothing was written. Try another format, or export a part of the "
             "model."
         ) from error

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import Model, import_keras
+from keras_vit.commands import Command, Model, import_keras, require_model
 from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance
 from keras_vit.commands.serve import describe_opening
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.transformers_js import WEB_LAYOUTS
 from keras_vit.text import printable
@@ -53,7 +54,7 @@ def repeat_options(arguments):
     return result
 
 
-class ExportCommand(typer.core.TyperCommand):
+class ExportCommand(Command):
     """A command that takes `--to a b` as well as `--to a --to b`."""
 
     def parse_args(self, context, arguments):
@@ -179,7 +180,9 @@ def export_model(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    model_of(model, weights and str(weights))  # a run without these is refused before TensorFlow is imported
+    require_model(model, weights and str(weights))
+    if calibration is not None:
+        require_dataset(calibration)
     import_keras()
     export_to_bundle(
         model,

@@ -5,15 +5,17 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import Data, import_keras
+from keras_vit.commands import Data, import_keras, require_model
 from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
+from keras_vit.commands.training.settings import Settings
+from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
+from keras_vit.models.config import VARIANTS
 
 
 def find_preprocessing(model):
     """The preprocessing of a model by name, run or path; a name's weights are not fetched for it."""
     from keras_vit import models, zoo
-    from keras_vit.models.config import VARIANTS
     from keras_vit.training.runs.folder import model_of
     from keras_vit.zoo.names.registry import resolve
 
@@ -61,16 +63,18 @@ def preview_images(
     """
     if out.suffix.lower() != ".png":
         raise ConfigError(f"A preview is a PNG file. Received: {out}. Choose a path that ends in .png.")
+    settings = Settings(dataset=dataset, model=model, recipe=recipe, augmentation=augmentation, image_size=image_size)
+    require_dataset(dataset)
+    if model not in VARIANTS:
+        require_model(model)
     import_keras()
     import dataclasses
 
     from keras_vit import data
     from keras_vit.commands.training.plan import augmentation_for, recipe_for
-    from keras_vit.commands.training.settings import Settings
     from keras_vit.files import make_folder
 
     examples = data.load(dataset, "train")
-    settings = Settings(dataset=dataset, model=model, recipe=recipe, augmentation=augmentation, image_size=image_size)
     chosen = recipe_for(settings, examples)
     preprocessing = find_preprocessing(model)
     if chosen.image_size is not None:

@@ -137,7 +137,7 @@ def recipe(
     fields = RecipeChanges.__annotations__
     if changes.keys() - fields:
         wrong = sorted(changes.keys() - fields)[0]
-        raise ConfigError(f"A recipe has no field {wrong!r} to change; it has {', '.join(sorted(fields))}.")
+        raise ConfigError(describe_unknown("field of a recipe to change", wrong, sorted(fields)))
     require_counts(batch_size=batch_size, steps=steps, examples=examples)
     require_positive(epochs=epochs)
     if steps is not None and epochs is not None:
