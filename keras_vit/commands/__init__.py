@@ -74,7 +74,7 @@ class Command(typer.core.TyperCommand):
         if "argument" in (kinds.get("model"), kinds.get("models")):
             return move_option("--model", words)
         if kinds.get("model") == "option" and "argument" not in kinds.values():
-            given, rest, _ = self.make_parser(context).parse_args(list(words))
+            given, rest, _ = self.make_parser(context).parse_args([*words])
             if rest and "model" not in given:
                 return ["--model", rest[0], *(word for word in words if word is not rest[0])]
         return words

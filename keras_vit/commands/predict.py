@@ -130,8 +130,8 @@ def predict(
 
     Example: keras-vit predict photos --model runs/1 --out predictions.csv
     """
-    require_images(images)
     writer = choose_writer(out, as_json, as_csv)
+    require_images(images)
     require_model(model)
     import_keras()
     failed = predict_images(model, images, writer, out, top, batch_size, like)

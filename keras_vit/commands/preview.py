@@ -39,7 +39,7 @@ def preview_images(
     model: Annotated[
         str,
         typer.Option(
-            help="The model that will be trained, for its recipe and the size of its images.",
+            help="The model that will be trained, for its recipe and the size of its images. Also as an argument.",
             autocompletion=complete_place,
         ),
     ] = "ViT-B/16",

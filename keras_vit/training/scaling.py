@@ -60,7 +60,7 @@ def find_row(name, examples, model, original_size):
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
         return choose_pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
     return folded[name]
 
 

@@ -62,18 +62,27 @@ def parse_search(texts: list[str]) -> dict[str, list]:
     return grid
 
 
+def require_inputs(settings: Settings) -> None:
+    """Refuses a dataset, a field to search or a model that there is not.
+
+    Raises:
+        KerasVitError: with the sentence.
+    """
+    require_dataset(settings.dataset)
+    parse_search(settings.search or [])
+    model = model_of(settings.model)
+    if settings.pretrain:
+        variant(str(model).partition(":")[0])
+    else:
+        registry.resolve(choose_checkpoint(model))
+
+
 def require_possible(settings: Settings, out: Path, resume: bool) -> None:
     """Refuses a dataset, a folder or a model with which no run can begin, or with `resume` go on.
 
     Raises:
         KerasVitError: for a folder of images or a model that there is not, or a run's folder that cannot be used.
     """
-    require_dataset(settings.dataset)
+    require_inputs(settings)
     require_outside_dataset(out, settings.dataset)
-    parse_search(settings.search or [])
     RunFolder(out).check(resume)
-    model = model_of(settings.model)
-    if settings.pretrain:
-        variant(str(model).partition(":")[0])
-    else:
-        registry.resolve(choose_checkpoint(model))
