@@ -97,7 +97,7 @@ def write_proved(
 ) -> Report:
     """`convert` to a path where nothing is, in the format `form`."""
     kind = choose_kind(quantize, form)
-    with raise_converter_errors(model, form):
+    with raise_converter_errors(form):
         source = prepare_model(model)
         require_float_weights(source, form)
         require_endpoints(source, form, endpoints)
@@ -128,7 +128,7 @@ def write_proved(
 
 
 @contextlib.contextmanager
-def raise_converter_errors(model, form):
+def raise_converter_errors(form):
     """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
     try:
         yield
@@ -139,7 +139,7 @@ def raise_converter_errors(model, form):
         full = os.strerror(errno.ENOSPC) in str(error)
         advice = "Make room there" if full else "Try another format, or export a part of the model"
         raise ExportError(
-            f"The model {getattr(model, 'name', model)!r} could not be exported as {form.name}: "
+            f"The model could not be exported as {form.name}: "
             f"{type(error).__name__}, {message}. Nothing was written. {advice}."
         ) from error
 

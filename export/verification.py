@@ -83,6 +83,16 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
     return [verify_artefact(folder, entry, names, inputs, own, further) for entry in about["artefacts"]]
 
 
+def require_manifest(folder):
+    """What the bundle's manifest says; raises where there is none."""
+    files = read_manifest(folder)
+    if files is None:
+        raise ExportError(
+            f"{printable(folder)} is not a bundle: it has no {MANIFEST}. Expected a folder that export wrote."
+        )
+    return files
+
+
 def require_intact(folder):
     """{name: SHA-256} of the files of the bundle; raises unless each is there, not a link, and unchanged."""
     if (folder / HIDDEN / JOURNAL).exists():
@@ -90,11 +100,7 @@ def require_intact(folder):
             f"An export to {printable(folder)} was cut off while it replaced the files. Export to it again: this first "
             "restores the files of the earlier export."
         )
-    files = read_manifest(folder)
-    if files is None:
-        raise ExportError(
-            f"{printable(folder)} is not a bundle: it has no {MANIFEST}. Expected a folder that export wrote."
-        )
+    files = require_manifest(folder)
     for name in sorted({*files, *NEEDED}):
         require_digest(folder, name, files.get(name))
     return files

@@ -13,8 +13,10 @@ import lazy_loader
 
 from keras_vit import _registration
 from keras_vit._version import __version__
+from keras_vit.errors import point_from
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = point_from(__getattr__)
 __all__ += ["__version__"]
 
 _registration.register()

@@ -9,6 +9,7 @@ import typer
 
 from keras_vit._version import __version__
 from keras_vit.commands import (
+    Command,
     demo,
     evaluate,
     export,
@@ -36,23 +37,23 @@ app = typer.Typer(
     help="ViT, hybrid and ResNet (BiT) models of *An Image is Worth 16x16 Words* in Keras.\n\n"
     "Exit codes: 0 done, 1 the input could not be used (one sentence on standard error), 2 the command line was wrong.",
 )
-app.command("list")(list.list_models)
-app.command("info")(info.show_info)
-app.command("recipes")(recipes.list_recipes)
-app.command("predict")(predict.predict)
-app.command("finetune")(finetune.finetune)
-app.command("pretrain")(pretrain.pretrain)
+app.command("list", cls=Command)(list.list_models)
+app.command("info", cls=Command)(info.show_info)
+app.command("recipes", cls=Command)(recipes.list_recipes)
+app.command("predict", cls=Command)(predict.predict)
+app.command("finetune", cls=Command)(finetune.finetune)
+app.command("pretrain", cls=Command)(pretrain.pretrain)
 app.command("export", cls=export.ExportCommand)(export.export_model)
-app.command("verify")(verify.verify_bundle)
-app.command("serve")(serve.serve_page)
-app.command("evaluate")(evaluate.evaluate_model)
-app.command("fewshot")(fewshot.evaluate_few_shot)
-app.command("preview")(preview.preview_images)
-app.command("vtab")(vtab.train_vtab)
-app.command("inspect")(inspect.inspect_model)
-app.command("benchmark")(benchmark.benchmark)
-app.command("deduplicate")(deduplicate.deduplicate)
-app.command("demo")(demo.demonstrate)
+app.command("verify", cls=Command)(verify.verify_bundle)
+app.command("serve", cls=Command)(serve.serve_page)
+app.command("evaluate", cls=Command)(evaluate.evaluate_model)
+app.command("fewshot", cls=Command)(fewshot.evaluate_few_shot)
+app.command("preview", cls=Command)(preview.preview_images)
+app.command("vtab", cls=Command)(vtab.train_vtab)
+app.command("inspect", cls=Command)(inspect.inspect_model)
+app.command("benchmark", cls=Command)(benchmark.benchmark)
+app.command("deduplicate", cls=Command)(deduplicate.deduplicate)
+app.command("demo", cls=Command)(demo.demonstrate)
 
 
 def show_version(value: bool):

@@ -4,7 +4,7 @@ import logging
 
 import rich.console
 
-from keras_vit.text import printable, without_secrets
+from keras_vit.text import break_command, printable, without_secrets
 
 
 class Console(rich.console.Console):
@@ -19,6 +19,11 @@ class Console(rich.console.Console):
 
     def render_str(self, text, **options):
         return super().render_str(printable(text), **options)
+
+    def print_command(self, command: str, before: str = "  ") -> None:
+        """Prints a shell command behind `before`, broken so that it can be pasted."""
+        for line in break_command(command, before):
+            self.print(line, soft_wrap=True)
 
 
 class OneSafeLine(logging.Filter):

@@ -1,11 +1,32 @@
 """The package's own errors: each message says what was received, what is expected and what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from keras_vit.text import printable, without_secrets
 
 LONGEST = 2000  # characters of a message
+
+# What something is called in other packages, and here: a name, or where no name is meant a sentence.
+FOREIGN_NAMES = {
+    "lr": "learning_rate",
+    "weights": "model",  # as an option of a command; `zoo.load` has its own
+    "imgsz": "image_size",
+    "include_top": "num_classes=0 leaves the head out.",
+    "classifier_activation": "Models return logits; apply keras.ops.softmax to them.",
+    "pretrained": "Pre-trained weights are the default; weights=None gives random ones.",
+    "load": "It is keras_vit.zoo.load.",
+    "load_model": "It is keras_vit.zoo.load.",
+    "create_model": "It is keras_vit.zoo.load.",
+    "from_preset": "It is keras_vit.zoo.load.",
+    "from_pretrained": "It is keras_vit.zoo.load.",
+    "list_models": "It is keras_vit.zoo.list.",
+    **{
+        f"resnet{depth}{version}": f"The ResNet nearest to it is BiT's {name}."
+        for depth, name in ((50, "R50x1"), (101, "R101x1"), (152, "R152x2"))
+        for version in ("", "v2")
+    },
+}
 
 
 def make_presentable(text):
@@ -57,8 +78,40 @@ class ParityError(ExportError):
     """The outputs of an exported artefact differ from the model's."""
 
 
-def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for an unknown name: with the nearest known ones, or with all of them.
+def point_to(name: str, known: Iterable[str] = ()) -> str | None:
+    """The sentence on what a name of other packages is here; None where nothing is, or another name than the `known`.
+
+    >>> point_to("lr", ["learning_rate"]), point_to("lr"), point_to("include_top")
+    ('Here it is called learning_rate.', None, 'num_classes=0 leaves the head out.')
+    """
+    here = FOREIGN_NAMES.get(name.casefold())
+    if here and here.isidentifier():
+        return f"Here it is called {here}." if here in known else None
+    return here
+
+
+def point_from(find: Callable[[str], object]) -> Callable[[str], object]:
+    """A module's `__getattr__`, whose error points to what a name of other packages is here."""
+
+    def find_or_point(name):
+        try:
+            return find(name)
+        except AttributeError as error:
+            if here := point_to(name):
+                raise AttributeError(f"{error}. {here}") from None
+            raise
+
+    return find_or_point
+
+
+def describe_unknown(kind: str, name: object, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The sentence for an unknown name: what it is called here, the nearest known ones, or all of them.
+
+    Args:
+        kind: what the name is of.
+        name: what was received.
+        known: the names that there are.
+        otherwise: the sentence where none is near, in place of one with all of them.
 
     >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
     "There is no model 'vit-b/16'. Did you mean ViT-B/16?"
@@ -66,9 +119,11 @@ def describe_unknown(kind: str, name: object, known: Iterable[str]) -> str:
     "There is no split 'trainn'. Did you mean train, training or trains?"
     """
     folded = {key.casefold(): key for key in known}
+    if here := point_to(str(name), folded.values()):
+        return f"There is no {kind} {name!r}. {here}"
     near = [folded[key] for key in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.4)]
     nearest = " or ".join(filter(None, (", ".join(near[:-1]), *near[-1:])))
-    hint = f"Did you mean {nearest}?" if near else f"Known: {', '.join(folded.values())}."
+    hint = f"Did you mean {nearest}?" if near else otherwise or f"Known: {', '.join(folded.values())}."
     return f"There is no {kind} {name!r}. {hint}"
 
 

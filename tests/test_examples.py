@@ -119,7 +119,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     out, err = cut.communicate()
     assert cut.returncode == 130 and "Traceback" not in err
     assert "saved at step" in out
-    again = out.splitlines()[-1].removeprefix("Go on with: ")
+    again = out.replace(" \\\n   ", "").splitlines()[-1].removeprefix("Go on with: ")
     assert again == shlex.join(["keras-vit", "pretrain", *command[-2:], "--resume", "--every", "5"])
     run("-m", *shlex.split(again.replace("keras-vit", "keras_vit", 1)))
     for path in [path for path in (tmp_path / "cut").rglob("*") if path.is_file() and path.name != "run.json"]:

@@ -11,20 +11,25 @@ import typer
 
 from keras_vit.commands.completion import complete_dataset, complete_place
 from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.errors import FOREIGN_NAMES
+from keras_vit.export.opening import find_artefact
 from keras_vit.files import require_local
-from keras_vit.training.runs.folder import require_writable
+from keras_vit.training.runs.folder import model_of, require_writable
+from keras_vit.zoo.names import registry
 
 # Options that several commands have.
 Model = Annotated[
     str,
     typer.Argument(
-        help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.", autocompletion=complete_place
+        help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run. Also as `--model MODEL`.",
+        autocompletion=complete_place,
     ),
 ]
 AnyModel = Annotated[
     str,
     typer.Argument(
-        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file.",
+        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file. "
+        "Also as `--model MODEL`.",
         autocompletion=complete_place,
     ),
 ]
@@ -53,6 +58,69 @@ def try_file(out: Path | None) -> Path | None:
         require_local(out)
         require_writable(out.absolute().parent)
     return out
+
+
+class Word(str):
+    """A word of a command line, which is found again by what it is and not by what it says."""
+
+
+class Command(typer.core.TyperCommand):
+    """A command that takes its model as its first argument and as `--model` alike.
+
+    Of an option that is called so elsewhere, the error says what it is called here.
+    """
+
+    def parse_args(self, context, arguments):
+        words = [Word(argument) for argument in arguments]
+        if not context.resilient_parsing:  # of the shell's completion
+            self.point_to_options(context, words)
+        return super().parse_args(context, self.place_model(context, words))
+
+    def point_to_options(self, context, words):
+        known = {spelling: option.name for option in self.params for spelling in option.opts}
+        for word in words:
+            name = word.partition("=")[0]
+            here = FOREIGN_NAMES.get(name.removeprefix("--")) if name.startswith("--") else None
+            if name not in known and here in known.values():
+                context.fail(f"No such option: {name}. Here it is called --{here.replace('_', '-')}.")
+
+    def place_model(self, context, words):
+        """The words with the model where `params` has it: `--model M` becomes the first argument, or the reverse."""
+        kinds = {parameter.name: parameter.param_type_name for parameter in self.params}
+        if "argument" in (kinds.get("model"), kinds.get("models")):
+            return move_option("--model", words)
+        if kinds.get("model") == "option" and "argument" not in kinds.values():
+            given, rest, _ = self.make_parser(context).parse_args([*words])
+            if rest and "model" not in given:
+                return ["--model", rest[0], *(word for word in words if word is not rest[0])]
+        return words
+
+
+def move_option(name, words):
+    """The words with the values of an option first, without its name.
+
+    >>> move_option("--model", ["a.jpg", "--model", "runs/1", "--model=runs/2", "--out", "x"])
+    ['runs/1', 'runs/2', 'a.jpg', '--out', 'x']
+    """
+    values, others, rest = [], [], iter(words)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option != name:
+            others.append(word)
+        else:
+            values.append(value if equals else next(rest, word))
+    return [*values, *others]
+
+
+def require_model(name: str, weights: str | None = None) -> None:
+    """Refuses, before TensorFlow is imported, a model that is neither a name, a checkpoint, a run nor an export.
+
+    Raises:
+        KerasVitError: as `training.runs.folder.model_of` and `zoo.names.registry.resolve`.
+    """
+    place = Path(os.path.expanduser(name))
+    if not (place.is_dir() and find_artefact(place)):
+        registry.resolve(model_of(name, weights))
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def train_run(settings, out, console):
     """Trains as `finetune` and `pretrain` do; the seconds that it took."""
     from keras_vit.commands.training.train import train
 
-    console.print(f"$ {spell_training(settings, out)}", soft_wrap=True)
+    console.print_command(spell_training(settings, out), "$ ")
     begun = time.monotonic()
     train(settings, out, console=Console(quiet=True))
     return time.monotonic() - begun
@@ -148,7 +148,7 @@ def print_summary(out, shares, seconds, console):
     console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)
     console.print("Next:")
     for command in list_next_commands(out):
-        console.print(f"  {command}", soft_wrap=True)
+        console.print_command(command)
 
 
 def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -> "dict[str, Share]":
@@ -183,11 +183,11 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
         seconds[SCRATCH] = train_run(Settings(**TRAINING, model=VARIANT, pretrain=True), scratch, console)
         print_heading(console, "3. The first becomes files for every runtime.")
         for name, options in BUNDLES.items():
-            console.print(f"$ {spell_export(run, out / name, **options)}", soft_wrap=True)
+            console.print_command(spell_export(run, out / name, **options), "$ ")
             export_to_bundle(str(run), out / name, console, calibration=DATA, **options)
         print_heading(console, "4. What has it learned, and where does it look?")
         page = ["keras-vit", "inspect", str(run), "--data", DATA, "--split", "test", "--out", str(out / "report")]
-        console.print(f"$ {shlex.join(page)}", soft_wrap=True)
+        console.print_command(shlex.join(page), "$ ")
         inspect_model(str(run), dataset=DATA, split="test", out=out / "report")
         save_digits(out / "digits")
         models = {FINETUNED: run, SCRATCH: scratch}

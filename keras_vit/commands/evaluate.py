@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 
 from keras_vit import data, evaluation
-from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, show_count, try_folder
+from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
-from keras_vit.data.datasets.schemes import find_scheme
+from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
 from keras_vit.training.runs.files import read_small_json
@@ -147,6 +147,8 @@ def evaluate_model(
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
+    require_model(model)
+    require_dataset(dataset)
     path = model_of(model)
     import_keras()
     from keras_vit import inference

@@ -1,5 +1,6 @@
 """`keras-vit export`: a model or a run becomes a bundle of artefacts that are proved equal to it."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import Model, import_keras, try_folder
+from keras_vit.commands import Command, Model, import_keras, require_model, try_folder
 from keras_vit.commands.completion import complete_dataset
 from keras_vit.commands.provenance import describe_provenance, read_dataset
-from keras_vit.commands.serve import describe_opening
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import KerasVitError
 from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.transformers_js import WEB_LAYOUTS
+from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
@@ -55,7 +57,7 @@ def repeat_options(arguments):
     return result
 
 
-class ExportCommand(typer.core.TyperCommand):
+class ExportCommand(Command):
     """A command that takes `--to a b` as well as `--to a --to b`."""
 
     def parse_args(self, context, arguments):
@@ -144,9 +146,11 @@ def export_to_bundle(
         **options,
     )
     console.print(tabulate_reports(reports, "Exports, each compared with the model in its own runtime"))
-    console.print(f"The bundle is in {out}; check it again anywhere with: keras-vit verify {out}", soft_wrap=True)
+    console.print(f"The bundle is in {out}; check it again anywhere with:", soft_wrap=True)
+    console.print_command(shlex.join(["keras-vit", "verify", str(out)]))
     if options.get("web"):
-        console.print(describe_opening(out), soft_wrap=True)
+        console.print(f"The page is in {out / PAGE}; open it with:", soft_wrap=True)
+        console.print_command(shlex.join(["keras-vit", "serve", str(out)]))
 
 
 def export_model(
@@ -219,7 +223,9 @@ def export_model(
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
-    model_of(model, weights and str(weights))  # a run without these is refused before TensorFlow is imported
+    require_model(model, weights and str(weights))
+    if calibration is not None:
+        require_dataset(calibration)
     import_keras()
     export_to_bundle(
         model,

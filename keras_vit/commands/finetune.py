@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import typer
 
 from keras_vit.commands import import_keras, try_folder
-from keras_vit.commands.training.checks import require_possible
+from keras_vit.commands.training.checks import require_inputs, require_possible
 from keras_vit.commands.training.resume import recall_settings
-from keras_vit.commands.training.settings import MASKED_PATCHES, Settings, with_options_of
+from keras_vit.commands.training.settings import MASKED_PATCHES, Schedule, Settings, Stopping, with_options_of
+from keras_vit.console import Console
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.training.errors import Interrupted, Preempted
@@ -34,17 +35,25 @@ def say_how_to_go_on(settings, out, every, said):
     command += ["--every", str(every)] if every != EVERY else []
     if not said:
         print(f"Stopped. The run in {out} is saved at step {saved:,}.")
-    print(f"Go on with: {shlex.join(command)}", flush=True)
+    Console().print_command(shlex.join(command), "Go on with: ")
+
+
+def make_settings(fields, otherwise=None):
+    """The `Settings` of the options, or what is wrong where there is no --data."""
+    if fields["dataset"] is None:
+        what = otherwise or "Nothing says what to train on"
+        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
+    return Settings(**fields)
 
 
 def start_training(
     *,
     context: typer.Context,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run, which is made.")],
-    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = EVERY,
+    every: Annotated[int, Stopping(min=1, help="Steps between checkpoints.")] = EVERY,
     resume: Annotated[
         bool,
-        typer.Option(
+        Stopping(
             "--resume",
             help="Continue the run in the folder, bit for bit. It knows its options; --epochs or --steps prolong it.",
         ),
@@ -55,11 +64,8 @@ def start_training(
     if resume and (out / "config.json").is_file():
         typed = names_typed(context)
         settings = recall_settings(out, {name: fields[name] for name in fields if name in (*typed, "pretrain")})
-    elif fields["dataset"] is None:
-        what = f"There is no run in {out} to go on with" if resume else "Nothing says what to train on"
-        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
     else:
-        settings = Settings(**fields)
+        settings = make_settings(fields, f"There is no run in {out} to go on with" if resume else None)
     require_possible(settings, out, resume)
     try:
         import_keras(find_devices=False)
@@ -73,7 +79,8 @@ def start_training(
 
 def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
     """Follows the paper's protocol; one that is interrupted says by which command it continues."""
-    settings = Settings(**fields, pretrain=False)
+    settings = make_settings({**fields, "pretrain": False})
+    require_inputs(settings)
     import_keras(find_devices=False)
     from keras_vit.commands.training.protocol import run_protocol
 
@@ -81,7 +88,7 @@ def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
         run_protocol(settings, out, seeds=seeds, resume=resume, every=every)
     except (Interrupted, Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
-        print(f"Go on with: {shlex.join(map(without_secrets, command))}", flush=True)
+        Console().print_command(shlex.join(map(without_secrets, command)), "Go on with: ")
         raise
 
 
@@ -90,12 +97,12 @@ def finetune(
     *,
     protocol: Annotated[
         Literal["paper"] | None,
-        typer.Option(
+        Schedule(
             help="paper: search the learning rate on the development split, train on all of train and validation with "
             "several seeds, test each run once, and print mean and standard deviation beside the paper's numbers."
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many runs, with --protocol; 3 by default.")] = None,
+    seeds: Annotated[int | None, Schedule(min=1, help="How many runs, with --protocol; 3 by default.")] = None,
     **arguments,
 ) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.

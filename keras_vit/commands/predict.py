@@ -1,5 +1,7 @@
 """`keras-vit predict`: images in, the likeliest classes out."""
 
+import glob
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,12 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands import BatchSize, Like, import_keras, show_count, try_file
+from keras_vit.commands import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.commands.completion import complete_place
 from keras_vit.console import Console
-from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.files import make_folder, write_whole
+from keras_vit.images.pillow import ADDRESS, describe_missing
 from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
+from keras_vit.models.config import VARIANTS
 
 
 def print_classes(predictions, console):
@@ -80,14 +84,19 @@ def tell_each(predictions, unreadable, tell):
 
 
 def require_images(places):
-    """Refuses a model where images are expected: `export` and `evaluate` take it there."""
+    """Refuses a model where images are expected, which other commands take there, and images of which none is there."""
     for place in places:
         path = Path(place)
         names = ("model.keras", "best.weights.npz", "model.json", "saved_model.pb")
-        if path.suffix in (".keras", ".npz", ".onnx", ".tflite") or any((path / name).is_file() for name in names):
+        is_name = place.partition(":")[0] in VARIANTS and not path.exists()
+        if is_name or path.suffix in (".keras", ".npz", ".onnx", ".tflite") or any((path / x).is_file() for x in names):
             raise ConfigError(
                 f"{place} is a model, not an image. Give it as --model: keras-vit predict IMAGE --model {place}"
             )
+    plain = [place for place in places if place != "-" and not ADDRESS.match(place) and not glob.has_magic(place)]
+    missing = [place for place in plain if not os.path.lexists(place)]
+    if len(missing) == len(places):
+        raise ImageError(" ".join(map(describe_missing, missing)))
 
 
 def predict(
@@ -125,8 +134,9 @@ def predict(
 
     Example: keras-vit predict photos --model runs/1 --out predictions.csv
     """
-    require_images(images)
     writer = choose_writer(out, as_json, as_csv)
+    require_images(images)
+    require_model(model)
     import_keras()
     failed = predict_images(model, images, writer, out, top, batch_size, like)
     raise typer.Exit(1 if failed else 0)

@@ -5,15 +5,17 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import Data, import_keras, try_file
+from keras_vit.commands import Data, import_keras, require_model, try_file
 from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
+from keras_vit.commands.training.settings import Settings
+from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
+from keras_vit.models.config import VARIANTS
 
 
 def find_preprocessing(model):
     """The preprocessing of a model by name, run or path; a name's weights are not fetched for it."""
     from keras_vit import models, zoo
-    from keras_vit.models.config import VARIANTS
     from keras_vit.training.runs.folder import model_of
     from keras_vit.zoo.names.registry import resolve
 
@@ -39,7 +41,7 @@ def preview_images(
     model: Annotated[
         str,
         typer.Option(
-            help="The model that will be trained, for its recipe and the size of its images.",
+            help="The model that will be trained, for its recipe and the size of its images. Also as an argument.",
             autocompletion=complete_place,
         ),
     ] = "ViT-B/16",
@@ -63,16 +65,18 @@ def preview_images(
     """
     if out.suffix.lower() != ".png":
         raise ConfigError(f"A preview is a PNG file. Received: {out}. Choose a path that ends in .png.")
+    settings = Settings(dataset=dataset, model=model, recipe=recipe, augmentation=augmentation, image_size=image_size)
+    require_dataset(dataset)
+    if model not in VARIANTS:
+        require_model(model)
     import_keras()
     import dataclasses
 
     from keras_vit import data
     from keras_vit.commands.training.plan import augmentation_for, recipe_for
-    from keras_vit.commands.training.settings import Settings
     from keras_vit.files import make_folder
 
     examples = data.load(dataset, "train")
-    settings = Settings(dataset=dataset, model=model, recipe=recipe, augmentation=augmentation, image_size=image_size)
     chosen = recipe_for(settings, examples)
     preprocessing = find_preprocessing(model)
     if chosen.image_size is not None:

@@ -36,7 +36,7 @@ def list_recipes(
     """
     rows = [RECIPES[key] for key in select(RECIPES, name)]
     if not rows:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
     if name in RECIPES:
         rows = [RECIPES[name]]
     if as_json:

@@ -73,11 +73,6 @@ class PageHandler(SimpleHTTPRequestHandler):
         pass
 
 
-def describe_opening(folder: Path) -> str:
-    """The sentence on how to open the page of a bundle, for the commands that make one."""
-    return f"The page is in {folder / PAGE}; open it with: keras-vit serve {folder}"
-
-
 def find_page(folder: Path) -> Path:
     """The folder of the page: `folder`/web of a bundle, or the folder itself.
 

@@ -9,6 +9,7 @@ from keras_vit import export
 from keras_vit.commands import import_keras
 from keras_vit.commands.export import tabulate_reports
 from keras_vit.console import Console
+from keras_vit.export.verification import require_manifest
 
 
 def verify_bundle(
@@ -21,6 +22,7 @@ def verify_bundle(
 
     Example: keras-vit verify dist
     """
+    require_manifest(folder)
     import_keras()
     notes = []
     reports = export.verify(folder, progress=notes.append)

@@ -493,4 +493,6 @@ def variant(name: str) -> Variant:
     """
     if name in VARIANTS:
         return VARIANTS[name]
-    raise UnknownNameError(describe_unknown("model", name, VARIANTS))
+    raise UnknownNameError(
+        describe_unknown("model", name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
+    )

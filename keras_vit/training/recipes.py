@@ -64,6 +64,11 @@ class RecipeChanges(TypedDict, total=False):
     stochastic_depth_rate: float
 
 
+# A grid has values, not lists of them; the other fields say what the recipe's source gives.
+NOT_SEARCHED = {"boundaries", "learning_rates", "development", "epochs_choices", "models"}
+SEARCHABLE = ("steps", *(name for name in RecipeChanges.__annotations__ if name not in NOT_SEARCHED))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How a model is trained.

@@ -99,7 +99,7 @@ def find_row(name, examples, model, original_size):
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
         return choose_pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES)))
+        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
     return fit_augmentation(folded[name], model)
 
 
@@ -181,7 +181,7 @@ def recipe(
     fields = RecipeChanges.__annotations__
     if changes.keys() - fields:
         wrong = sorted(changes.keys() - fields)[0]
-        raise ConfigError(f"A recipe has no field {wrong!r} to change; it has {', '.join(sorted(fields))}.")
+        raise ConfigError(describe_unknown("field of a recipe to change", wrong, sorted(fields)))
     require_counts(batch_size=batch_size, steps=steps, examples=examples)
     require_positive(epochs=epochs)
     if steps is not None and epochs is not None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.training.errors import NotFiniteError
-from keras_vit.training.recipes import RecipeChanges
+from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.run import Run
 from keras_vit.training.runs.scores import ScoreRecord, read_record, remove_run
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     import os
 
     from keras_vit.training.recipes import Recipe
-
-# A grid has values, not lists of them; the other fields say what the recipe's source gives.
-NOT_SEARCHED = {"boundaries", "learning_rates", "development", "epochs_choices", "models"}
-SEARCHABLE = ("steps", *(name for name in RecipeChanges.__annotations__ if name not in NOT_SEARCHED))
 
 
 def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:

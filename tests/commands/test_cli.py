@@ -155,9 +155,9 @@ def test_a_corrupt_picture_does_not_stop_the_others(keras_vit, model, picture, t
     ("arguments", "code", "sentence"),
     [
         (("info", "ViT-B16"), 1, "Here it is called ViT-B/16"),
-        (("predict", "x.png", "--model", "VT-B/16"), 1, "Did you mean"),
-        (("predict", "x.png", "--model", "absent.npz"), 1, "There is no file absent.npz"),
-        (("predict", "x.png", "--model", "runs/absent"), 1, "There is no model or file 'runs/absent'"),
+        (("predict", __file__, "--model", "VT-B/16"), 1, "Did you mean"),
+        (("predict", __file__, "--model", "absent.npz"), 1, "There is no file absent.npz"),
+        (("predict", __file__, "--model", "runs/absent"), 1, "There is no folder or file runs/absent."),
         (("list", "zzz*"), 1, "No model matches 'zzz*' and the options"),
         (("predict",), 2, "Missing argument"),
         (("nonsense",), 2, "No such command"),
@@ -340,8 +340,9 @@ def test_an_export_prints_its_own_lines_alone(model, tmp_path):
 def test_options_with_several_values(monkeypatch):
     told = {}
     monkeypatch.setattr(export, "export_to_bundle", lambda *_, **options: told.update(options))
-    typed = "export runs/1 --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
-    parsed = "export runs/1 --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention --out onnx"
+    typed = "export R20x0.5:emoji --to onnx tflite --quantize int8 --endpoints features attention --out onnx"
+    parsed = "export R20x0.5:emoji --to onnx --to tflite --quantize int8 --endpoints features --endpoints attention"
+    parsed += " --out onnx"
     for line in (typed, parsed):
         told.clear()
         assert CliRunner().invoke(cli.app, line.split()).exit_code == 0

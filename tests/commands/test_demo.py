@@ -101,6 +101,7 @@ def test_the_command_that_is_shown_exports_so(monkeypatch, name):
     monkeypatch.setattr(
         export_command, "export_to_bundle", lambda *places, **given: told.update(given, places=places[:2])
     )
+    monkeypatch.setattr(export_command, "require_model", lambda *_: None)
     typed = demo.spell_export(Path("run"), Path("out"), **options)
     assert CliRunner().invoke(cli.app, typed.split(maxsplit=1)[1]).exit_code == 0
     assert told.pop("places") == ("run", Path("out")) and told["calibration"] == demo.DATA

@@ -72,6 +72,15 @@ def test_a_run_with_several_classes_per_image(keras_vit, place, monkeypatch):
     assert "mean_average_precision" in provenance.describe_run(place / "tags/best.weights.npz")["evaluated"]
 
 
+def test_classes_that_cannot_be_balanced(keras_vit, place, monkeypatch, tmp_path):
+    """Refused before anything is said of how they were."""
+    monkeypatch.chdir(place)
+    line = ("--data", "csv:tags.csv", "--class-weights", "balanced", "--out", tmp_path / "x", *SMALL.split())
+    done = keras_vit("pretrain", *line)
+    assert done.status == 1 and "--class-weights needs data with one class per image" in done.err
+    assert "balanced" not in done.out and not (tmp_path / "x").exists()
+
+
 def test_what_was_not_measured_is_not_stated(tmp_path):
     """Metrics of a run that averages are those of the averaged weights."""
     rows = [{"epoch": 1, "step": 3, "val_accuracy": 0.5}, {"epoch": 2, "step": 6, "val_accuracy": 0.25}]

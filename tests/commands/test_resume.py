@@ -164,4 +164,4 @@ def test_ctrl_c_before_the_first_step_and_at_the_end(keras_vit, tmp_path, monkey
     assert (done.status, done.out) == (130, "Stopped. Nothing was saved.\n") and not (tmp_path / "new").exists()
     done = keras_vit("pretrain", "--out", begun, "--resume", "--every", 7)
     assert done.status == 130 and f"The run in {begun} is saved at step 4." in done.out
-    assert f"Go on with: keras-vit pretrain --out {begun} --resume --every 7" in done.out
+    assert f"Go on with: keras-vit pretrain --out {begun} --resume --every 7\n" in done.out.replace(" \\\n   ", "")

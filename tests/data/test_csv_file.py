@@ -150,7 +150,7 @@ def test_average_precision_of_a_model_that_sees_one_class(folder):
         (lines("00.png,cat", "01.png,"), "line 3, has no label. An image without a class needs a column named labels"),
         (lines(",cat", "01.png,dog"), "line 2, has no path"),
         (lines("00.png,cat", "01.png,dog", "./00.png,dog"), r"names ./00.png in line 2 and in line 4. Give each image"),
-        (lines("00.png,cat", "01.png,cat"), "has 1 classes. A classifier needs at least two"),
+        (lines("00.png,cat", "01.png,cat"), "has one class, 'cat'. A classifier needs at least two"),
         (
             lines("00.png,cat", "a.png,dog", "b.png,dog"),
             "names 2 images that are not there: 'a.png', 'b.png', the first",

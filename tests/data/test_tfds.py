@@ -1,6 +1,7 @@
 """Rows over TensorFlow Datasets: TFDS's own builders, prepared on disk with a few invented examples."""
 
 import dataclasses
+import time
 from unittest import mock
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 from invented_tfds import prepare
 from slowness import slow_but
+from tensorflow_datasets.core.download import downloader
 
 from keras_vit import data
 from keras_vit.commands.training.plan import augmentation_for, recipe_for
@@ -240,6 +242,22 @@ def test_offline(name, folder, says, tmp_path, monkeypatch):
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", None)
     with pytest.raises(data.DataError, match=says):
         data.load(name, data_dir=folder if "://" in folder else tmp_path / folder)
+
+
+def test_a_server_that_is_not_there(tmp_path, monkeypatch, caplog):
+    """The pauses between TFDS's tries, three minutes by itself, are counted, not slept; nothing listens at port 1."""
+
+    def fetch(builder):
+        tries = downloader.get_downloader()
+        with tries.tqdm():
+            tries.download("http://127.0.0.1:1/mnist", tmp_path).get()
+
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fetch)
+    with pytest.raises(DataError, match="mnist is not prepared in .*, and 127.0.0.1 cannot be reached"):
+        data.load("tfds:mnist", data_dir=tmp_path)
+    assert 0 < sum(slept) < 10 and not caplog.messages
 
 
 def test_what_is_prepared_loads_offline(prepared, monkeypatch):

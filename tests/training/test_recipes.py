@@ -317,7 +317,7 @@ def test_warmup_stays_where_the_length_all_but_does():
 def test_errors_are_sentences():
     with pytest.raises(UnknownNameError, match="finetune-cifar10"):
         training.recipe("finetune-cifar11")
-    with pytest.raises(ConfigError, match="no field 'rate'"):
+    with pytest.raises(ConfigError, match="no field of a recipe to change 'rate'"):
         training.recipe("finetune-pets", rate=1)
     with pytest.raises(ConfigError, match="batch_size must be positive"):
         training.recipe("finetune-pets", batch_size=0)

@@ -72,7 +72,7 @@ def test_every_vtab_name():
         ("vit-b/16", "Here it is called ViT-B/16"),
         ("ViT-B/16:augreg-21k", "Did you mean augreg-i21k"),
         ("R152x1", "no public weights"),
-        ("nothing at all", "Known: "),
+        ("nothing at all", "keras-vit list, in Python zoo.list"),
         ("hf://alone", "hf://owner/repo"),
         ("augreg/Ti_16", "of the form"),
         ("augreg/Ti_16-i21k-300ep-lr_0.001-aug_light3-wd_0.1-do_0.0-sd_0.0", "its aug is light3"),

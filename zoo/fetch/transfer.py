@@ -142,7 +142,11 @@ def receive(url, partial, headers, bounds, progress=None):
                 logger.warning("%s: %s. Trying again for some seconds.", url.public, cause)
             time.sleep(BACKOFF / 2 * 2**failures)
     if partial.size() == 0:
-        raise DownloadError(f"{url.public} could not be fetched: {cause}. Try again when the network is there.")
+        raise DownloadError(
+            f"{url.public} could not be fetched: {cause}. Try again when the network is there, set KERAS_VIT_MIRROR to "
+            f"another server of the same files, or fetch it elsewhere and put it at {partial.path.with_suffix('')}. "
+            "KERAS_VIT_OFFLINE=1 never asks the network."
+        )
     raise DownloadError(
         f"{url.public} could not be fetched: {partial.size():,} of {total_of(partial)} bytes came, then "
         f"{cause}. Try again later: what has come is kept, and the next try continues from there."

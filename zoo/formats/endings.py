@@ -52,18 +52,11 @@ def find_ending(path: str | os.PathLike) -> Ending:
     raise CheckpointError(f"{path} has an ending that names no checkpoint format. Known: {known}.")
 
 
-def has_extension(name: str) -> bool:
-    """Whether a name ends as checkpoint files do, with the last part of a row's suffix.
-
-    >>> has_extension("best.h5"), has_extension("ViT-B/16")
-    (True, False)
-    """
-    return name.endswith(tuple(f".{ending.suffix.rpartition('.')[2]}" for ending in ENDINGS))
-
-
 def require_file(path: str | os.PathLike) -> None:
     """Refuses a path that leads to no file."""
+    expected = "the path of a checkpoint, the folder of a run, or a name that zoo.list() shows"
+    if os.path.isdir(path):
+        raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
     if not os.path.isfile(path):
-        raise CheckpointError(
-            f"There is no file {path}. Give the path of a checkpoint, or a name that zoo.list() shows."
-        )
+        kind = "file" if os.path.splitext(path)[1] else "folder or file"
+        raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")

@@ -109,7 +109,7 @@ def describe_unknown_model(kind: str, name: str) -> str:
     """The sentence for a name that no table has: what it is called here, or the nearest names."""
     exact = exact_name(str(name))
     if exact is None:
-        return describe_unknown(kind, name, VARIANTS)
+        return describe_unknown(kind, name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
     return f"There is no {kind} {str(name)!r}. Here it is called {exact}."
 
 

@@ -11,15 +11,17 @@ A name is one of
     path/to/file.npz                 a file on disk
 """
 
+import difflib
 import os
+import re
 from pathlib import Path
 
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.config import VARIANTS
 from keras_vit.zoo.fetch.addresses import web_address
-from keras_vit.zoo.formats.endings import has_extension, require_file
+from keras_vit.zoo.formats.endings import require_file
 from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.other_names import describe_unknown_model
+from keras_vit.zoo.names.other_names import describe_unknown_model, exact_name
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 
 
@@ -47,12 +49,28 @@ def checkpoint_of_tag(head, tag):
     raise UnknownNameError(describe_unknown(f"checkpoint of {head} with the tag", tag, rows))
 
 
+def is_path(text):
+    """Whether a name that no table has is meant as a path: by its beginning, its ending, or a slash after what begins
+    no model's name.
+
+    >>> is_path("runs/nope"), is_path("model.tflite"), is_path("VT-B/16"), is_path("R20x0.7")
+    (True, True, False, False)
+    """
+    if exact_name(text):
+        return False
+    if text.startswith(("/", "./", "../", "~")) or re.search(r"\.[a-z]\w*$", text, re.IGNORECASE):
+        return True
+    head, slash, _ = text.casefold().partition("/")
+    beginnings = {known.casefold().partition("/")[0] for known in VARIANTS}
+    return bool(slash) and not difflib.get_close_matches(head, beginnings)
+
+
 def resolve(name: str | Path) -> PublicCheckpoint | Path:
     """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
 
     Raises:
         UnknownNameError: for a name that no table has; the message names the nearest ones.
-        CheckpointError: for the path of a file that does not exist.
+        CheckpointError: for the path of a file that does not exist, or of a folder that is no run's.
 
     >>> resolve("ViT-L/16:augreg-i21k").num_classes
     21843
@@ -69,6 +87,6 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
     collection, _, stem = text.removesuffix(".npz").partition("/")
     if collection in stems.COLLECTIONS and stem:
         return stems.COLLECTIONS[collection](stem)
-    if isinstance(name, Path) or has_extension(text) or text.startswith(("/", "./", "../", "~")):
+    if isinstance(name, Path) or os.path.isdir(path) or is_path(text):
         require_file(path)
     raise UnknownNameError(describe_unknown_model("model or file", name))

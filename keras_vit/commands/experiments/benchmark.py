@@ -49,7 +49,9 @@ def save_figure(figure, path):
 
 
 def benchmark(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Variants of `keras-vit list`.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Variants of `keras-vit list`. Also as `--model`.")
+    ],
     image_size: Annotated[
         list[int],
         typer.Option(min=1, help="Pixels; several times for several sizes. The paper's are 64, 128, 224, 384 and 512."),

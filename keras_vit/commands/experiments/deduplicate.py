@@ -11,7 +11,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from keras_vit import data, pages
 from keras_vit.commands import import_keras, try_folder
 from keras_vit.console import Console
-from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.files import write_whole
 
 LIST, PAGE = "duplicates.json", "index.html"
@@ -71,9 +71,12 @@ def deduplicate(
 
     Example: keras-vit deduplicate --data folder:photos --against oxford_iiit_pet --out duplicates
     """
+    others = against or [dataset]
+    for name in {dataset, *others}:
+        require_dataset(name)
     import_keras()
     train = data.load(dataset, split)
-    tests = [data.load(name, against_split) for name in against or [dataset]]
+    tests = [data.load(name, against_split) for name in others]
     columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("Reading images")

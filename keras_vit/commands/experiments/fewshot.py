@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
-from keras_vit.commands import BatchSize, Data, Model, import_keras
+from keras_vit.commands import BatchSize, Data, Model, import_keras, require_model
 from keras_vit.commands.evaluate import find_test_split
 from keras_vit.console import Console
+from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.training.runs.folder import model_of
 
@@ -47,6 +48,8 @@ def evaluate_few_shot(
 
     Example: keras-vit fewshot ViT-B/16:augreg-i21k --data cifar100 --shots 5 --shots 10
     """
+    require_model(model)
+    require_dataset(dataset)
     import_keras()
     split = split or find_test_split(dataset) or "validation"
     if split != "test":

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from keras_vit import data, inspection, zoo
-from keras_vit.commands import Model, import_keras, try_folder
+from keras_vit.commands import Model, import_keras, require_model, try_folder
 from keras_vit.commands.provenance import name_model
-from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
 from keras_vit.training.runs.folder import model_of
@@ -58,6 +58,9 @@ def inspect_model(
             "There is no image to look at. Name some: keras-vit inspect MODEL --images cat.jpg dog.jpg, or a dataset: "
             "--data folder:photos."
         )
+    require_model(model)
+    if dataset:
+        require_dataset(dataset)
     import_keras()
     path_of_model = model_of(model)
     loaded = zoo.load(path_of_model)

@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import import_keras, try_folder
+from keras_vit.commands import Model, import_keras, require_model, try_folder
+from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.commands.training.settings import Settings, with_options_of
+from keras_vit.evaluation.vtab import find_tasks
 from keras_vit.training.errors import Interrupted, Preempted
 
 OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
@@ -14,9 +16,7 @@ OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "pre
 
 def start_vtab(
     *,
-    model: Annotated[
-        str, typer.Argument(help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run.")
-    ],
+    model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the results, which is made.")],
     tasks: Annotated[
         list[str] | None,
@@ -34,10 +34,12 @@ def start_vtab(
     **fields,
 ) -> None:
     settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
+    names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
+    find_tasks(names)
+    require_model(choose_checkpoint(model))
     import_keras(find_devices=False)
     from keras_vit.commands.training.vtab import run_vtab
 
-    names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
     try:
         run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)
     except (Interrupted, Preempted):

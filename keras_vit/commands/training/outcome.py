@@ -63,4 +63,4 @@ def print_outcome(folder, dataset, split, console: Console, has_head: bool = Tru
     console.print(tabulate_files(folder))
     console.print("Next:")
     for command in list_next_commands(folder, dataset, split, has_head):
-        console.print(f"  {command}", soft_wrap=True)
+        console.print_command(command)

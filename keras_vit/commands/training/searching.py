@@ -1,60 +1,19 @@
 """What `--grid-search` and `--search` try before a training: a grid of the recipe's fields, on the development set."""
 
-import types
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 from keras_vit import data, training
 from keras_vit.commands.training import kit
+from keras_vit.commands.training.checks import parse_search
 from keras_vit.commands.training.masked_patches import objective_of
 from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
 from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.data.augment.rows import find_augmentation
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.training.recipes import RecipeChanges
-from keras_vit.training.search import SEARCHABLE, SearchResult
+from keras_vit.errors import ConfigError
+from keras_vit.training.search import SearchResult
 
 SEARCH = "search"  # folder of a run
-
-
-def parse_value(name, text):
-    """The value of a recipe's field that a text means: a number, a word, or for a field that may be None "none"."""
-    kind = int if name == "steps" else get_type_hints(RecipeChanges)[name]
-    kinds = get_args(kind) or (kind,)
-    if types.NoneType in kinds and text.casefold() == "none":
-        return None
-    if not {int, float} & set(kinds):
-        return text
-    try:
-        return float(text) if float in kinds else int(text)
-    except ValueError as error:
-        expected = "a number" if float in kinds else "a whole number"
-        raise ConfigError(f"{name} must be {expected}. Received: {text!r} in --search {name}=...") from error
-
-
-def parse_search(texts: list[str]) -> dict[str, list]:
-    """{field: values} of texts such as "dropout_rate=0,0.1".
-
-    Raises:
-        ConfigError: for a text of another form, a field named twice, or a value of another kind.
-        UnknownNameError: for a field that a recipe does not have.
-
-    >>> parse_search(["weight_decay=none,0.1", "dropout_rate=0,0.1"])
-    {'weight_decay': [None, 0.1], 'dropout_rate': [0.0, 0.1]}
-    """
-    grid = {}
-    for text in texts:
-        name, equals, values = text.replace(" ", "").partition("=")
-        name = name.replace("-", "_")
-        if not equals or not all(values.split(",")):
-            raise ConfigError(f"Expected a field and its values, such as dropout_rate=0,0.1. Received: {text!r}.")
-        if name not in SEARCHABLE:
-            raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
-        if name in grid:
-            raise ConfigError(f"Give all values of {name} in one --search, with commas between them.")
-        grid[name] = [parse_value(name, value) for value in values.split(",")]
-    return grid
 
 
 def make_grid(settings, recipe):

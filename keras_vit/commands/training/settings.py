@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -27,6 +28,13 @@ STRATEGIES = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 BACKBONE = "backbone"  # of --freeze: all but the head
 Option = typer.Option
+# Options under headings of their own; those under none are the usual ones, which help shows first.
+Data = partial(Option, rich_help_panel="Data")
+Weights = partial(Option, rich_help_panel="Weights")
+Schedule = partial(Option, rich_help_panel="Schedule")
+Machine = partial(Option, rich_help_panel="Memory and machines")
+Stopping = partial(Option, rich_help_panel="Stopping and resuming")
+Masked = partial(Option, rich_help_panel="Masked patches")
 
 
 def require_names(settings):
@@ -36,7 +44,7 @@ def require_names(settings):
         find_augmentation(settings.augmentation)
     recipes = (*FAMILIES, *RECIPES)
     if settings.recipe is not None and settings.recipe.casefold() not in map(str.casefold, recipes):
-        raise UnknownNameError(describe_unknown("recipe", settings.recipe, recipes))
+        raise UnknownNameError(describe_unknown("recipe", settings.recipe, recipes, "keras-vit recipes shows all."))
     if settings.strategy not in STRATEGIES:
         raise UnknownNameError(f"There is no strategy {settings.strategy!r}. Expected: {', '.join(STRATEGIES)}.")
 
@@ -61,28 +69,28 @@ class Settings:
         str,
         Option(
             help="A variant of `keras-vit list`; to fine-tune, also a name with a tag, a checkpoint or the folder of a "
-            "run.",
+            "run. Also as an argument, without `--model`.",
             autocompletion=complete_place,
         ),
     ]
     pretrain: bool = False
     recipe: Annotated[
         str | None,
-        Option(
+        Schedule(
             help="The recipe to train by, such as finetune-pets or bit-hyperrule; by default the dataset's own.",
             autocompletion=complete_recipe,
         ),
     ] = None
-    split: Annotated[Split, Option(help="The images to train on. With train+validation, no images are held out.")] = (
+    split: Annotated[Split, Data(help="The images to train on. With train+validation, no images are held out.")] = (
         "train"
     )
     examples: Annotated[
         int | None,
-        Option(min=1, help="How many of these images to train on, chosen at random; fewer are among more of one seed."),
+        Data(min=1, help="How many of these images to train on, chosen at random; fewer are among more of one seed."),
     ] = None
     test: Annotated[
         bool,
-        Option(
+        Data(
             "--test",
             help="Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where "
             "no images are held out.",
@@ -91,13 +99,13 @@ class Settings:
     epochs: Annotated[
         float | None, Option(help="Passes over the training images, in place of the recipe's number.")
     ] = None
-    steps: Annotated[int | None, Option(help="Updates of the weights, in place of the recipe's number.")] = None
+    steps: Annotated[int | None, Schedule(help="Updates of the weights, in place of the recipe's number.")] = None
     patience: Annotated[
-        int | None, Option(help="Epochs without a better one on what is held out, after which the run ends early.")
+        int | None, Stopping(help="Epochs without a better one on what is held out, after which the run ends early.")
     ] = None
     batch_size: Annotated[
         int | None,
-        Option(
+        Schedule(
             min=1,
             help="Images per update, over all devices together. Steps and learning rate follow, so that the number of "
             "images seen stays. By default the recipe's, or less where the dataset is small.",
@@ -108,21 +116,21 @@ class Settings:
     ] = None
     image_size: Annotated[
         int | None,
-        Option(
+        Data(
             help="Height and width of the model's input in pixels; by default the recipe's on the paper's datasets "
             "(384, for example), otherwise the model's."
         ),
     ] = None
     augmentation: Annotated[
         str | None,
-        Option(
+        Data(
             help="none, inception, bit, light1, medium2, strong1 and the like; by default the dataset's own.",
             autocompletion=complete_augmentation,
         ),
     ] = None
     microbatches: Annotated[
         int | None,
-        Option(
+        Machine(
             min=1,
             help="How many parts each device's batch is computed in, one after the other, to save memory; by default "
             "as many as make parts of 32 images of 224 x 224 pixels.",
@@ -130,7 +138,7 @@ class Settings:
     ] = None
     freeze: Annotated[
         str | None,
-        Option(
+        Weights(
             help="What does not learn: a number freezes the embeddings and the first so many encoder blocks (of a "
             "ResNet the stem and the first stages); backbone freezes all but the head, a linear probe. Faster, in less "
             "memory, and safer where pictures are few."
@@ -138,7 +146,7 @@ class Settings:
     ] = None
     lora: Annotated[
         int | None,
-        Option(
+        Weights(
             min=1,
             help="LoRA of this rank, such as 8: two thin factors beside each kernel of attention and MLP, and the "
             "head, learn in place of all weights (1 or 2 % of them). They are added to the kernels in whatever is "
@@ -147,21 +155,21 @@ class Settings:
     ] = None
     layer_decay: Annotated[
         float | None,
-        Option(
+        Weights(
             help="Each layer learns at this times the rate of the one above it, such as 0.75: the lower ones, which "
             "fit other pictures too, change least."
         ),
     ] = None
     stochastic_depth: Annotated[
         float | None,
-        Option(
+        Weights(
             help="Share of the images, such as 0.1, for which the last encoder block is skipped in training; less in "
             "those before it. For long trainings, against learning by heart."
         ),
     ] = None
     remat: Annotated[
         bool,
-        Option(
+        Machine(
             "--remat",
             help="Compute the blocks' inner values again for the gradient in place of keeping them: larger batches fit "
             "into memory, for about a third more time.",
@@ -169,54 +177,54 @@ class Settings:
     ] = False
     class_weights: Annotated[
         Literal["balanced"] | None,
-        Option(help="balanced: images of rare classes count more, so that every class counts alike."),
+        Data(help="balanced: images of rare classes count more, so that every class counts alike."),
     ] = None
     grid_search: Annotated[
         bool,
-        Option("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
+        Schedule("--grid-search", help="First train once at each learning rate of the recipe, and take the best one."),
     ] = False
     search: Annotated[
         list[str] | None,
-        Option(
+        Schedule(
             metavar="FIELD=VALUE,...",
             help="First train once with each value of a field of the recipe, such as dropout_rate=0,0.1 or "
             "weight_decay=none,0.1, and take the best; several of these, and --grid-search, are tried in all "
             "combinations.",
         ),
     ] = None
-    strategy: Annotated[str, Option(help=f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")] = "auto"
+    strategy: Annotated[str, Machine(help=f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}.")] = "auto"
     precision: Annotated[
-        str, Option(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
+        str, Machine(help="float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these.")
     ] = "float32"
     objective: Annotated[
         Objective | None,
-        Option(help="labels, which is the default, or masked-patches: learns without labels, by predicting patches."),
+        Masked(help="labels, which is the default, or masked-patches: learns without labels, by predicting patches."),
     ] = None
     patch_target: Annotated[
         PatchTarget | None,
-        Option(
+        Masked(
             help="With masked-patches, what is predicted of a corrupted patch: mean-colour, which is the default, "
             "colours-4x4 or pixels."
         ),
     ] = None
     corruption_rate: Annotated[
         float | None,
-        Option(help="With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15."),
+        Masked(help="With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15."),
     ] = None
-    seed: Annotated[int, Option(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
+    seed: Annotated[int, Schedule(help="The number that weights, order, augmentation and dropout are drawn from.")] = 0
     without: Annotated[
         str | None,
-        Option(help="A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out."),
+        Data(help="A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out."),
     ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
-        Option(
+        Weights(
             help="Of a model to pretrain: 1d, the paper's, what Appendix D.4 tries beside it, or big_vision's sincos2d."
         ),
     ] = None
     position_embedding_at: Annotated[
         PositionEmbeddingPlace | None,
-        Option(help="Where 1d and 2d position embeddings are added, of a model to pretrain; by default at the stem."),
+        Weights(help="Where 1d and 2d position embeddings are added, of a model to pretrain; by default at the stem."),
     ] = None
 
     def __post_init__(self):

@@ -206,6 +206,7 @@ def train(
         require_same_classes(splits.train, begun)
     recipe = recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
     require_batch(splits.train, recipe.batch_size)
+    kit.weights_of_classes(settings, splits.train)  # refused before anything is said of them
     if begun:
         ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
         console.print(describe_continuation(begun, recipe, start, ends), soft_wrap=True)

@@ -1,9 +1,13 @@
 """TensorFlow Datasets as sources: small splits are read into memory, large ones stay on disk."""
 
+import contextlib
+import logging
 import os
 import re
+from urllib.parse import urlsplit
 
 import numpy as np
+import requests
 import tensorflow as tf
 
 from keras_vit.data.datasets.arrays import require_classes
@@ -16,6 +20,7 @@ from keras_vit.offline import is_offline
 from keras_vit.text import printable
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
+RETRIES = 5  # of TFDS, after 0, 0.4, 0.8, 1.6 and 3.2 seconds
 # "community:name", which TFDS looks up in the network, and not "name:1.0.0".
 COMMUNITY = re.compile(r"[^/:]*:(?![\d*]|experimental)")
 
@@ -67,10 +72,17 @@ def prepare(name, data_dir, download):
     try:
         builder = tfds.builder(name, data_dir=data_dir)
         if download and not is_offline():
-            builder.download_and_prepare()
+            with few_retries():
+                builder.download_and_prepare()
     except tfds.core.DatasetNotFoundError as error:
         raise DataError(
             f"TensorFlow Datasets has no {name!r}, and {data_dir or 'its folder'} holds no prepared files of it."
+        ) from error
+    except requests.exceptions.ConnectionError as error:
+        host = urlsplit(error.request.url).hostname if error.request else "the network"
+        raise DataError(
+            f"{name} is not prepared in {builder.data_dir}, and {host} cannot be reached to fetch it. Try again when "
+            "the network is there, or prepare it elsewhere and copy it there."
         ) from error
     except (AssertionError, OSError, ConnectionError, tfds.download.DownloadError) as error:
         raise DataError(f"TensorFlow Datasets cannot prepare {name}: {error}") from error
@@ -80,6 +92,22 @@ def prepare(name, data_dir, download):
             remedy = "KERAS_VIT_OFFLINE forbids fetching it: unset it, or prepare the dataset elsewhere and copy it."
         raise DataError(f"{name} is not prepared in {builder.data_dir}. {remedy}")
     return builder
+
+
+@contextlib.contextmanager
+def few_retries():
+    """Lets TFDS try a server again for some six seconds, and not for three minutes with a line of the log for each."""
+    from tensorflow_datasets.core.download import downloader
+
+    log = logging.getLogger("urllib3.connectionpool")
+    before = downloader.MAX_RETRIES, log.level
+    downloader.MAX_RETRIES = RETRIES
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        downloader.MAX_RETRIES = before[0]
+        log.setLevel(before[1])
 
 
 def full_name(name, *, data_dir=None, download=True):

@@ -184,7 +184,8 @@ def list_classes(file, rows, columns):
     """The names of the classes, sorted, whole numbers by their size; at least two. A column of zeros is one, too."""
     names = {name for row in rows for name in row.labels}.union(columns)
     if len(names) < 2:
-        raise DataError(f"{file} has {len(names)} classes. A classifier needs at least two.")
+        has = f"one class, {min(names)!r}" if names else "no classes"
+        raise DataError(f"{file} has {has}. A classifier needs at least two.")
     alike = {name.casefold() for name in names}
     if len(alike) < len(names):
         log.warning("%s has classes that differ in capitals alone, and are different classes.", file)

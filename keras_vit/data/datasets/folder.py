@@ -5,7 +5,7 @@ import math
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import SUFFIXES, find_images, is_hidden, quote_some, subfolders
+from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, quote_some, subfolders
 from keras_vit.data.errors import DataError
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -104,11 +104,18 @@ def split_folders(root):
     return {split: paths[0] if paths else None for split, paths in found.items()}
 
 
+def require_classes(folder):
+    """Refuses a folder that is not there, or does not have two class folders; the images are not listed."""
+    list_class_names(split_folders(require_folder(folder))["train"])
+
+
 def list_class_names(folder):
     """The names of the class folders, sorted; at least two."""
     classes = subfolders(folder)
     if not classes:
-        raise DataError(f"{folder} has no folders. Expected one folder of images per class, such as {folder}/cat.")
+        loose = count_loose(folder)
+        has = f"{loose:,} image{'s' * (loose > 1)} and no folders" if loose else "no folders"
+        raise DataError(f"{folder} has {has}. Expected one folder of images per class, such as {folder}/cat.")
     if len(classes) == 1:
         inner = f" If the classes are the folders in it, give {classes[0]}." if subfolders(classes[0]) else ""
         raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.{inner}")

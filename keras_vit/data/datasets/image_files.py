@@ -106,6 +106,12 @@ def find_images(folder, classes, warn):
     return found
 
 
+def count_loose(folder):
+    """How many images lie in a folder itself, in none of its folders."""
+    entries = visible_entries(folder)
+    return sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
+
+
 def warn_of_unread(folder, unread, irregular):
     """Warns of files that a user may take for examples and that are not."""
     if irregular:
@@ -114,9 +120,7 @@ def warn_of_unread(folder, unread, irregular):
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unread.items()))
         install = " .heic files are read once pillow-heif is installed." if set(unread) & set(HEIC) else ""
         log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.%s", folder, kinds, install)
-    entries = visible_entries(folder)
-    loose = sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
-    if loose:
+    if loose := count_loose(folder):
         log.warning("Images outside of the class folders of %s are not read: %d.", folder, loose)
 
 

@@ -31,6 +31,8 @@ class Scheme:
         augmentation: name of the training augmentation that suits the images.
         evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
             preprocessing; None for that.
+        check: "module:function" of what follows the colon, which raises DataError where no split of it can be opened,
+            without TensorFlow and before the images are listed. None where nothing is known so early.
         would_read: "module:function" of what follows the colon and a path: whether files that are put there become
             examples. None where they never do, so that a run may be written anywhere.
     """
@@ -43,6 +45,7 @@ class Scheme:
     augmentation: str = "inception"
     evaluation_crop: float | None = None
     would_read: str | None = None
+    check: str | None = None
 
     @property
     def written(self) -> str:
@@ -68,12 +71,14 @@ SCHEMES = {
             holds="a folder that has one folder of images per class",
             opens=f"{PACKAGE}.folder:open_split",
             would_read=f"{PACKAGE}.folder:would_read",
+            check=f"{PACKAGE}.folder:require_classes",
         ),
         Scheme(
             name="csv",
             argument="FILE",
             holds="a CSV file with the columns path and label, several labels of an image joined by |",
             opens=f"{PACKAGE}.csv_file:open_split",
+            check=f"{PACKAGE}.csv_file:list_splits",
         ),
         Scheme(
             name="tfds",
@@ -129,10 +134,14 @@ def describe_schemes() -> str:
 
 
 def describe_unknown_dataset(name):
-    """The sentence for a name that no row has; a folder that is there is meant by its path."""
-    if os.path.isdir(name):
-        return f"There is no dataset {name!r}, but a folder of that name. Did you mean folder:{name}?"
-    return describe_unknown("dataset", name, [scheme.written for scheme in DATASETS.values()])
+    """The sentence for a name that no row has; a folder or file that is there is meant by its path."""
+    for kind, prefix, is_there in (("folder", "folder", os.path.isdir), ("file", "csv", os.path.isfile)):
+        if is_there(os.path.expanduser(name)):
+            return f"There is no dataset {name!r}, but a {kind} of that name. Did you mean {prefix}:{name}?"
+    expected = f"Nor is there a folder of that name. Expected {', '.join(row.written for row in SCHEMES.values())}"
+    is_path = "/" in name and not name.startswith("vtab/")
+    known = [] if is_path else [scheme.written for scheme in DATASETS.values()]
+    return describe_unknown("dataset", name, known, f"{expected}, or a name that keras-vit finetune --help lists.")
 
 
 def find_scheme(name: str) -> tuple[Scheme, str]:
@@ -152,6 +161,17 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
     if scheme.argument and not argument:
         raise DataError(f"{name!r} lacks its {scheme.argument}. Expected {scheme.written}, {scheme.holds}.")
     return scheme, argument or scheme.name
+
+
+def require_dataset(name: str) -> None:
+    """Refuses a dataset that there is not, or a folder or file that is none, without TensorFlow.
+
+    Raises:
+        DataError: as `find_scheme`, and as the scheme's `check`.
+    """
+    scheme, argument = find_scheme(name)
+    if scheme.check:
+        pkgutil.resolve_name(scheme.check)(argument)
 
 
 def would_read(name: str, path: str | os.PathLike) -> bool:

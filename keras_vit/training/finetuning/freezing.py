@@ -74,7 +74,7 @@ def freeze_first(model: keras.Model, count: int) -> list[str]:
     blocks = list(dict.fromkeys(found.values()))
     if not 0 <= count <= len(blocks):
         kind = "encoder blocks" if encoder else "stages"
-        raise ConfigError(f"{model.name} has {len(blocks)} {kind} to freeze the first of. Received: {count}.")
+        raise ConfigError(f"The model has {len(blocks)} {kind} that can be frozen. Received: {count}.")
     learning = [name for name in found if found[name] in blocks[count:]]
     end = names.index(learning[0]) if learning else names.index([*found][-1]) + 1
     return freeze(model, *map(re.escape, names[:end]))

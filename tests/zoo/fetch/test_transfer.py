@@ -89,6 +89,8 @@ def test_nobody_answers(server, caplog):
         download.fetch(url)
     assert caplog.messages == [f"{url}: Connection refused. Trying again for some seconds."]
     assert "urllib3" not in "".join(traceback.format_exception(caught.value))
+    for remedy in ("KERAS_VIT_MIRROR", "KERAS_VIT_OFFLINE=1", f"put it at {download.cached_path(url)}."):
+        assert remedy in str(caught.value)
 
 
 def test_stall_in_the_body(server, monkeypatch):
