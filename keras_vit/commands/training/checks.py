@@ -83,6 +83,6 @@ def require_possible(settings: Settings, out: Path, resume: bool) -> None:
     Raises:
         KerasVitError: for a folder of images or a model that there is not, or a run's folder that cannot be used.
     """
-    require_inputs(settings)
     require_outside_dataset(out, settings.dataset)
     RunFolder(out).check(resume)
+    require_inputs(settings)
