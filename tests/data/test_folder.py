@@ -274,7 +274,7 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
 
 def test_a_run_among_its_own_images_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        train_command(Settings(model="ViT-Test/4", dataset=f"folder:{photos}"), photos / "runs" / "1")
+        train_command(Settings(model="ViT-Test/4", pretrain=True, dataset=f"folder:{photos}"), photos / "runs" / "1")
     assert not (photos / "runs").exists()
 
 
