@@ -143,7 +143,7 @@ class VisionTransformer(Classifier):
             return super().call(inputs, training=training, mask=mask)
         [x], last = self._standardize_inputs(inputs), self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
         for layer in self.layers[1:]:  # after the images
-            x = layer(x, class_token=True) if layer is last else layer(x)
+            x = layer(x, training=training, **({"class_token": True} if layer is last else {}))
         return x
 
     @staticmethod
