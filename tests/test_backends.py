@@ -24,6 +24,7 @@ def test_portable(backend):
         "-q",
         "-p",
         "no:cacheprovider",
+        *("-m", "not browser"),
         *(str(TESTS / name) for name in PORTABLE),
     ]
     environment = {**os.environ, "KERAS_BACKEND": backend}

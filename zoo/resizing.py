@@ -25,9 +25,9 @@ def cubic(x, a=-0.5):
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def antialiased_matrix(old, new, kernel):
-    """Interpolation between pixel centres, (new, old), the kernel widened where the axis shrinks: Pillow's way."""
-    widen = max(old / new, 1)
+def centred_matrix(old, new, kernel, antialias=True):
+    """Interpolation between pixel centres, (new, old); `antialias` widens the kernel of an axis that shrinks."""
+    widen = max(old / new, 1) if antialias else 1
     centres = (np.arange(new) + 0.5) * old / new - 0.5
     matrix = kernel((np.arange(old) - centres[:, None]) / widen)
     return matrix / matrix.sum(axis=1, keepdims=True)
@@ -40,8 +40,8 @@ def resize_axis(values, axis, matrix):
 
 POSITION_MATRICES = {
     "linear": corner_aligned_matrix,
-    "bilinear": lambda old, new: antialiased_matrix(old, new, triangle),
-    "bicubic": lambda old, new: antialiased_matrix(old, new, cubic),
+    "bilinear": lambda old, new: centred_matrix(old, new, triangle),
+    "bicubic": lambda old, new: centred_matrix(old, new, cubic),
 }
 
 
@@ -92,10 +92,11 @@ def resize_line_offsets(values, length, interpolation="linear"):
 def resize_patches(kernel, new_size):
     """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
 
-    The embedding of a resized patch is then that of the patch before, exactly so where patches grow.
+    The embedding of a resized patch is then that of the patch before, exactly so where patches grow. As in the authors'
+    code, resample_patchemb of big_vision's models/proj/flexi/vit.py, what is inverted does not antialias.
     """
     result = kernel
     for axis, new in enumerate(new_size):
-        resize = antialiased_matrix(kernel.shape[axis], new, triangle)  # (new, old)
+        resize = centred_matrix(kernel.shape[axis], new, triangle, antialias=False)  # (new, old)
         result = resize_axis(result, axis, np.linalg.pinv(resize.T))
     return result.astype(kernel.dtype)

@@ -85,7 +85,7 @@ class GlobalUpdate:
         for grad, variable in zip(grads, variables, strict=True):
             rate = ops.cast(self.learning_rate, "float32") * self.multiplier(variable)
             if self.weight_decay and self.decays(variable) and self._use_weight_decay(variable):
-                variable.assign_sub(variable * ops.cast(rate * self.weight_decay, variable.dtype))
+                variable.assign_sub(variable * (rate * self.weight_decay))
             self.update_step(grad, variable, rate)
         if self.use_ema:
             self.update_averages()

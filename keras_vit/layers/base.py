@@ -1,8 +1,18 @@
-"""A layer whose configuration is what it was made with."""
+"""A layer whose configuration is what it was made with, and the type in which norms and sums are computed."""
 
 import inspect
 
 import keras
+
+
+def wide_type(dtype):
+    """float32, or float64 for float64, which Keras knows on TensorFlow alone."""
+    return keras.backend.result_type(dtype, "float32")
+
+
+def widen(x):
+    """In `wide_type`."""
+    return keras.ops.cast(x, wide_type(x.dtype))
 
 
 class ConfiguredLayer(keras.layers.Layer):

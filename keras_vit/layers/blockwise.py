@@ -7,6 +7,7 @@ block at a time, for the gradient, which keeps queries, keys, values and A v (ar
 import keras
 from keras import ops
 
+from keras_vit.layers.base import widen
 from keras_vit.layers.positions import align_offsets, spread_offsets
 
 BLOCKWISE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
@@ -53,29 +54,29 @@ class BlockwiseAttention:
         """The gradients of q, k, v and the embedding, given those of y = A v."""
         blocks, tables, dys = self.split(q), self.pad_tables(embedding), self.split(dy)
         # A row of A times its gradient, which the softmax's subtracts, is a row of A v times its gradient.
-        inner = self.split(ops.sum(sum_type(dy) * sum_type(y), axis=-1, keepdims=True))
+        inner = self.split(ops.sum(widen(dy) * widen(y), axis=-1, keepdims=True))
 
         def step(_, state):
             i, dq, dk, dv, dtables = state
             block, dy = blocks[i], dys[i]
             a = self.weigh(block, k, tables, i)
-            dv = dv + sum_type(ops.matmul(transpose(self.drop(a, i)), dy))
+            dv = dv + widen(ops.matmul(transpose(self.drop(a, i)), dy))
             da = self.drop(ops.matmul(dy, transpose(v)), i)
             dlogits = a * (da - ops.cast(inner[i], a.dtype))
-            dk = dk + sum_type(ops.matmul(transpose(dlogits), block))
+            dk = dk + widen(ops.matmul(transpose(dlogits), block))
             dblock = ops.matmul(dlogits, k)
             if self.patches:
                 more, dtables = self.differentiate_relative(dlogits, block, tables, dtables, i)
                 dblock = dblock + more
             return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
 
-        zeros = ops.zeros_like(sum_type(dy))  # of dy, with which the backward pass begins, so that none are made before
+        zeros = ops.zeros_like(widen(dy))  # of dy, with which the backward pass begins, so that none are made before
         state = (
             ops.zeros((), "int32"),
             ops.zeros_like(dys),
             zeros,
             zeros,
-            [ops.zeros_like(sum_type(x)) for x in tables],
+            [ops.zeros_like(widen(x)) for x in tables],
         )
         _, dq, dk, dv, dtables = ops.fori_loop(0, self.count, step, state)
         dtables = [x[self.padding : self.padding + 2 * self.patches - 1] for x in dtables]
@@ -130,7 +131,7 @@ class BlockwiseAttention:
         size = (length, q.shape[-1])
         by_offset = spread_offsets(dlogits[..., self.length - self.patches :])
         dq = self.patches_alone(ops.matmul(by_offset, ops.slice(tables[0], (start, 0), size)), i)
-        dtable = sum_type(ops.einsum("nhqo,nhqc->oc", by_offset, self.patches_alone(q, i)))
+        dtable = widen(ops.einsum("nhqo,nhqc->oc", by_offset, self.patches_alone(q, i)))
         dtable = dtable + ops.slice(dtables[0], (start, 0), size)
         return dq, [ops.slice_update(dtables[0], (start, 0), dtable)]
 
@@ -141,11 +142,6 @@ def transpose(x):
 
 def put_block(blocks, block, i):
     return ops.slice_update(blocks, (i, 0, 0, 0, 0), block[None])
-
-
-def sum_type(x):
-    """As sums over blocks are held: in float32 at least."""
-    return ops.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
 
 
 def next_after(i, done):

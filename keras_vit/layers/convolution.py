@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import gradients
-from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.base import ConfiguredLayer, widen
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -53,14 +53,14 @@ class StandardizedConv2D(ConfiguredLayer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer="lecun_normal", autocast=False)
 
     def standardized_kernel(self):
-        w = ops.cast(self.kernel, "float32")
+        w = widen(self.kernel)
         w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
         return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
 
     def call(self, x):
-        if gradients.TENSORFLOW:
-            w, epsilons = ops.cast(self.kernel, "float32"), (self.variance_epsilon, self.std_epsilon)
+        w, epsilons = widen(self.kernel), (self.variance_epsilon, self.std_epsilon)
+        if gradients.TENSORFLOW and w.dtype == "float32":  # its one operation has no other type
             return self.convolve(x, gradients.standardize(w, epsilons=epsilons))
         return self.convolve(x, self.standardized_kernel())
 
@@ -136,10 +136,10 @@ class GroupNormalization(ConfiguredLayer):
         self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros", autocast=False)
 
     def call(self, x, training=None, relu=False):
+        y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
         if gradients.derives_slowly(training):
             arguments = {"groups": self.groups, "epsilon": self.epsilon, "relu": relu}
-            return gradients.group_norm(x, self.gamma, self.beta, **arguments)
-        y = ops.cast(x, "float32")
+            return gradients.group_norm(x, gamma, beta, **arguments)
         c = x.shape[-1]
         grouped = (-1, self.groups, c // self.groups)
         mean = average_pixels(y)
@@ -149,9 +149,8 @@ class GroupNormalization(ConfiguredLayer):
         group_mean = ops.mean(mean, axis=2, keepdims=True)  # (n, groups, 1)
         # Law of total variance: mean of the channels' variances plus variance of their means.
         group_variance = ops.mean(variance + ops.square(mean - group_mean), axis=2, keepdims=True)
-        gamma, beta = (ops.reshape(ops.cast(w, "float32"), grouped) for w in (self.gamma, self.beta))
-        scale = ops.rsqrt(group_variance + self.epsilon) * gamma
-        shift = beta - group_mean * scale
+        scale = ops.rsqrt(group_variance + self.epsilon) * ops.reshape(gamma, grouped)
+        shift = ops.reshape(beta, grouped) - group_mean * scale
         scale, shift = (ops.reshape(z, (-1, 1, 1, c)) for z in (scale, shift))
         y = ops.cast(y * scale + shift, x.dtype)
         return ops.relu(y) if relu else y

@@ -50,7 +50,7 @@ def gelu(x):
 
 @with_gradient
 def layer_norm(x, gamma, beta, epsilon):
-    """float32 (..., d), (d,), (d,) -> (..., d)."""
+    """(..., d), (d,), (d,) of one type -> (..., d)."""
     y = x - tf.reduce_mean(x, -1, keepdims=True)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), -1, keepdims=True) + epsilon)
     y *= scale
@@ -108,7 +108,7 @@ def average_groups(x, groups):
 @compile_on_cpus
 def normalize_groups(x, gamma, beta, groups, epsilon, relu):
     """The norm, and the (n, 1, 1, c) that its gradient needs: each group's mean, and one over its deviation."""
-    y = tf.cast(x, tf.float32)
+    y = tf.cast(x, gamma.dtype)
     mean = average_groups(average_pixels(y), groups)
     y -= mean
     scale = tf.math.rsqrt(average_groups(average_pixels(tf.square(y)), groups) + epsilon)
@@ -119,11 +119,11 @@ def normalize_groups(x, gamma, beta, groups, epsilon, relu):
 @compile_on_cpus
 def derive_groups(x, gamma, beta, mean, scale, dz, groups, relu):
     """The gradients of `normalize_groups` by x, gamma and beta."""
-    y = tf.cast(x, tf.float32) - mean
-    factor, dy = scale * gamma, tf.cast(dz, tf.float32)
+    y = tf.cast(x, gamma.dtype) - mean
+    factor, dy = scale * gamma, tf.cast(dz, gamma.dtype)
     if relu:
         dy = tf.where(y * factor + beta > 0, dy, 0.0)
-    pixels = tf.cast(tf.reduce_prod(tf.shape(x)[1:3]), tf.float32)
+    pixels = tf.cast(tf.reduce_prod(tf.shape(x)[1:3]), gamma.dtype)
     shift, slope = average_pixels(dy), average_pixels(dy * y)
     tilt = scale**3 * average_groups(gamma * slope, groups)
     dx = dy * factor - y * tilt - scale * average_groups(gamma * shift, groups)
@@ -133,7 +133,7 @@ def derive_groups(x, gamma, beta, mean, scale, dz, groups, relu):
 
 @with_gradient
 def group_norm(x, gamma, beta, groups, epsilon, relu):
-    """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's dtype, computed in float32; `relu`: then ReLU."""
+    """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's type, computed in that of gamma; `relu`: then ReLU."""
     y, mean, scale = normalize_groups(x, gamma, beta, groups, epsilon, relu)
     return y, lambda dy: derive_groups(x, gamma, beta, mean, scale, dy, groups, relu)
 

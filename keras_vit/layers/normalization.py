@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers import gradients
-from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.base import ConfiguredLayer, widen
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -33,12 +33,12 @@ class LayerNormalization(ConfiguredLayer):
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros", autocast=False)
 
     def call(self, x, training=None):
-        y = ops.cast(x, "float32")
+        y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
         if gradients.derives_slowly(training):
-            return ops.cast(gradients.layer_norm(y, self.gamma, self.beta, epsilon=self.epsilon), x.dtype)
+            return ops.cast(gradients.layer_norm(y, gamma, beta, epsilon=self.epsilon), x.dtype)
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
-        return ops.cast(y * ops.cast(self.gamma, "float32") + ops.cast(self.beta, "float32"), x.dtype)
+        return ops.cast(y * gamma + beta, x.dtype)
 
     def export_call(self, x, training=None):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)

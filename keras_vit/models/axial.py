@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_vit.layers import AxialBottleneck, AxialEncoderBlock
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, image_input, linear_head
 from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ProbabilityKind
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.vit import VisionTransformer, hybrid_backbone
@@ -103,9 +103,9 @@ class AxialResNet(Classifier):
             probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
-        images = keras.Input((*config.image_size, config.num_channels), name="images")
+        images = image_input(*config.image_size, config.num_channels, dtype)
         x = hybrid_backbone(images, config, dtype, AxialBottleneck, num_heads=config.num_heads)
         x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
         if config.num_classes:
-            x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
+            x = linear_head(x, config.num_classes, dtype)
         super().__init__(images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)

@@ -9,6 +9,7 @@ import keras
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError, PreprocessingError, require_tensorflow
+from keras_vit.layers.base import wide_type
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
@@ -97,6 +98,17 @@ class Classifier(DistributedModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def image_input(height, width, num_channels, dtype):
+    """The symbolic images (n, height, width, num_channels) of a model with that policy."""
+    return keras.Input((height, width, num_channels), dtype=wide_type(dtype.compute_dtype), name="images")
+
+
+def linear_head(x, width, dtype, name="head"):
+    """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
+    dtype = wide_type(dtype.compute_dtype)
+    return keras.layers.Dense(width, kernel_initializer="zeros", dtype=dtype, name=name)(x)
 
 
 def as_preprocessing(preprocessing, config):

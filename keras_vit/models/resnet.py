@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, image_input, linear_head
 from keras_vit.models.config import ProbabilityKind, ResNetConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 
@@ -63,7 +63,7 @@ class ResNet(Classifier):
             probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
-        images = keras.Input((*(config.image_size or (None, None)), config.num_channels), name="images")
+        images = image_input(*(config.image_size or (None, None)), config.num_channels, dtype)
         x = stem(images, config, dtype)
         x = stages(x, config, dtype)
         x = head(x, config, dtype)
@@ -101,10 +101,10 @@ def stages(x, config, dtype):
 
 
 def head(x, config, dtype):
-    """Norm, ReLU, mean over the image, then a zero-initialized linear layer, in float32."""
+    """Norm, ReLU, mean over the image, then the logits."""
     x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="group_norm")(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
     x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
     if config.num_classes:
-        x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
+        x = linear_head(x, config.num_classes, dtype)
     return x

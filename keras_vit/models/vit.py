@@ -19,7 +19,7 @@ from keras_vit.layers import (
     StandardizedConv2D,
     TakeClassToken,
 )
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, image_input, linear_head
 from keras_vit.models.config import (
     BackboneConfig,
     PositionEmbeddingKind,
@@ -124,7 +124,7 @@ class VisionTransformer(Classifier):
             probabilities=probabilities,
         )
         dtype = keras.dtype_policies.get(dtype)
-        images = keras.Input((*config.image_size, config.num_channels), name="images")
+        images = image_input(*config.image_size, config.num_channels, dtype)
         x = hybrid_backbone(images, config.backbone, dtype) if config.backbone else images
         x = tokens(x, config, dtype)
         x = encoder(x, config, dtype, self.make_block)
@@ -144,7 +144,7 @@ class VisionTransformer(Classifier):
             return super().call(inputs, training=training, mask=mask)
         [x], last = self._standardize_inputs(inputs), self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
         for layer in self.layers[1:]:  # after the images
-            x = layer(x, class_token=True) if layer is last else layer(x)
+            x = layer(x, training=training, **({"class_token": True} if layer is last else {}))
         return x
 
     @staticmethod
@@ -248,9 +248,9 @@ def pool(x, config, dtype):
 
 
 def head(x, config, dtype):
-    """The classification head: tanh layer at pre-training time, then a zero-initialized linear layer, in float32."""
+    """The classification head: tanh layer at pre-training time, then the logits."""
     if config.representation_size:
         x = keras.layers.Dense(config.representation_size, activation="tanh", dtype=dtype, name="pre_logits")(x)
     if config.num_classes:
-        x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
+        x = linear_head(x, config.num_classes, dtype)
     return x

@@ -14,6 +14,7 @@ class ClassLoss(keras.losses.Loss):
 
     Args:
         label_smoothing: share of each label spread evenly over the classes, in [0, 1).
+        dtype: in which it is computed.
     """
 
     def __init__(
@@ -21,8 +22,9 @@ class ClassLoss(keras.losses.Loss):
         label_smoothing: float = 0.0,
         reduction: str | None = "mean_with_sample_weight",
         name: str | None = None,
+        dtype: str = "float32",
     ):
-        super().__init__(name=name, reduction=reduction, dtype="float32")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = label_smoothing
 
     def smooth(self, labels, logits):
@@ -31,7 +33,7 @@ class ClassLoss(keras.losses.Loss):
         return to_shares(labels, logits) * (1.0 - self.label_smoothing) + spread
 
     def get_config(self):
-        return {"label_smoothing": self.label_smoothing, "reduction": self.reduction, "name": self.name}
+        return {**super().get_config(), "label_smoothing": self.label_smoothing, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -74,12 +76,14 @@ class SquaredError(keras.losses.Loss):
     3.0
     """
 
-    def __init__(self, reduction: str | None = "mean_with_sample_weight", name: str | None = None):
-        super().__init__(name=name, reduction=reduction, dtype="float32")
+    def __init__(
+        self, reduction: str | None = "mean_with_sample_weight", name: str | None = None, dtype: str = "float32"
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
         errors = ops.square(y_pred - y_true)
         return ops.mean(errors, axis=tuple(range(1, len(errors.shape))))
 
     def get_config(self):
-        return {"reduction": self.reduction, "name": self.name}
+        return {**super().get_config(), "dtype": self.dtype}

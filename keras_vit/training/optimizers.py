@@ -28,6 +28,7 @@ from keras import ops
 
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.errors import ConfigError
+from keras_vit.layers.base import wide_type, widen
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -93,9 +94,12 @@ class ReplicaSafeOptimizer(GlobalUpdate):
         factors = (factor for pattern, factor in self.rate_multipliers.items() if re.search(pattern, variable.path))
         return next(factors, 1.0)
 
+    def update(self, grads, variables):
+        super().update([widen(grad) for grad in grads], variables)
+
     def add_slots(self, variables, name, dtype=None):
-        """A new zero variable for each of `variables`, on the same device."""
-        return [self.add_slot(variable, name, dtype) for variable in variables]
+        """A new zero variable for each of `variables`, on the same device; by default in float32 at least."""
+        return [self.add_slot(variable, name, dtype or wide_type(variable.dtype)) for variable in variables]
 
     def store_moment(self, slot, moment):
         """Stores a first moment, rounded to `momentum_dtype`."""
@@ -137,14 +141,13 @@ class SGD(ReplicaSafeOptimizer, keras.optimizers.SGD):
         self.momentums = self.add_slots(variables, "momentum", self.momentum_dtype) if self.momentum else []
 
     def update_step(self, gradient, variable, learning_rate):
-        g, rate = ops.cast(gradient, variable.dtype), ops.cast(learning_rate, variable.dtype)
-        step = g
+        g = step = gradient
         if self.momentum:
             slot = self.momentums[self.index(variable)]
-            velocity = self.momentum * ops.cast(slot, variable.dtype) + g
+            velocity = self.momentum * ops.cast(slot, g.dtype) + g
             self.store_moment(slot, velocity)
             step = g + self.momentum * velocity if self.nesterov else velocity
-        variable.assign_sub(rate * step)
+        variable.assign_sub(ops.cast(learning_rate, g.dtype) * step)
 
 
 class AdamStep:
@@ -160,8 +163,8 @@ class AdamStep:
             self.velocity_hats = self.add_slots(variables, "velocity_hat")
 
     def update_step(self, gradient, variable, learning_rate):
-        dtype, i = variable.dtype, self.index(variable)
-        g, rate = ops.cast(gradient, dtype), ops.cast(learning_rate, dtype)
+        g, dtype, i = gradient, gradient.dtype, self.index(variable)
+        rate = ops.cast(learning_rate, dtype)
         t = ops.cast(self.iterations + 1, dtype)
         slot, v = self.momentums[i], self.velocities[i]
         m = ops.cast(slot, dtype)

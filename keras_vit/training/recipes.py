@@ -187,9 +187,9 @@ class Recipe:
         averaging = {"use_ema": True, "ema_momentum": self.ema_momentum} if self.ema_momentum is not None else {}
         return OPTIMIZERS[self.optimizer].make(self, learning_rate=self.make_schedule(), **{**averaging, **extra})
 
-    def make_loss(self) -> keras.losses.Loss:
-        """The recipe's loss of logits."""
-        return LOSSES[self.loss].make(self)
+    def make_loss(self, dtype: str = "float32") -> keras.losses.Loss:
+        """The recipe's loss of logits, computed in `dtype`."""
+        return LOSSES[self.loss].make(self, dtype=dtype)
 
     def compile(
         self,
@@ -205,7 +205,7 @@ class Recipe:
         """Compiles `model` in place: call it in the strategy's scope.
 
         Args:
-            model: built, with the layer "head".
+            model: built, with the layer "head"; or a `MaskedPatchModel`, whose target decides the loss.
             microbatches: into how many each replica's batch is divided; their gradients are added up before the one
                 update, so that memory holds one of them at a time.
             layer_decay: rate per depth of the learning rate, see `keras_vit.training.layer_decay`; None for none.
@@ -220,24 +220,27 @@ class Recipe:
         """
         import keras
 
+        from keras_vit.layers.base import wide_type
         from keras_vit.training.finetuning import freezing
         from keras_vit.training.metrics import Accuracy
 
+        objective = getattr(model, "objective", None)
+        recipe = self.with_(**objective.recipe_changes) if objective else self
         if metrics is None:
-            metrics = [Accuracy()] if LOSSES[self.loss].of_classes else []
-        self.check_model(model, microbatches)
+            metrics = [Accuracy()] if LOSSES[recipe.loss].of_classes else []
+        recipe.check_model(model, microbatches)
         if layer_decay is not None:
             extra["rate_multipliers"] = freezing.layer_decay(model, layer_decay)
-        if self.head_bias is not None:
+        if recipe.head_bias is not None:
             bias = model.get_layer("head").bias
-            bias.assign(keras.ops.full(bias.shape, self.head_bias, bias.dtype))
+            bias.assign(keras.ops.full(bias.shape, recipe.head_bias, bias.dtype))
         if microbatches > 1:
             model.microbatches = microbatches
         if remat:
             model.remat = True
         model.compile(
-            self.make_optimizer(**extra),
-            self.make_loss(),
+            recipe.make_optimizer(**extra),
+            recipe.make_loss(wide_type(model.compute_dtype)),
             weighted_metrics=list(metrics),
             steps_per_execution=steps_per_execution,
         )

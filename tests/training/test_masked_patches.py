@@ -24,10 +24,8 @@ def make(target="mean-colour", rate=0.5, **changes):
     return model
 
 
-def recipe(model, steps=8, **changes):
-    loss = "squared-error" if model.objective.target == "pixels" else "softmax"
-    changes = {"learning_rate": 1e-3, "loss": loss, **changes}
-    return training.recipe("pretrain-masked-patches-100k", batch_size=16, steps=steps, **changes)
+def recipe(model, steps=8, name="pretrain-masked-patches-100k", **changes):
+    return training.recipe(name, batch_size=16, steps=steps, **{"learning_rate": 1e-3, **changes})
 
 
 def digits(model, split="train"):
@@ -115,6 +113,15 @@ def test_the_loss_and_the_accuracy_are_numpys(target):
     assert ("accuracy" in found) == bool(right)
     if right:
         assert found["accuracy"] == pytest.approx(np.average(np.concatenate(right), weights=weights), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pretrain-masked-patches", "pretrain-imagenet", "plain-vit-i1k"])
+def test_the_target_decides_the_loss_of_any_recipe(name):
+    for target, loss in zip(TARGETS, ("SoftmaxLoss", "SoftmaxLoss", "SquaredError"), strict=True):
+        model = make(target)
+        changes = {"dropout_rate": 0.0, "loss": "sigmoid", "head_bias": -10.0, "classifier": None}
+        recipe(model, name=name, **changes).compile(model)
+        assert type(model.loss).__name__ == loss
 
 
 def test_a_new_head_knows_nothing():

@@ -60,6 +60,52 @@ def test_a_trained_model_comes_back_from_a_file(trained, ending, tmp_path):
     np.testing.assert_allclose(logits_of(again, images), logits_of(trained, images), atol=1e-5)
 
 
+RATES = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
+SIZES = dict(image_size=16, patch_size=4, hidden_size=32, num_layers=2, num_heads=4, mlp_dim=64, num_classes=10)
+HYBRID = {**SIZES, "patch_size": 2, "backbone": {"depths": (1,), "width_factor": 0.5}}
+
+
+def with_lora(**rates):
+    model = VisionTransformer(**SIZES, **rates)
+    training.enable_lora(model, 2)
+    return model
+
+
+def without_labels(**rates):
+    return training.MaskedPatchModel(VisionTransformer(**{**SIZES, "num_classes": 0}, **rates))
+
+
+DROPPING = {
+    "class token": lambda **rates: VisionTransformer(**SIZES, **rates),
+    "average": lambda **rates: VisionTransformer(**SIZES, classifier="gap", **rates),
+    "relative": lambda **rates: VisionTransformer(**SIZES, position_embedding="relative", **rates),
+    "hybrid": lambda **rates: VisionTransformer(**HYBRID, **rates),
+    "axial": lambda **rates: AxialVisionTransformer(**SIZES, **rates),
+    "in another": lambda **rates: keras.Sequential([keras.Input((16, 16, 3)), VisionTransformer(**SIZES, **rates)]),
+    "lora": with_lora,
+    "masked patches": without_labels,
+}
+CASES = [("class token", (rate,)) for rate in RATES] + [(kind, RATES) for kind in DROPPING]
+
+
+@pytest.mark.parametrize(("kind", "rates"), slow_but(CASES, *CASES[: len(RATES)]))
+def test_fit_drops(kind, rates):
+    """At learning rate 0 only what is dropped can change the loss: from evaluation's, and from epoch to epoch."""
+    keras.utils.set_random_seed(0)
+    model, random = DROPPING[kind](**dict.fromkeys(rates, 0.5)), np.random.default_rng(1)
+    for weight in model.trainable_weights:
+        weight.assign(weight + random.normal(0, 0.2, weight.shape))
+    images, labels = examples()
+    if kind == "masked patches":
+        places = np.tile(np.arange(8, dtype="int32"), (16, 1))
+        images = {"images": images, "sources": np.tile(np.arange(16, dtype="int32"), (16, 1)), "places": places}
+        labels = random.integers(0, 512, (16, 8))
+    model.compile(training.SGD(0.0), training.SoftmaxLoss())
+    losses = model.fit(images, labels, batch_size=16, epochs=2, verbose=0).history["loss"]
+    losses.append(model.evaluate(images, labels, batch_size=16, verbose=0))
+    assert np.diff(sorted(losses)).min() > 2e-5, losses  # float32 rounds by 1e-6
+
+
 def test_onnx(trained, tmp_path):
     assert export.convert(trained, tmp_path / "model.onnx").max_abs_diff < 1e-4
 

@@ -239,6 +239,31 @@ def test_grown_patches_have_the_old_embeddings():
     np.testing.assert_allclose(np.tensordot(grown, resize_patches(kernel, (8, 8)), 3), before, atol=1e-4)
 
 
+def resized(image, size):
+    """Bilinear as `tf.image.resize` does it by default: each pixel from the four around its centre, in float64."""
+    found = np.zeros(size)
+    for place in np.ndindex(*size):
+        for corner in np.ndindex(2, 2):
+            share, source = 1.0, []
+            for i, old, new, upper in zip(place, image.shape, size, corner, strict=True):
+                centre = (i + 0.5) * old / new - 0.5
+                low = int(np.floor(centre))
+                share *= centre - low if upper else 1 - (centre - low)
+                source.append(min(max(low + upper, 0), old - 1))
+            found[place] += share * image[tuple(source)]
+    return found
+
+
+@pytest.mark.parametrize(("old", "new"), [((8, 8), (4, 4)), ((8, 6), (3, 5)), ((6, 7), (5, 7)), ((4, 5), (8, 7))])
+def test_patch_kernels_are_the_authors(old, new):
+    """resample_patchemb of big_vision: the resize as a matrix, by unit vectors; its pseudo-inverse on each channel."""
+    kernel = np.random.default_rng(0).normal(size=(*old, 2, 3))
+    units = np.eye(np.prod(old)).reshape(-1, *old)
+    resize = np.stack([resized(unit, new).ravel() for unit in units]).T
+    expected = (np.linalg.pinv(resize.T) @ kernel.reshape(len(units), -1)).reshape(*new, 2, 3)
+    np.testing.assert_allclose(resize_patches(kernel, new), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_patch_size_keeps_what_grown_pictures_show():
     """At twice the patch and twice the image, a model answers nearly as before."""
     images, expected = reference("vit_token")

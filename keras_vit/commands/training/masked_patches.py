@@ -24,14 +24,6 @@ def objective_of(settings):
     return data.MaskedPatches(config.patch_size, **{name: value for name, value in told.items() if value is not None})
 
 
-def recipe_changes(settings):
-    """What the objective changes in a recipe: its loss, and nothing before or in a head of classes."""
-    if settings.objective != "masked-patches":
-        return {}
-    loss = "squared-error" if settings.patch_target == "pixels" else "softmax"
-    return {"loss": loss, "representation_size": None, "head_bias": None}
-
-
 def load_masked_patch_model(settings, arguments):
     """A `MaskedPatchModel` around a new encoder, made with these arguments of `zoo.load`."""
     encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from keras_vit import data, training, zoo
 from keras_vit.commands.training import choices, kit
-from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of, recipe_changes
+from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of
 from keras_vit.commands.training.settings import Settings
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
@@ -54,7 +54,9 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
-    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0], **recipe_changes(settings)}
+    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    if objective := objective_of(settings):
+        given |= objective.recipe_changes
     if name.startswith("bit-hyperrule"):
         given["original_size"] = examples.typical_size()
     row = training.recipe(name, **given)

@@ -71,6 +71,12 @@ class MaskedPatches:
             return (3 * self.patch_size[0] * self.patch_size[1],)
         return (self.side**2,) if self.side > 1 else ()
 
+    @property
+    def recipe_changes(self) -> dict:
+        """The fields of a recipe that the objective decides: its loss, and nothing before or in a head of classes."""
+        loss = "squared-error" if self.side is None else "softmax"
+        return {"loss": loss, "representation_size": None, "head_bias": None}
+
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of patches of an image.
 

@@ -8,7 +8,7 @@ from keras_vit import _registration
 from keras_vit.data.augment.masked_patches import COLOURS, MaskedPatches, PatchTarget
 from keras_vit.distribution import DistributedModel
 from keras_vit.errors import ConfigError
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, image_input, linear_head
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.training.masked_patches.layers import CorruptPatches, TakePatches
@@ -61,7 +61,7 @@ class MaskedPatchModel(DistributedModel):
         policy = keras.dtype_policies.get(dtype) if dtype is not None else encoder.dtype_policy
         rows, columns = objective.grid(config.image_size)
         inputs = {
-            "images": keras.Input((*config.image_size, config.num_channels), name="images"),
+            "images": image_input(*config.image_size, config.num_channels, policy),
             "sources": keras.Input((rows * columns,), dtype="int32", name="sources"),
             "places": keras.Input((objective.count_corrupted(config.image_size),), dtype="int32", name="places"),
         }
@@ -71,7 +71,7 @@ class MaskedPatchModel(DistributedModel):
         x = encode.call(x)
         prefix_tokens = int(config.classifier == "token")
         x = TakePatches(prefix_tokens, dtype=policy, name="take_patches")(x, inputs["places"])
-        super().__init__(inputs, predict_patches(x, objective), name=name)
+        super().__init__(inputs, predict_patches(x, objective, policy), name=name)
         self.dtype_policy = policy
         self.encoder = encoder
         self.objective = objective
@@ -131,14 +131,14 @@ def split_at_patches(encoder):
     return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
 
 
-def predict_patches(x, objective):
-    """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3), in float32."""
+def predict_patches(x, objective, dtype):
+    """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3)."""
     shape = objective.target_shape
     units = shape[0] if objective.side is None else objective.side**2 * COLOURS
-    x = keras.layers.Dense(units, kernel_initializer="zeros", dtype="float32", name="patch_head")(x)
+    x = linear_head(x, units, dtype, "patch_head")
     if objective.side is None or not shape:
         return x
-    return keras.layers.Reshape((x.shape[1], *shape, COLOURS), dtype="float32", name="colours")(x)
+    return keras.layers.Reshape((x.shape[1], *shape, COLOURS), dtype=x.dtype, name="colours")(x)
 
 
 _registration.register()
