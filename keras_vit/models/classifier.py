@@ -1,7 +1,7 @@
 """What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -24,9 +24,11 @@ class Classifier(DistributedModel):
         labels: names of the classes in the order of the logits, or None.
         dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
         name: of the model.
+        trainable: False freezes all layers; {path: bool} sets `trainable` of layers, layers within them and weights, in
+            that order, such as {"embedding": False} or {"": False, "head": True}, where "" is the model.
 
     Raises:
-        ConfigError: if the number of labels is not the number of classes.
+        ConfigError: if the number of labels is not the number of classes, or no part of the model has such a path.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class Classifier(DistributedModel):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         super().__init__(inputs, outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self.config: Any = config  # of its family; Any, so that fields of one family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
+        set_trainable(self, trainable)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -92,11 +96,50 @@ class Classifier(DistributedModel):
             "labels": self.labels,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
+            "trainable": get_trainable(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
+
+
+def inner_parts(part):
+    """{name: layer or weight} of what a layer holds itself."""
+    if not isinstance(part, keras.layers.Layer):
+        return {}
+    model = isinstance(part, keras.Model)
+    layers = part.layers if model else part._flatten_layers(include_self=False, recursive=False)
+    layers = {layer.name: layer for layer in layers}
+    held = {id(weight) for layer in layers.values() for weight in layer.weights}
+    return layers | {weight.name: weight for weight in part.weights if id(weight) not in held}
+
+
+def find_differing(part, path=""):
+    """(path, trainable) of the layers and weights in a layer that are not as what they are part of, outermost first."""
+    for name, inner in inner_parts(part).items():
+        if inner.trainable != part.trainable:
+            yield path + name, inner.trainable
+        yield from find_differing(inner, f"{path}{name}/")
+
+
+def get_trainable(model):
+    """What `set_trainable` makes another model of that architecture train the same parts by."""
+    differing = dict(find_differing(model))
+    return {"": model.trainable, **differing} if differing else model.trainable
+
+
+def set_trainable(model, trainable):
+    """Sets `trainable` of a model, or of its parts: a bool, or {path: bool}, outer parts first."""
+    for path, value in (trainable if isinstance(trainable, Mapping) else {"": trainable}).items():
+        part = model
+        for name in filter(None, path.split("/")):
+            part = inner_parts(part).get(name)
+            if part is None:
+                raise ConfigError(
+                    f"trainable names layers and weights of the model by their paths. Received: {path!r}."
+                )
+        part.trainable = value
 
 
 def as_preprocessing(preprocessing, config):

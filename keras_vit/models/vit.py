@@ -1,6 +1,6 @@
 """The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import keras
@@ -62,7 +62,7 @@ class VisionTransformer(Classifier):
             from 0 in the first block (arXiv 1603.09382, section 3).
         probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
             class; "sigmoid", where it has several or none.
-        preprocessing, labels, dtype, name: see `Classifier`.
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.
@@ -100,6 +100,7 @@ class VisionTransformer(Classifier):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         config = self.config_class(
             image_size=image_size,
@@ -129,7 +130,14 @@ class VisionTransformer(Classifier):
         x = encoder(x, config, dtype, self.make_block)
         x = pool(x, config, dtype)
         super().__init__(
-            images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
+            images,
+            head(x, config, dtype),
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
         )
 
     def call(self, inputs, training=None, mask=None):
