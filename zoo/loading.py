@@ -49,8 +49,8 @@ def load(
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
             files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
-            .keras or .weights.h5 of this package. What was frozen in a .keras file stays so, unless the model gets a new
-            head, or loses its own.
+            .keras or .weights.h5 of this package. What is frozen in a .keras file stays so, unless the model
+            gets a new head, or loses its own.
         weights: "default" for those the name stands for, which come with the package or are fetched once and kept; None
             for random ones; or the path of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers

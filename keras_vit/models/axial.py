@@ -110,5 +110,12 @@ class AxialResNet(Classifier):
         if config.num_classes:
             x = keras.layers.Dense(config.num_classes, kernel_initializer="zeros", dtype="float32", name="head")(x)
         super().__init__(
-            images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name, trainable=trainable
+            images,
+            x,
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
         )

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
-from keras_vit.errors import ConfigError, PreprocessingError, require_tensorflow
+from keras_vit.distribution.first_batch import checks_first_batch
+from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_tensorflow
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
@@ -87,7 +89,41 @@ class Classifier(DistributedModel):
     def features(self, images: Any) -> Any:
         """What the head reads: images (n, h, w, channels) to (n, width)."""
         outputs = self.get_layer("head").input if self.config.num_classes else self.outputs[0]
-        return keras.Model(self.inputs[0], outputs)(images, training=False)
+        return keras.Model(self.inputs[0], outputs)(*self._standardize_inputs(images), training=False)
+
+    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
+        fit = checks_first_batch(DistributedModel.fit)
+        evaluate = checks_first_batch(DistributedModel.evaluate)
+        predict = checks_first_batch(DistributedModel.predict)
+
+    def check_images(self, images: np.ndarray) -> None:
+        """Refuses numbers far from what `preprocessing` makes, such as pixels from 0 to 255 that are no uint8.
+
+        Four times the width of its range lies on either side: enough for noise, and for images that were standardized.
+
+        Raises:
+            ImageError: with the range received, and how to preprocess a dataset.
+        """
+        if images.dtype == "uint8" or not images.size or isinstance(self._preprocessing, UnknownPreprocessing):
+            return
+        ends = [np.asarray(self.preprocessing.normalize(np.full(self.config.num_channels, v))) for v in (0, 255)]
+        low, high = float(ends[0].min()), float(ends[1].max())
+        least, most = float(images.min()), float(images.max())
+        if least < low - 4 * (high - low) or most > high + 4 * (high - low):
+            raise ImageError(
+                f"The model takes uint8 images, or what model.preprocessing makes of them: numbers from {low:.5g} to "
+                f"{high:.5g}. Received: {images.dtype} from {least:.5g} to {most:.5g}. Preprocess a tf.data.Dataset by "
+                "ds.map(lambda x, y: (model.preprocessing(x), y)), and arrays by model.preprocessing(images)."
+            )
+
+    def _standardize_inputs(self, inputs):
+        """The images as the graph takes them; uint8 is normalized, wherever the model is called."""
+
+        def normalize(x):
+            raw = hasattr(x, "dtype") and keras.backend.standardize_dtype(x.dtype) == "uint8"
+            return self.preprocessing.normalize(x) if raw else x
+
+        return super()._standardize_inputs(keras.tree.map_structure(normalize, inputs))
 
     def get_config(self):
         return {

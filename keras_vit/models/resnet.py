@@ -69,7 +69,14 @@ class ResNet(Classifier):
         x = stages(x, config, dtype)
         x = head(x, config, dtype)
         super().__init__(
-            images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name, trainable=trainable
+            images,
+            x,
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
         )
 
 

@@ -166,7 +166,8 @@ class VisionTransformer(Classifier):
         """What the model gives for images, and `attention` of the same pass."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         positions = [self.get_layer(name) for name in block_positions(self.config)]
-        x, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem")(images, training=False), []
+        stem, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem"), []
+        x = stem(*self._standardize_inputs(images), training=False)
         for i, block in enumerate(blocks):
             x = positions[i](x) if i and positions else x  # the first block's input has them
             x, a = block(x, training=False, return_weights=True)
