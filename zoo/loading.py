@@ -11,7 +11,7 @@ import keras
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, set_trainable
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
@@ -49,7 +49,8 @@ def load(
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
             files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
-            .keras or .weights.h5 of this package.
+            .keras or .weights.h5 of this package. What is frozen in a .keras file stays so, unless the model
+            gets a new head, or loses its own.
         weights: "default" for those the name stands for, which come with the package or are fetched once and kept; None
             for random ones; or the path of a checkpoint of that variant.
         num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
@@ -101,7 +102,10 @@ def load(
     with about_file(checkpoint.path), VariableFiller() as filler:
         model = build(target.config, preprocessing, target.labels, policy, keras_name(title))
         interpolation = position_interpolation or interpolation
-        filler.assign(model, *adapt(checkpoint.tensors, checkpoint.config, target, interpolation))
+        tensors, fresh = adapt(checkpoint.tensors, checkpoint.config, target, interpolation)
+        filler.assign(model, tensors, fresh)
+        if not fresh and tensors.keys() == checkpoint.tensors.keys():
+            set_trainable(model, checkpoint.trainable)
     return model
 
 

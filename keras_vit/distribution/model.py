@@ -39,11 +39,9 @@ class DistributedModel(keras.Model):
     Attributes:
         microbatches: into how many microbatches each replica's batch is cut, which are computed one after the other
             before the one update: less memory, same result (the official code's accum_steps). Set it before `fit`.
-        preprocessing: None, or what has the `mean` and `std` by which uint8 images are normalized on the device.
     """
 
     microbatches: int = 1
-    preprocessing: Any = None
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """`keras.Model.compile`, in the scope of the strategy that the model was made in, wherever it is called.
@@ -75,7 +73,6 @@ class DistributedModel(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def train_step(self, data):
-        data = self.normalize_images(data)
         if self.microbatches == 1 and replica_count() == 1:
             return super().train_step(data)
         gradients = self.compute_gradients(data, self.global_counts(data))
@@ -85,23 +82,13 @@ class DistributedModel(keras.Model):
         return average_logs(self.get_metrics_result())
 
     def test_step(self, data):
-        data = self.normalize_images(data)
         if replica_count() == 1 and self.loss_reduction() != "mean_with_sample_weight":
             return super().test_step(data)
         self.part_loss(data, self.global_counts(data), training=False)
         return average_logs(self.get_metrics_result())
 
     def predict_step(self, data):
-        data = self.normalize_images(data)
         return drop_padding(super().predict_step(pad_empty_batch(data)), data)
-
-    def normalize_images(self, data):
-        """The batch with uint8 images as the model expects them; any other batch as it is."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if getattr(x, "dtype", None) != tf.uint8 or self.preprocessing is None:
-            return data
-        x = self.preprocessing.normalize(x)
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
     def counts(self, data):
         x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)

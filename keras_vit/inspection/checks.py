@@ -21,7 +21,7 @@ def as_inputs(model: Model, images: Any) -> Any:
     if len(shape) != len(expected) or any(b is not None and a != b for a, b in zip(shape, expected, strict=True)):
         asked = ", ".join("any" if length is None else str(length) for length in expected[1:])
         raise ConfigError(f"The model takes images of the shape (n, {asked}). Received: {shape}.")
-    return ops.convert_to_tensor(images)
+    return model._standardize_inputs(ops.convert_to_tensor(images))[0]
 
 
 def require_grid(weights: np.ndarray, grid: tuple[int, int]) -> int:

@@ -27,3 +27,8 @@ class ConfiguredLayer(keras.layers.Layer):
         parameters = [p for cls in extended for p in inspect.signature(cls.__init__).parameters.values()]
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    def _post_build(self):
+        super()._post_build()
+        for layer in self._flatten_layers(include_self=False, recursive=False) if not self.trainable else ():
+            layer.trainable = False  # Keras sees to the layer's own weights alone

@@ -31,18 +31,24 @@ class PatchEmbedding(ConfiguredLayer):
         self.hidden_size = hidden_size
         self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
 
-    def build(self, input_shape):
-        _, h, w, c = input_shape
+    def require_patches(self, input_shape):
+        _, h, w, _ = input_shape
         ph, pw = self.patch_size
         if h is None or w is None or h % ph or w % pw:
             raise ValueError(
                 f"{self.name} needs a known height and width that are whole numbers of {ph}x{pw} patches. "
-                f"Received: input_shape={tuple(input_shape)}."
+                f"Received: input_shape={tuple(input_shape)}. Images of several sizes are resized first, as by "
+                "model.preprocessing."
             )
+
+    def build(self, input_shape):
+        self.require_patches(input_shape)
+        ph, pw, c = *self.patch_size, input_shape[-1]
         self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
         self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
 
     def call(self, images):
+        self.require_patches(images.shape)
         x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
         n, h, w, d = self.compute_grid_shape(images.shape)
         return ops.reshape(x, (-1, h * w, d)) + self.bias

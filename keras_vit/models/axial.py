@@ -1,6 +1,6 @@
 """The axial models (Appendix D.6, Figure 13): Axial-ViT and AxialResNet."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 
@@ -62,7 +62,7 @@ class AxialResNet(Classifier):
         num_heads: attention heads of every unit, 8 in the authors' code.
         probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
             class; "sigmoid", where it has several or none.
-        preprocessing, labels, dtype, name: see `Classifier`.
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.
@@ -89,6 +89,7 @@ class AxialResNet(Classifier):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         config = AxialResNetConfig(
             image_size=image_size,
@@ -108,4 +109,13 @@ class AxialResNet(Classifier):
         x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
         if config.num_classes:
             x = linear_head(x, config.num_classes, dtype)
-        super().__init__(images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)
+        super().__init__(
+            images,
+            x,
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )

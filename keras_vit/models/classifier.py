@@ -1,14 +1,16 @@
 """What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
-from keras_vit.errors import ConfigError, PreprocessingError, require_tensorflow
+from keras_vit.distribution.first_batch import checks_first_batch
+from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_tensorflow
 from keras_vit.layers.base import wide_type
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
@@ -25,9 +27,11 @@ class Classifier(DistributedModel):
         labels: names of the classes in the order of the logits, or None.
         dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
         name: of the model.
+        trainable: False freezes all layers; {path: bool} sets `trainable` of layers, layers within them and weights, in
+            that order, such as {"embedding": False} or {"": False, "head": True}, where "" is the model.
 
     Raises:
-        ConfigError: if the number of labels is not the number of classes.
+        ConfigError: if the number of labels is not the number of classes, or no part of the model has such a path.
     """
 
     def __init__(
@@ -39,12 +43,14 @@ class Classifier(DistributedModel):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         super().__init__(inputs, outputs, name=name)
         self.dtype_policy = keras.dtype_policies.get(dtype)
         self.config: Any = config  # of its family; Any, so that fields of one family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
+        set_trainable(self, trainable)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -84,7 +90,41 @@ class Classifier(DistributedModel):
     def features(self, images: Any) -> Any:
         """What the head reads: images (n, h, w, channels) to (n, width)."""
         outputs = self.get_layer("head").input if self.config.num_classes else self.outputs[0]
-        return keras.Model(self.inputs[0], outputs)(images, training=False)
+        return keras.Model(self.inputs[0], outputs)(*self._standardize_inputs(images), training=False)
+
+    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
+        fit = checks_first_batch(DistributedModel.fit)
+        evaluate = checks_first_batch(DistributedModel.evaluate)
+        predict = checks_first_batch(DistributedModel.predict)
+
+    def check_images(self, images: np.ndarray) -> None:
+        """Refuses numbers far from what `preprocessing` makes, such as pixels from 0 to 255 that are no uint8.
+
+        Four times the width of its range lies on either side: enough for noise, and for images that were standardized.
+
+        Raises:
+            ImageError: with the range received, and how to preprocess a dataset.
+        """
+        if images.dtype == "uint8" or not images.size or isinstance(self._preprocessing, UnknownPreprocessing):
+            return
+        ends = [np.asarray(self.preprocessing.normalize(np.full(self.config.num_channels, v))) for v in (0, 255)]
+        low, high = float(ends[0].min()), float(ends[1].max())
+        least, most = float(images.min()), float(images.max())
+        if least < low - 4 * (high - low) or most > high + 4 * (high - low):
+            raise ImageError(
+                f"The model takes uint8 images, or what model.preprocessing makes of them: numbers from {low:.5g} to "
+                f"{high:.5g}. Received: {images.dtype} from {least:.5g} to {most:.5g}. Preprocess a tf.data.Dataset by "
+                "ds.map(lambda x, y: (model.preprocessing(x), y)), and arrays by model.preprocessing(images)."
+            )
+
+    def _standardize_inputs(self, inputs):
+        """The images as the graph takes them; uint8 is normalized, wherever the model is called."""
+
+        def normalize(x):
+            raw = hasattr(x, "dtype") and keras.backend.standardize_dtype(x.dtype) == "uint8"
+            return self.preprocessing.normalize(x) if raw else x
+
+        return super()._standardize_inputs(keras.tree.map_structure(normalize, inputs))
 
     def get_config(self):
         return {
@@ -93,6 +133,7 @@ class Classifier(DistributedModel):
             "labels": self.labels,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
+            "trainable": get_trainable(self),
         }
 
     @classmethod
@@ -109,6 +150,44 @@ def linear_head(x, width, dtype, name="head"):
     """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
     dtype = wide_type(dtype.compute_dtype)
     return keras.layers.Dense(width, kernel_initializer="zeros", dtype=dtype, name=name)(x)
+
+
+def inner_parts(part):
+    """{name: layer or weight} of what a layer holds itself."""
+    if not isinstance(part, keras.layers.Layer):
+        return {}
+    model = isinstance(part, keras.Model)
+    layers = part.layers if model else part._flatten_layers(include_self=False, recursive=False)
+    layers = {layer.name: layer for layer in layers}
+    held = {id(weight) for layer in layers.values() for weight in layer.weights}
+    return layers | {weight.name: weight for weight in part.weights if id(weight) not in held}
+
+
+def find_differing(part, path=""):
+    """(path, trainable) of the layers and weights in a layer that are not as what they are part of, outermost first."""
+    for name, inner in inner_parts(part).items():
+        if inner.trainable != part.trainable:
+            yield path + name, inner.trainable
+        yield from find_differing(inner, f"{path}{name}/")
+
+
+def get_trainable(model):
+    """What `set_trainable` makes another model of that architecture train the same parts by."""
+    differing = dict(find_differing(model))
+    return {"": model.trainable, **differing} if differing else model.trainable
+
+
+def set_trainable(model, trainable):
+    """Sets `trainable` of a model, or of its parts: a bool, or {path: bool}, outer parts first."""
+    for path, value in (trainable if isinstance(trainable, Mapping) else {"": trainable}).items():
+        part = model
+        for name in filter(None, path.split("/")):
+            part = inner_parts(part).get(name)
+            if part is None:
+                raise ConfigError(
+                    f"trainable names layers and weights of the model by their paths. Received: {path!r}."
+                )
+        part.trainable = value
 
 
 def as_preprocessing(preprocessing, config):

@@ -1,6 +1,6 @@
 """ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import keras
 
@@ -26,7 +26,7 @@ class ResNet(Classifier):
         kernel_variance_epsilon: of the standardized kernels, 1e-10 in the authors' code.
         probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
             class; "sigmoid", where it has several or none.
-        preprocessing, labels, dtype, name: see `Classifier`.
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.
@@ -51,6 +51,7 @@ class ResNet(Classifier):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         config = ResNetConfig(
             image_size=image_size,
@@ -67,7 +68,16 @@ class ResNet(Classifier):
         x = stem(images, config, dtype)
         x = stages(x, config, dtype)
         x = head(x, config, dtype)
-        super().__init__(images, x, config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)
+        super().__init__(
+            images,
+            x,
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
 
 
 def stem(x, config, dtype):

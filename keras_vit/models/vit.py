@@ -1,6 +1,6 @@
 """The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import keras
@@ -63,7 +63,7 @@ class VisionTransformer(Classifier):
             from 0 in the first block (arXiv 1603.09382, section 3).
         probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
             class; "sigmoid", where it has several or none.
-        preprocessing, labels, dtype, name: see `Classifier`.
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.
@@ -101,6 +101,7 @@ class VisionTransformer(Classifier):
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
+        trainable: bool | Mapping[str, bool] = True,
     ):
         config = self.config_class(
             image_size=image_size,
@@ -130,7 +131,14 @@ class VisionTransformer(Classifier):
         x = encoder(x, config, dtype, self.make_block)
         x = pool(x, config, dtype)
         super().__init__(
-            images, head(x, config, dtype), config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name
+            images,
+            head(x, config, dtype),
+            config,
+            preprocessing=preprocessing,
+            labels=labels,
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
         )
 
     def call(self, inputs, training=None, mask=None):
@@ -159,7 +167,8 @@ class VisionTransformer(Classifier):
         """What the model gives for images, and `attention` of the same pass."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         positions = [self.get_layer(name) for name in block_positions(self.config)]
-        x, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem")(images, training=False), []
+        stem, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem"), []
+        x = stem(*self._standardize_inputs(images), training=False)
         for i, block in enumerate(blocks):
             x = positions[i](x) if i and positions else x  # the first block's input has them
             x, a = block(x, training=False, return_weights=True)

@@ -243,3 +243,11 @@ def test_impossible_layers_say_why():
         layers.GroupNormalization(32)(np.zeros((1, 4, 4, 48)))
     with pytest.raises(ValueError, match="padding must be"):
         layers.StandardizedConv2D(8, 3, padding="valid")
+
+
+def test_images_of_another_size_than_those_before_are_refused_in_a_sentence():
+    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Rescaling(1.0)])
+    embedding = layers.PatchEmbedding(8, patch_size=4)
+    embedding.build((None, 8, 8, 3))
+    with pytest.raises(ValueError, match=r"needs a known height and width .* model.preprocessing"):
+        embedding(model.outputs[0])

@@ -62,18 +62,18 @@ def all_arguments(cls):
 
 def check_config(cls, arguments, shape):
     """The configuration is the constructor's arguments, with the values that were given, and makes the same again."""
-    base = {"name": "another", "dtype": "mixed_bfloat16"}
-    if not issubclass(cls, keras.Model):
-        base["trainable"] = False
+    base = {"name": "another", "dtype": "mixed_bfloat16", "trainable": False}
     instance = cls(**arguments, **base)
     instance(inputs(shape))
     config = instance.get_config()
     assert set(config) == {*all_arguments(cls), *base}
     for name, value in arguments.items():
         assert config[name] == value, name
-    assert config["name"] == "another" and config.get("trainable", False) is False
+    assert config["name"] == "another" and config["trainable"] is False
     assert keras.dtype_policies.get(config["dtype"]).name == "mixed_bfloat16"
-    assert cls.from_config(config).get_config() == config
+    again = cls.from_config(config)
+    again(inputs(shape))
+    assert again.get_config() == config and not any(weight.trainable for weight in again.weights)
 
 
 def check_symbolic_equals_eager(cls, arguments, shape):

@@ -272,3 +272,90 @@ def test_mean_average_precision_is_scikit_learns():
     metric.update_state(labels, np.zeros_like(logits))  # all tie
     np.testing.assert_allclose(metric.result(), labels[:, :4].mean(0).mean(), rtol=1e-5)
     assert training.MeanAveragePrecision.from_config(metric.get_config()).num_classes == 5
+
+
+def freeze_with_lora(model):
+    training.enable_lora(model, 2)
+
+
+def freeze_all_but_the_head(model):
+    model.trainable = False
+    model.get_layer("head").trainable = True
+
+
+FREEZE = {
+    "model": lambda model: setattr(model, "trainable", False),
+    "all but the head": freeze_all_but_the_head,
+    "layers": lambda model: [setattr(layer, "trainable", False) for layer in model.layers[:-1]],
+    "first block": lambda model: training.freeze_first(model, 1),
+    "part of a block": lambda model: setattr(model.get_layer("encoderblock_0").mlp, "trainable", False),
+    "lora": freeze_with_lora,
+}
+
+
+def load_by_keras(model, folder):
+    model.save(folder / "model.keras")
+    return keras.saving.load_model(folder / "model.keras")
+
+
+def load_by_zoo(model, folder):
+    zoo.save(model, folder / "model.keras")
+    return zoo.load(folder / "model.keras")
+
+
+def clone_within_another(model, folder):
+    return keras.models.clone_model(put_in_another(model)).layers[1]
+
+
+def put_in_another(model):
+    return keras.Model(x := keras.Input((16, 16, 3)), model(x))
+
+
+def learning(model):
+    """What learns: by Keras' own properties, of the model and of its layers, and of a model around it."""
+    around = put_in_another(model)
+    weights = [[w.path for w in each.trainable_weights if "lora" not in w.path] for each in (model, around)]
+    return weights, [(layer.name, layer.trainable) for layer in model.layers]
+
+
+@pytest.mark.parametrize("kind", FREEZE)
+@pytest.mark.parametrize("copy", [load_by_keras, load_by_zoo, clone_within_another])
+def test_what_is_frozen_comes_back_frozen(kind, copy, tmp_path):
+    model = vit()
+    FREEZE[kind](model)
+    assert learning(copy(model, tmp_path)) == learning(model) != learning(vit())
+
+
+@pytest.mark.parametrize("make", [vit, hybrid, resnet])
+def test_part_of_a_model_comes_back_frozen(make, tmp_path):
+    model = make()
+    training.freeze(model, except_for=["head"])
+    part = keras.Model(model.inputs[0], model.layers[-2].output)
+    part.save(tmp_path / "part.keras")
+    for again in (keras.saving.load_model(tmp_path / "part.keras"), keras.models.clone_model(part)):
+        assert len(again.weights) == len(model.weights) - 2 and not again.trainable_weights
+
+
+def test_a_model_around_a_frozen_one_trains_on_as_if_it_had_not_been_saved(tmp_path):
+    backbone = vit()
+    backbone.trainable = False
+    model = keras.Model(x := keras.Input((16, 16, 3)), keras.layers.Dense(4)(backbone(x)))
+    model.compile(keras.optimizers.Adam(0.1), training.SoftmaxLoss())
+    model.fit(IMAGES, LABELS, shuffle=False, verbose=0)
+    again = load_by_keras(model, tmp_path)
+    assert len(again.optimizer.variables) == len(model.optimizer.variables) == 6
+    for each in (model, again):
+        each.fit(IMAGES, LABELS, shuffle=False, verbose=0)
+    for a, b in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=1e-6)
+
+
+def test_a_new_head_learns_and_so_does_what_does_not_say(tmp_path):
+    model = vit()
+    model.trainable = False
+    zoo.save(model, tmp_path / "model.keras")
+    assert zoo.load(tmp_path / "model.keras", num_classes=5).trainable
+    config = model.get_config()
+    assert config.pop("trainable") is False and type(model).from_config(config).trainable  # as in files from before
+    with pytest.raises(ConfigError, match="by their paths in the model. Received: 'encoderblock_0/mpl'"):
+        vit(trainable={"encoderblock_0/mpl": False})

@@ -6,7 +6,7 @@ import pytest
 from slowness import slow_but
 
 from keras_vit import export, training, zoo
-from keras_vit.errors import ConfigError, ExportError
+from keras_vit.errors import ConfigError, ExportError, ImageError
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 ELSEWHERE = keras.backend.backend() != "tensorflow"
@@ -127,3 +127,66 @@ def test_what_needs_tensorflow_says_so(error, work, tmp_path):
     with pytest.raises(error, match="works only on Keras' TensorFlow backend. Received: the backend"):
         work(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (8, 16, 16, 3)).astype("uint8")
+CLASSES = np.arange(8) % 10
+
+
+def with_a_head(seed=0):
+    """A ResNet whose head is not zero, and whose range of inputs differs by channel."""
+    preprocessing = {"image_size": (16, 16), "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    keras.utils.set_random_seed(seed)
+    model = ResNet(image_size=16, depths=(1,), width_factor=0.5, num_classes=10, preprocessing=preprocessing)
+    model.get_layer("head").kernel.assign(np.random.default_rng(seed).normal(size=(128, 10)))
+    model.compile(keras.optimizers.SGD(0.01), training.SoftmaxLoss())
+    return model
+
+
+def test_uint8_images_are_normalized_wherever_they_enter():
+    model, mean, std = with_a_head(), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    floats = ((PIXELS / 255 - mean) / std).astype("float32")
+    expected = logits_of(model, floats)
+    around = keras.Model(x := keras.Input((16, 16, 3), dtype="uint8"), model(x))
+    found = [logits_of(each, PIXELS) for each in (model, around)] + [model.predict(PIXELS, verbose=0)]
+    for logits in (*found, model.predict_on_batch(PIXELS)):
+        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(*(keras.ops.convert_to_numpy(model.features(x)) for x in (PIXELS, floats)), atol=1e-4)
+    losses = []
+    for images in (PIXELS, floats):
+        model = with_a_head()
+        loss = [model.evaluate(images, CLASSES, verbose=0), model.train_on_batch(images, CLASSES)]
+        losses.append(loss + model.fit(images, CLASSES, epochs=2, shuffle=False, verbose=0).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def as_dataset(images, labels):
+    return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices((images, labels)).batch(4)
+
+
+def as_generator(images, labels):
+    return (pair for pair in [(images[:4], labels[:4]), (images[4:], labels[4:])])
+
+
+@pytest.mark.parametrize("source", [lambda *arrays: arrays, as_dataset, as_generator])
+@pytest.mark.parametrize("verb", ["fit", "evaluate", "predict"])
+def test_floats_that_are_raw_pixels_are_refused(source, verb):
+    model, arguments = with_a_head(), {"verbose": 0}
+
+    def run(images):
+        data = source(images, CLASSES)
+        given = data[: 1 if verb == "predict" else 2] if isinstance(data, tuple) else (data,)
+        return getattr(model, verb)(*given, **arguments)
+
+    with pytest.raises(
+        ImageError, match=r"from -2.1179 to 2.64. Received: float32 from 0 to 255. .*ds.map\(lambda x, y"
+    ):
+        run(PIXELS.astype("float32"))
+    run(np.random.default_rng(0).normal(0, 3, PIXELS.shape).astype("float32"))  # noise, beyond the range
+    run(PIXELS)
+
+
+@pytest.mark.parametrize("source", [lambda *arrays: arrays, as_dataset])
+def test_raw_pixels_to_validate_on_are_refused(source):
+    with pytest.raises(ImageError, match="Received: float32 from 0 to 255"):
+        with_a_head().fit(PIXELS, CLASSES, validation_data=source(PIXELS.astype("float32"), CLASSES), verbose=0)

@@ -36,6 +36,7 @@ class OpenCheckpoint:
         tensors: {official name: Tensor}, none of them read.
         preprocessing: of the images; None stands for the paper's.
         labels: names of the classes, or None.
+        trainable: which parts of the model train, as the argument of `Classifier`.
     """
 
     path: Path
@@ -43,3 +44,4 @@ class OpenCheckpoint:
     tensors: Mapping[str, Tensor]
     preprocessing: Preprocessing | UnknownPreprocessing | None = None
     labels: tuple[str, ...] | None = None
+    trainable: bool | Mapping[str, bool] = True

@@ -18,8 +18,8 @@ LATER_FIELDS = ("position_embedding", "position_embedding_at", "stochastic_depth
 
 
 def serialize_model(model):
-    """A model as its class and arguments, as Keras writes them into `.keras` files."""
-    config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype")}
+    """A model as its class and arguments, as Keras writes them into `.keras` files, but for what concerns training."""
+    config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype", "trainable")}
     return {"class_name": type(model).__name__, "config": config}
 
 

@@ -1,5 +1,6 @@
 """*.keras: whole models as Keras saves them. The weights are those of a .weights.h5 file, which the archive holds."""
 
+import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,11 +20,11 @@ def read(path, hints):
             text = stream.read(MOST_JSON + 1)
         description = parse_json(text)
         require_our_model(description)
-        facts = read_description(description)
+        facts, trainable = read_description(description), read_trainable(description["config"])
         weights = Path(folder, "model.weights.h5")
         with blame_file(COMPLAINT), archive.open(weights.name) as stream, open(weights, "wb") as copy:
             shutil.copyfileobj(stream, copy)
-        return open_weights(path, weights, *facts)
+        return dataclasses.replace(open_weights(path, weights, *facts), trainable=trainable)
 
 
 def require_our_model(description):
@@ -33,6 +34,15 @@ def require_our_model(description):
         return
     kind = description.get("class_name") if is_object else type(description).__name__
     raise Fault(f"holds a {kind}, not a model of this package. Read it with keras.saving.load_model.")
+
+
+def read_trainable(config):
+    """Which parts of the model train: a bool, or {path: bool}; files from before do not say, and all of theirs do."""
+    trainable = config.get("trainable", True)
+    values = trainable.values() if isinstance(trainable, dict) else [trainable]
+    if not all(isinstance(value, bool) for value in values):
+        raise Fault("does not say by True and False which parts of its model train.")
+    return trainable
 
 
 def write(model, path):
