@@ -83,7 +83,7 @@ def end_process(status):
 
 def main() -> None:
     """Runs the command; errors of the package become one sentence and exit code 1."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.filterwarnings("ignore", module=r"PIL\.")  # of a damaged image that is named, or read in spite of it
     warnings.formatwarning = lambda message, *place, **line: f"keras-vit: {message}\n"
     try:

@@ -7,8 +7,16 @@ def load_tflite(path, names=None):
 
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=str(path), num_threads=min(os.cpu_count() or 1, 8))
-    runner = interpreter.get_signature_runner()
+    # LiteRT prints "Created TensorFlow Lite XNNPACK delegate for CPU", and no option of it says not to.
+    standard_error, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        interpreter = Interpreter(model_path=str(path), num_threads=min(os.cpu_count() or 1, 8))
+        runner = interpreter.get_signature_runner()
+    finally:
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(nowhere)
     names = names or list(runner.get_input_details())
 
     def position(name):

@@ -21,7 +21,7 @@ from keras_vit.training.runs.files import read_small_json
 from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many
-NAMES = ("evaluation.json", "mistakes.png")
+NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv")
 
 
 def tabulate_classes(classes):
@@ -104,7 +104,7 @@ def trained_on(model, path):
 
 
 def write_evaluation(found, facts, model, examples, batch_size, out):
-    """Writes evaluation.json, and mistakes.png where every image has one class."""
+    """Writes evaluation.json; where every image has one class mistakes.png, and of files mistakes.csv."""
     from keras_vit.evaluation.evaluating import matched_batches
 
     out.mkdir(parents=True, exist_ok=True)
@@ -115,6 +115,9 @@ def write_evaluation(found, facts, model, examples, batch_size, out):
         predictions = evaluation.collect_predictions(model, batches)
         with write_whole(out / NAMES[1]) as path:
             evaluation.draw_mistakes(predictions, names, path)
+        if (paths := examples.paths()) is not None:
+            with write_whole(out / NAMES[2]) as path:
+                evaluation.write_mistakes(predictions, names, paths, path)
 
 
 def evaluate_model(
@@ -131,7 +134,8 @@ def evaluate_model(
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=try_folder, help="A folder for evaluation.json and mistakes.png, which are replaced there."
+            callback=try_folder,
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv, which are replaced there.",
         ),
     ] = None,
     batch_size: BatchSize = 64,

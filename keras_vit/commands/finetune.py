@@ -113,8 +113,9 @@ def finetune(
     that you add leave the others where they are.
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
-    of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras and mistakes.png (a confusion matrix,
-    and the surest mistakes). A file of such a name that is already there is never overwritten: the run is refused.
+    of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,
+    and the surest mistakes) and mistakes.csv (all of them, by file). A file of such a name that is already there is
+    never overwritten: the run is refused.
 
     **Ctrl-C** saves the run; `keras-vit finetune --out runs/1 --resume` continues it. `--resume --epochs 20` prolongs a
     run, also one that has finished: from there on the learning rate is that of a run of 20 epochs.

@@ -1,5 +1,7 @@
 """A split of a dataset, and the batches that training and evaluation take from it."""
 
+import functools
+import os
 import statistics
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -111,6 +113,21 @@ class Examples:
         ((8, 196), (8, 98), (8, 98))
         """
         return replace(self, objective=objective)
+
+    @functools.cached_property
+    def unreadable(self) -> Unreadable:
+        """The images that batches of these examples had to skip so far."""
+        return Unreadable(self.source, f"{self.name} ({self.split})", limit=self.max_unreadable)
+
+    def paths(self) -> list[str] | None:
+        """The files of the images in the order of `evaluation`, without those it had to skip so far; None for others.
+
+        >>> keras_vit.data.load("digits").paths()
+        """
+        files = getattr(self.source, "paths", None)
+        if files is None:
+            return None
+        return [os.fsdecode(path) for i, path in enumerate(files.numpy()) if i not in self.unreadable.seen]
 
     def typical_size(self) -> tuple[int, int] | None:
         """(height, width) in pixels: the medians of 32 images of the split. None when none of them can be read.
@@ -256,12 +273,10 @@ class Examples:
 
         In place of an image that cannot be read comes another of its chunk, varied anew (`redraw`), or a blank one.
         """
-        where = f"{self.name} ({self.split})"
-        unreadable = Unreadable(self.source, where, limit=self.max_unreadable, channels=channels)
         read = tf.function(read, autograph=False)  # traced once, for all that call it
 
         def fill(chunk):
-            places = unreadable.find_readable_in_graph(chunk)  # in both cases: it names and counts the others
+            places = self.unreadable.find_readable_in_graph(chunk, channels)  # it also names the others
             if redraw:
                 return fill_with_redraws(chunk, share.chunk, places, read, self.num_examples)
             return fill_with_blanks(chunk, read)

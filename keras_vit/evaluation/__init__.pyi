@@ -7,7 +7,7 @@ from .evaluating import evaluate
 from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
 from .least_squares import few_shot
 from .masked_patches import draw_masked_patches
-from .mistakes import Predictions, collect_predictions, draw_mistakes
+from .mistakes import Predictions, collect_predictions, draw_mistakes, write_mistakes
 from .multi_label import MultiLabelEvaluation, evaluate_multi_label
 from .paper import find_published, published
 from .scores import Evaluation, Share
@@ -44,5 +44,6 @@ __all__ = [
     "pretraining_exaflops",
     "published",
     "write_largest_batches",
+    "write_mistakes",
     "write_speeds",
 ]

@@ -1,5 +1,6 @@
 """Where a classifier errs: the confusion matrix, and the mistakes it was surest of, as a figure."""
 
+import csv
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,22 @@ def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: st
     draw_worst(right, predictions, class_names)
     figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
     figure.savefig(path, dpi=110, format="png")
+
+
+def write_mistakes(
+    predictions: Predictions, class_names: Sequence[str], images: Sequence[str], path: str | os.PathLike
+) -> None:
+    """Writes a CSV in UTF-8 with a line per mistake, the surest first: image, class, predicted, probability.
+
+    `images` has the file of every example.
+    """
+    wrong = np.flatnonzero(predictions.labels != predictions.predicted)
+    with open(path, "w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image", "class", "predicted", "probability"])
+        for i in wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]:
+            label, guess = class_names[predictions.labels[i]], class_names[predictions.predicted[i]]
+            writer.writerow([images[i], label, guess, f"{predictions.confidence[i]:.6f}"])
 
 
 def draw_confusion(axis, predictions, class_names):

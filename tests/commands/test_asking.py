@@ -1,6 +1,11 @@
 """`keras-vit predict`, `evaluate` and `preview` of folders, patterns and exported files."""
 
+import csv
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,6 +47,27 @@ def test_evaluate(keras_vit, root, tmp_path, monkeypatch):
     assert Image.open(tmp_path / "report/mistakes.png").width > 1000
     done = keras_vit("evaluate", "dist/model.onnx", "--data", "folder:photos", "--split", "train")
     assert done.status == 0 and "images  recall  precision" in done.out and "F1" in done.out and "hen" in done.out
+
+
+@pytest.mark.slow
+def test_an_unreadable_image_is_named_once_and_mistakes_by_file(root, tmp_path):
+    """In a process of its own, whose libraries write to its standard error too."""
+    for name in LABELS:
+        (tmp_path / name).mkdir()
+        for source in (root / "photos" / name).iterdir():
+            Image.open(source).convert("RGB").save(tmp_path / name / f"{source.stem}.jpg")
+    torn = tmp_path / "cat/3.jpg"
+    torn.write_bytes(torn.read_bytes()[:700])
+    command = (sys.executable, "-m", "keras_vit", "evaluate", root / "model.keras", "--data", f"folder:{tmp_path}")
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([*command, "--out", tmp_path / "out"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("3.jpg cannot be read and is skipped") == 1 and "jpeg_mem" not in done.stderr
+    with open(tmp_path / "out/mistakes.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = json.loads((tmp_path / "out/evaluation.json").read_text())
+    assert found["top1"]["count"] == 20 and len(rows) == 20 - found["top1"]["right"]
+    assert all(Path(row["image"]).parent.name == row["class"] != row["predicted"] for row in rows)
 
 
 def test_which_split_is_evaluated(keras_vit, root, tmp_path, monkeypatch):

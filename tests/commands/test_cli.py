@@ -287,6 +287,8 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
     shutil.copy(model, tmp_path / "run/model.keras")
     assert keras_vit("predict", picture, "--model", tmp_path / "run").status == 0
     training.Checkpoints(tmp_path / "begun/checkpoints").save(3, {})
+    best = tmp_path / "begun/best.weights.npz"
+    zoo.save(zoo.load(model), best)
     commands = (
         ("predict", picture, "--model", tmp_path / "begun"),
         ("export", tmp_path / "begun", "--out", tmp_path / "dist"),
@@ -297,7 +299,9 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
         assert (
             done.status == 1
             and "begun is a run that has not finished (3 of all steps are saved): --resume it" in done.err
+            and f"best weights so far are a model too: {best}" in done.err
         )
+    assert keras_vit("predict", picture, "--model", best).status == 0
     assert not (tmp_path / "dist").exists() and not (tmp_path / "next").exists()
 
 

@@ -49,8 +49,8 @@ def test_a_line_per_epoch(watched):
     assert [row[0] for row in rows] == ["1/4", "2/4", "3/4", "4/4"]
     # Equal accuracies are told apart by the loss.
     assert [" ".join(row[5:7]) for row in rows] == ["0.400 *", "0.700 *", "0.700 *", "0.700 @3"]
-    # A batch of 32 a second: neither the first step nor validation counts.
-    assert {row[7] for row in rows} == {"32"}
+    # Batches of 32 in all the seconds since the first step: 4 in 24, 9 in 49, 14 in 74, 19 in 99.
+    assert [row[7] for row in rows] == ["5", "6", "6", "6"]
     # After 9 steps and 2 validations, 49 seconds from the first step on, 10 steps are left.
     assert rows[1][8] == "0:00:54" and rows[3][8] == "0:00:00"
 

@@ -309,8 +309,9 @@ def test_unreadable_images_are_named_and_skipped(photos, caplog):
     with caplog.at_level(logging.WARNING, "keras_vit"):
         batches = train(examples)
         again = train(examples, start=5)
-    named = {record.getMessage().split(" cannot be read")[0] for record in caplog.records if record.name == "keras_vit"}
-    assert named == {str(path) for path in files}
+        list(examples.evaluation(8, SIZE))
+    named = [record.getMessage().split(" cannot be read")[0] for record in caplog.records if record.name == "keras_vit"]
+    assert sorted(named) == sorted(examples.unreadable.names) == [str(path) for path in files]  # each once
     assert not [record.getMessage() for record in caplog.records if "[[{{" in record.getMessage()]
     assert not [record for record in caplog.records if "retracing" in record.getMessage()]
     assert len(batches) == 10
@@ -327,6 +328,27 @@ def test_unreadable_images_do_not_count_in_evaluation(photos):
     labels = np.concatenate([label for _, label, _ in batches])
     assert weights.shape == (48,) and weights.sum() == 36
     assert (labels[weights > 0] == 0).sum() == 16
+
+
+def test_paths_are_of_the_images_that_were_evaluated(tmp_path):
+    """Each image is of one shade, which its name says."""
+    for i in range(20):
+        path = tmp_path / ("cat", "dog")[i % 2] / f"{10 * i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16), (10 * i,) * 3).save(path)
+        if i in (4, 13):
+            path.write_text("no image")
+    examples = load(tmp_path, "train+validation")
+    batches = list(examples.evaluation(6, SIZE))
+    kept = np.concatenate([np.asarray(images)[weights > 0] for images, _, weights in batches])
+    shades = [round((image.mean() + 1) / 2 * 255) for image in kept]
+    assert [int(os.path.basename(path)[:-4]) for path in examples.paths()] == shades and len(shades) == 18
+
+
+def test_pipelines_are_not_optimized_in_every_epoch(photos):
+    """Neither, under a strategy, at every validation."""
+    for batches in (load(photos).train(8, SIZE), load(photos).evaluation(8, SIZE)):
+        assert batches.options().experimental_optimization.apply_default_optimizations is False
 
 
 def test_too_many_unreadable_images_are_an_error(photos):

@@ -1,5 +1,7 @@
 """What is said of a classifier's mistakes, against counting them one by one."""
 
+import csv
+
 import keras
 import numpy as np
 import pytest
@@ -54,6 +56,25 @@ def test_predictions_count_every_example_once_and_keep_the_surest_mistakes():
         np.testing.assert_allclose(confidence, expected[0], rtol=1e-5)
         assert (label, predicted) == expected[1:3]
         np.testing.assert_allclose(shown, expected[3], rtol=1e-6)
+
+
+def test_mistakes_are_listed_by_file(tmp_path):
+    """Against the examples one by one."""
+    found = evaluation.collect_predictions(Reader(), batches())
+    files = [f"cat, {i}.png" for i in range(11)]
+    evaluation.write_mistakes(found, "abcd", files, tmp_path / "mistakes.csv")
+    rows, number = [], 0
+    for images, labels, weights in batches():
+        for image, label in zip(images[weights > 0], labels[weights > 0], strict=True):
+            odds = np.exp(image.astype("float64").ravel())
+            if odds.argmax() != label:
+                rows.append((files[number], "abcd"[label], "abcd"[odds.argmax()], odds.max() / odds.sum()))
+            number += 1
+    with open(tmp_path / "mistakes.csv", newline="", encoding="utf-8") as file:
+        header, *written = csv.reader(file)
+    assert header == ["image", "class", "predicted", "probability"]
+    for row, (*expected, share) in zip(written, sorted(rows, key=lambda row: -row[3]), strict=True):
+        assert row[:3] == expected and abs(float(row[3]) - share) < 1e-5
 
 
 def test_the_picture_takes_any_class_names(tmp_path):

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,13 @@ from slowness import slow_but
 from training_run import points, tiny
 
 from keras_vit import training
-from keras_vit.training.runs import files
+from keras_vit.training.runs import files, metrics_log
 from keras_vit.training.runs.folder import model_of
 from keras_vit.training.runs.signals import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "last.weights.npz", "model.keras")
-COMMAND = ("averaged.weights.npz", "mistakes.png", "masked_patches.keras", "masked_patches.png")
+COMMAND = ("averaged.weights.npz", "mistakes.png", "mistakes.csv", "masked_patches.keras", "masked_patches.png")
 PARTIAL = ("partial.metrics.csv", "partial.model.keras", "partial.best.weights.npz")
 INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.json", "checkpoints/notes", "tensorboard/events")
 
@@ -60,6 +61,14 @@ def test_a_run_writes_what_is_listed_here(finished):
     with pytest.raises(ValueError):
         with training.Run(finished).writing("notes.txt"):
             pass
+
+
+def test_curves_are_drawn_once(tmp_path, monkeypatch):
+    """Also where epochs of unequal length take several `fit`."""
+    drawn = []
+    monkeypatch.setattr(metrics_log, "draw_curves", lambda rows, path: (drawn.append(len(rows)), path.touch()))
+    training.Run(tmp_path / "run").fit(tiny(), points, 5, Fraction(5, 3), validation=points(0).take(1))
+    assert drawn == [3]
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from keras_vit import training
 from keras_vit.console import Console
-from keras_vit.evaluation import Share, collect_predictions, draw_mistakes
+from keras_vit.evaluation import Share, collect_predictions, draw_mistakes, write_mistakes
 from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
 from keras_vit.training.runs.history import find_best, read_rows
@@ -25,16 +25,20 @@ def load_best(model, folder):
     return f"epoch {best['epoch']}, the best of {len(rows)}"
 
 
-def judge(run, model, batches, names):
-    """(share of right answers of the run's best weights on the batches, what they are), drawing the mistakes.
+def judge(run, model, examples, batches):
+    """(share of right answers of the run's best weights on the examples, what they are); writes the mistakes.
 
-    The model then has these weights: those of the best epoch, or its last where nothing was held out.
+    `batches` are those of `examples.evaluation`. The model then has these weights: those of the best epoch, or its
+    last where nothing was held out.
     """
     which = load_best(model, run.folder)
     found = collect_predictions(model, batches)
     if is_chief(model):
         with run.writing("mistakes.png") as path:
-            draw_mistakes(found, names, path)
+            draw_mistakes(found, examples.class_names, path)
+        if (paths := examples.paths()) is not None:
+            with run.writing("mistakes.csv") as path:
+                write_mistakes(found, examples.class_names, paths, path)
     return Share(int(np.sum(found.labels == found.predicted)), len(found.labels)), which
 
 

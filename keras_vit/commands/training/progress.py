@@ -25,38 +25,29 @@ def format_seconds(seconds: float) -> str:
 
 
 class Clock:
-    """Times the steps of a training: their rate is of training alone, the time left counts validation too.
-
-    Neither counts the first step, which is compiled.
+    """Times the steps of a training with all that is done between them, validation too; not the first, which is
+    compiled.
     """
 
     def __init__(self):
-        self.first = self.mark = None
-        self.steps, self.training = 0, 0.0
-
-    def begin_epoch(self):
-        self.mark = time.monotonic()
+        self.first = None
+        self.steps = 0
 
     def end_step(self, steps):
-        now = time.monotonic()
         if self.first is None:
-            self.first = now
+            self.first = time.monotonic()
         else:
             self.steps += steps
-            self.training += now - self.mark
-        self.mark = now
 
     @property
     def steps_per_second(self) -> float | None:
-        return self.steps / max(self.training, 1e-9) if self.steps else None
-
-    def estimate_left(self, steps: int) -> float | None:
-        """Seconds that so many further steps take, with their validation."""
-        return steps * (time.monotonic() - self.first) / self.steps if self.steps else None
+        return self.steps / max(time.monotonic() - self.first, 1e-9) if self.steps else None
 
 
 class FitProgress(keras.callbacks.Callback):
-    """A line per epoch: metrics, the best so far, images per second and the time left. In a terminal, a bar below.
+    """A line per epoch: metrics, the best so far, images per second, the time left. In a terminal, a bar below.
+
+    Images per second are of all the time, that of validation too.
 
     Args:
         total: steps of the whole training; None for the steps of one `fit`.
@@ -114,7 +105,6 @@ class FitProgress(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch + 1
-        self.clock.begin_epoch()
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
@@ -176,8 +166,8 @@ class FitProgress(keras.callbacks.Callback):
         return f"{rate * self.batch_size:.0f} images/s" if rate and self.batch_size else ""
 
     def describe_left(self):
-        left = self.total and self.clock.estimate_left(self.total - self.step)
-        return f"{format_seconds(left)} left" if left is not None else ""
+        rate = self.clock.steps_per_second
+        return f"{format_seconds((self.total - self.step) / rate)} left" if rate and self.total else ""
 
     def on_train_end(self, logs=None):
         if self.total is None or self.step >= self.total or getattr(self.model, "stop_training", False):

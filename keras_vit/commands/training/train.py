@@ -150,9 +150,11 @@ def finish(run, model, recipe, splits, settings, console):
     elif judged and splits.train.multi_label:
         share = kit.judge_multi_label(run, model, judged, recipe.batch_size // model.microbatches, name, console)
     elif judged:
-        found, which = judge(run, model, evaluation_batches(judged, model, recipe), judged.class_names)
+        found, which = judge(run, model, judged, evaluation_batches(judged, model, recipe))
         console.print(f"{name} accuracy of {which}: {found}.", soft_wrap=True)
         share = found.value
+    if skipped := sum(len(split.unreadable.names) for split in splits if split):
+        console.print(f"Images that cannot be read, and were skipped: {skipped}.")
     print_outcome(run.folder, settings.dataset, split, console, has_head=splits.train.objective is None)
     return share
 

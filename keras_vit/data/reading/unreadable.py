@@ -1,5 +1,6 @@
 """Images that cannot be read: each is named once in the log and skipped, and too many of them are an error."""
 
+import functools
 import threading
 
 import numpy as np
@@ -11,27 +12,31 @@ from keras_vit.data.reading.sources import why_unreadable
 
 
 class Unreadable:
-    """The images of one dataset that could not be read.
+    """The images of one dataset that could not be read, in whichever of its pipelines.
 
     Args:
         source: where the examples are.
         where: what the messages call the dataset.
         limit: how many may be skipped.
-        channels: as `decode.decode_part`.
+
+    Attributes:
+        seen, names: the numbers and names of those found so far.
     """
 
-    def __init__(self, source, where, limit, channels):
-        self.source, self.where, self.limit, self.channels = source, where, limit, channels
+    def __init__(self, source, where, limit):
+        self.source, self.where, self.limit = source, where, limit
         self.seen, self.names = set(), []
         self.lock = threading.Lock()  # tf.data reads several chunks at a time
 
-    def find_readable(self, indices, data):
+    def find_readable(self, indices, data, channels):
         """The places in a chunk of the images that can be read, int64 (m,); the log names the others.
+
+        `channels` is as in `decode.decode_part`.
 
         Raises:
             DataError: when more than `limit` images of this dataset, or all of the chunk, cannot be read.
         """
-        reasons = [why_unreadable(self.source, stored, self.channels) for stored in data]
+        reasons = [why_unreadable(self.source, stored, channels) for stored in data]
         with self.lock:
             for index, stored, reason in zip(indices.tolist(), data, reasons, strict=True):
                 if reason is not None and index not in self.seen:
@@ -43,9 +48,10 @@ class Unreadable:
                 raise DataError(self.describe())
         return readable
 
-    def find_readable_in_graph(self, chunk):
+    def find_readable_in_graph(self, chunk, channels):
         """`find_readable` of a chunk of examples; int64 (m,), m >= 1."""
-        places = tf.numpy_function(self.find_readable, [chunk["index"], chunk["data"]], tf.int64)
+        find = functools.partial(self.find_readable, channels=channels)
+        places = tf.numpy_function(find, [chunk["index"], chunk["data"]], tf.int64)
         return tf.ensure_shape(places, (None,))
 
     def describe(self):

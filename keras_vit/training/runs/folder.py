@@ -27,6 +27,7 @@ FILES = {
     "averaged.weights.npz": "the weights averaged over the steps",
     "model.keras": "the model as the run ended, for Keras",
     "mistakes.png": "what it confuses, and its surest mistakes",
+    "mistakes.csv": "the files that it takes for another class",
     "masked_patches.keras": "the model that predicts masked patches, for Keras",
     "masked_patches.png": "what it predicts of masked patches",
     "curves.png": "the metrics as curves",
@@ -165,18 +166,6 @@ def describe_asked(folder):
     return steps, command
 
 
-def require_finished(folder, facts):
-    """Refuses a run that has not written its last weights."""
-    if (folder.path / "model.keras").is_file():
-        return
-    done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
-    steps, command = describe_asked(folder)
-    raise RunError(
-        f"{folder.path} is a run that has not finished ({done:,} of {steps} steps are saved): --resume it. The "
-        f"command is keras-vit {command} --out {folder.path} --resume."
-    )
-
-
 def is_checkpoint(path):
     """Whether `zoo.load` takes a file of weights: those of models of other packages are {path: array}."""
     try:
@@ -184,6 +173,20 @@ def is_checkpoint(path):
             return archive.comment.startswith(b"{")
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def require_finished(folder, facts):
+    """Refuses a run that has not written its last weights."""
+    if (folder.path / "model.keras").is_file():
+        return
+    done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
+    steps, command = describe_asked(folder)
+    best = folder.path / "best.weights.npz"
+    so_far = f" Its best weights so far are a model too: {best}." if is_checkpoint(best) else ""
+    raise RunError(
+        f"{folder.path} is a run that has not finished ({done:,} of {steps} steps are saved): --resume it. The "
+        f"command is keras-vit {command} --out {folder.path} --resume.{so_far}"
+    )
 
 
 def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.PathLike:

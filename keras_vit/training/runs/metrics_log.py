@@ -42,12 +42,14 @@ class MetricsLog(keras.callbacks.Callback):
         folder: `RunFolder`.
         counter: a `StepCounter` that comes before this callback.
         resumed: whether the file's rows up to the counter's step are kept.
+        total: the run's last step; None for curves at the end of every `fit`.
     """
 
-    def __init__(self, folder, counter, resumed=False):
+    def __init__(self, folder, counter, resumed=False, total=None):
         super().__init__()
         self.folder = folder
         self.counter = counter
+        self.total = total
         rows = read_rows(folder.path / "metrics.csv") if resumed else []
         self.rows = [row for row in rows if row["step"] <= counter.step]
         self.events = None
@@ -85,6 +87,7 @@ class MetricsLog(keras.callbacks.Callback):
             )
 
     def on_train_end(self, logs=None):
-        if self.rows and is_chief(self.model):
+        over = self.total is None or self.counter.step >= self.total or self.model.stop_training
+        if over and self.rows and is_chief(self.model):
             with warn_if_not_written(self.folder.path / "curves.png"), self.folder.writing("curves.png") as path:
                 draw_curves(self.rows, path)

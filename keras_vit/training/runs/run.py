@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -98,7 +99,7 @@ class Run:
 
     def make_callbacks(self, step, total, monitor, swap):
         counter = StepCounter(step)
-        log = MetricsLog(self.files, counter, resumed=step > 0)
+        log = MetricsLog(self.files, counter, resumed=step > 0, total=total)
         best = BestWeights(self.files, log, monitor)
         averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
         return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
@@ -146,6 +147,7 @@ class Run:
             raise ConfigError(f"patience needs validation examples to judge by. Received: patience={patience}.")
         if is_chief(model):
             self.files.check(resume)
+        train = functools.cache(train)
         build_for(model, train(0).element_spec)
         with contextlib.ExitStack() as around:
             if is_chief(model):
