@@ -156,7 +156,7 @@ def test_float64_gradients_are_numpys_differences(kind):
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 POLICIES = (*ROUNDING, "mixed_float16", "mixed_bfloat16")
 # How many roundings a gradient is off: more where ReLU and maximum change sides.
-LIMITS = {"vit": 8, "hybrid": 40, "resnet": 500}
+LIMITS = {"vit": 8, "hybrid": 12, "resnet": 500}
 CASES = [(kind, policy) for kind in MODELS for policy in POLICIES]
 
 
@@ -165,9 +165,8 @@ def test_training_in_every_precision(kind, policy):
     model, exact = make(kind, policy), make(kind, "float64")
     exact.set_weights([w.numpy().astype("float64") for w in model.weights])
     found, truth = gradients_of(model), gradients_of(exact)
-    error, limit = np.linalg.norm(found - truth) / np.linalg.norm(truth), ROUNDING[policy.removeprefix("mixed_")]
-    print("ERR", kind, policy, error / limit, error)
-    assert error < min(0.3, LIMITS[kind] * limit)
+    error, rounding = np.linalg.norm(found - truth) / np.linalg.norm(truth), ROUNDING[policy.removeprefix("mixed_")]
+    assert error < min(0.3, LIMITS[kind] * rounding)
     before = [w.numpy() for w in model.weights]
     losses = model.fit(IMAGES, LABELS, epochs=2, verbose=0).history["loss"]
     assert losses[1] < losses[0]
