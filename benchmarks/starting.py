@@ -1,13 +1,17 @@
-"""What stands at the beginning, each in a new process: loading and building models, importing, listing."""
+"""What stands at the beginning, each in a new process: loading and building models, importing, whole commands."""
 
 import importlib
 import subprocess
 import sys
+import tempfile
 from functools import partial
 
 from benchmarks.processes import NotMeasured, peak_memory, run_apart
 from benchmarks.subjects import Case, Settings
 from benchmarks.timing import Contestant, seconds
+
+SMALL, EPOCHS = 64, 10  # images of a folder, passes over them
+OPTIONS = ("--image-size", "--batch-size", "--epochs")
 
 
 def start_keras():
@@ -165,3 +169,42 @@ def enter_listing(case: Case, settings: Settings):
         return Contestant(partial(seconds, run), over=("python", "import keras") if name == "keras-vit list" else ())
 
     return {name: partial(enter, name) for name in commands}
+
+
+BARE_FIT = """
+import sys
+import keras
+from keras_vit import zoo
+
+folder, model, size, batch, epochs = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+train, held_out = keras.utils.image_dataset_from_directory(
+    folder, validation_split=0.1, subset="both", seed=0, image_size=(size, size), batch_size=batch
+)
+model = zoo.load(model, weights=None, num_classes=2, image_size=size)
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("adam", loss, metrics=["accuracy"])
+model.fit(train, validation_data=held_out, epochs=epochs, verbose=0)
+"""
+
+
+def enter_runs(case: Case, settings: Settings):
+    """The command on a small folder, beside `model.fit` in as many epochs, which keeps nothing."""
+    from benchmarks.pipelines import write_photos
+
+    folder = write_photos(settings.files / "photos-small", "jpg", SMALL).resolve()
+    numbers = [str(number) for number in (case.image_size, case.batch, EPOCHS)]
+    options = [f"{name}={number}" for name, number in zip(OPTIONS, numbers, strict=True)]
+
+    def train():
+        with tempfile.TemporaryDirectory() as out:
+            asked = ["--data", f"folder:{folder}", "--model", case.model, "--out", f"{out}/run", *options]
+            call("-m", "keras_vit", "pretrain", *asked)
+
+    def call(*arguments):
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True, timeout=settings.limit)
+
+    bare = partial(call, "-c", BARE_FIT, folder, case.model, *numbers)
+    return {
+        "keras-vit pretrain": lambda: Contestant(partial(seconds, train), over=("model.fit",)),
+        "model.fit": lambda: Contestant(partial(seconds, bare)),
+    }

@@ -153,6 +153,13 @@ SUBJECTS: Mapping[str, Subject] = {
         apart=True,
         rounds=5,
     ),
+    "runs": Subject(
+        "`keras-vit pretrain` on a small folder, 10 epochs with all that a run keeps, from the start of the process",
+        "benchmarks.starting:enter_runs",
+        rows_at((16,), "ViT-Test/4", sizes=(32,)),
+        apart=True,
+        rounds=3,
+    ),
     "pipeline": Subject(
         "batches for training from a folder of images, beside bare decoding, cropping and resizing",
         "benchmarks.pipelines:enter_pipelines",

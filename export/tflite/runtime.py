@@ -12,11 +12,12 @@ def load_tflite(path, names=None):
     try:
         os.dup2(nowhere, 2)
         interpreter = Interpreter(model_path=str(path), num_threads=min(os.cpu_count() or 1, 8))
-        runner = interpreter.get_signature_runner()
+        interpreter.allocate_tensors()
     finally:
         os.dup2(standard_error, 2)
         os.close(standard_error)
         os.close(nowhere)
+    runner = interpreter.get_signature_runner()
     names = names or list(runner.get_input_details())
 
     def position(name):
