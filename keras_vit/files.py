@@ -95,7 +95,8 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+        # Without a number of the system's, Python would show a file name and no message.
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
 
