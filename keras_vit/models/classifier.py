@@ -185,7 +185,7 @@ def set_trainable(model, trainable):
             part = inner_parts(part).get(name)
             if part is None:
                 raise ConfigError(
-                    f"trainable names layers and weights of the model by their paths. Received: {path!r}."
+                    f"trainable names layers and weights by their paths in the model. Received: {path!r}."
                 )
         part.trainable = value
 

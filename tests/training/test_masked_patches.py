@@ -119,7 +119,13 @@ def test_the_loss_and_the_accuracy_are_numpys(target):
 def test_the_target_decides_the_loss_of_any_recipe(name):
     for target, loss in zip(TARGETS, ("SoftmaxLoss", "SoftmaxLoss", "SquaredError"), strict=True):
         model = make(target)
-        changes = {"dropout_rate": 0.0, "loss": "sigmoid", "head_bias": -10.0, "classifier": None}
+        changes = {
+            "dropout_rate": 0.0,
+            "loss": "sigmoid",
+            "head_bias": -10.0,
+            "classifier": None,
+            "position_embedding": None,
+        }
         recipe(model, name=name, **changes).compile(model)
         assert type(model.loss).__name__ == loss
 
