@@ -187,7 +187,7 @@ model.fit(train, validation_data=held_out, epochs=epochs, verbose=0)
 """
 
 
-def enter_runs(case: Case, settings: Settings):
+def enter_command(case: Case, settings: Settings):
     """The command on a small folder, beside `model.fit` in as many epochs, which keeps nothing."""
     from benchmarks.pipelines import write_photos
 

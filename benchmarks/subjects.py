@@ -153,9 +153,9 @@ SUBJECTS: Mapping[str, Subject] = {
         apart=True,
         rounds=5,
     ),
-    "runs": Subject(
+    "command": Subject(
         "`keras-vit pretrain` on a small folder, 10 epochs with all that a run keeps, from the start of the process",
-        "benchmarks.starting:enter_runs",
+        "benchmarks.starting:enter_command",
         rows_at((16,), "ViT-Test/4", sizes=(32,)),
         apart=True,
         rounds=3,
