@@ -31,8 +31,20 @@ class PatchEmbedding(ConfiguredLayer):
         self.hidden_size = hidden_size
         self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
 
-    def require_patches(self, input_shape):
-        _, h, w, _ = input_shape
+    def build(self, input_shape):
+        self.compute_grid_shape(input_shape)
+        ph, pw, c = *self.patch_size, input_shape[-1]
+        self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
+        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
+
+    def call(self, images):
+        _, h, w, d = self.compute_grid_shape(images.shape)
+        x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
+        return ops.reshape(x, (-1, h * w, d)) + self.bias
+
+    def compute_grid_shape(self, input_shape):
+        """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
+        n, h, w, _ = input_shape
         ph, pw = self.patch_size
         if h is None or w is None or h % ph or w % pw:
             raise ValueError(
@@ -40,23 +52,7 @@ class PatchEmbedding(ConfiguredLayer):
                 f"Received: input_shape={tuple(input_shape)}. Images of several sizes are resized first, as by "
                 "model.preprocessing."
             )
-
-    def build(self, input_shape):
-        self.require_patches(input_shape)
-        ph, pw, c = *self.patch_size, input_shape[-1]
-        self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
-        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
-
-    def call(self, images):
-        self.require_patches(images.shape)
-        x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
-        n, h, w, d = self.compute_grid_shape(images.shape)
-        return ops.reshape(x, (-1, h * w, d)) + self.bias
-
-    def compute_grid_shape(self, input_shape):
-        """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
-        n, h, w, _ = input_shape
-        return n, h // self.patch_size[0], w // self.patch_size[1], self.hidden_size
+        return n, h // ph, w // pw, self.hidden_size
 
     def compute_output_shape(self, input_shape):
         n, h, w, d = self.compute_grid_shape(input_shape)

@@ -244,8 +244,8 @@ def test_impossible_layers_say_why():
 
 
 def test_images_of_another_size_than_those_before_are_refused_in_a_sentence():
-    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Rescaling(1.0)])
-    embedding = layers.PatchEmbedding(8, patch_size=4)
-    embedding.build((None, 8, 8, 3))
-    with pytest.raises(ValueError, match=r"needs a known height and width .* model.preprocessing"):
-        embedding(model.outputs[0])
+    model = models.VisionTransformer(8, 4, hidden_size=8, num_layers=1, num_heads=2, mlp_dim=8, num_classes=2)
+    model.compile("sgd", "mse")
+    model.train_on_batch(np.zeros((2, 8, 8, 3)), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"needs a known height and width(.|\n)*model.preprocessing"):
+        model.train_on_batch(np.zeros((2, 12, 12, 3)), np.zeros((2, 2)))
