@@ -202,6 +202,18 @@ def test_a_resumed_run_writes_through_no_link(copy, tmp_path, make):
     assert all((copy / name).lstat().st_nlink == 1 and not (copy / name).is_symlink() for name in names)
 
 
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard"])
+def test_a_folder_of_a_run_that_is_a_link_is_refused(copy, tmp_path, name):
+    """It would lead to another run, whose old checkpoints would be pruned."""
+    (copy / name).mkdir(exist_ok=True)
+    shutil.move(copy / name, tmp_path / "mine")
+    (copy / name).symlink_to(tmp_path / "mine")
+    before = contents(tmp_path / "mine")
+    with pytest.raises(training.RunError, match=f"{name} was not written by this run"):
+        run(copy, resume=True, steps=6)
+    assert contents(tmp_path / "mine") == before
+
+
 def test_a_checkpoint_of_another_run_is_not_taken(copy, tmp_path):
     run(tmp_path / "other", steps=4)
     for ending in (".npz", ".json"):

@@ -105,8 +105,8 @@ class RunFolder:
                 yield partial_path(path)
         for name in FOLDERS:
             path = self.path / name
-            if os.path.lexists(path) and not path.is_dir():
-                yield path
+            if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
+                yield path  # what a link leads to is not this run's to prune
             elif path.is_dir() and not facts:
                 # A run killed at its very first write leaves the ledger itself unfinished, and nothing else.
                 yield from sorted(set(path.iterdir()) - {partial_path(self.ledger.path)})
