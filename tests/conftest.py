@@ -1,11 +1,16 @@
 """`pytest` alone, all default tests, takes two processes where pytest-xdist is installed; `pytest -n 0` takes one."""
 
 import os
+import signal
 
 import pytest
 
 # Of a TensorFlow in each process: models this small are faster without waiting for one another's threads.
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process of a test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the options
