@@ -99,7 +99,7 @@ def save_digits(out):
 
 
 def judge(models):
-    """{name: Share} of the digits to test on that each model is right of; whatever `open_classifier` takes."""
+    """{name: Share} of the test digits that each model, whatever `open_classifier` takes, classifies correctly."""
     test = data.load(DATA, "test")
     return {name: evaluation.evaluate(inference.open_classifier(model), test).top1 for name, model in models.items()}
 
@@ -163,8 +163,8 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
         console: prints what happens; None prints to the terminal.
 
     Returns:
-        The share of the digits to test on that each model is right of: the fine-tuned one, the one from random weights,
-        and the int8 files.
+        The share of the test digits that each model classifies correctly: the fine-tuned one, the one from random
+        weights, and the int8 files.
 
     Raises:
         ExportError: when nothing can be written in `out`, or a file is in the way that no demo has written.
@@ -208,7 +208,7 @@ def demonstrate(
     digits of scikit-learn, and trains it from random weights beside that. Exports the first to SavedModel, TFLite and
     ONNX, and to the latter two in int8, compares each with the model in its own runtime, and writes a page that shows
     where it looks, and one that runs the model in a browser. Every step prints the command that does it. Exit code 1 if
-    the fine-tuned model is right of less than 85 % of 360 other digits.
+    the fine-tuned model classifies less than 85 % of 360 other digits correctly.
 
     Example: keras-vit demo --out keras-vit-demo
     """

@@ -1,4 +1,4 @@
-"""What the functions of this room ask of a model, refused in a sentence."""
+"""What the functions of this room require of a model."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ def require_described(model: Any) -> None:
     """Refuses a model that does not say how images become its input, as a Keras model of others does not.
 
     Raises:
-        ConfigError: in a sentence.
+        ConfigError: for such a model.
     """
     if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
         raise ConfigError(

@@ -22,7 +22,7 @@ def require_pixels(array: np.ndarray) -> None:
     Floats are taken where they can be nothing else. Those up to 1 may be shares of 255, which would all be black.
 
     Raises:
-        ImageError: a sentence that names the numbers and what to do.
+        ImageError: names the numbers, and says what to do.
     """
     if array.dtype == "uint8" or not array.size:
         return
@@ -44,7 +44,7 @@ def require_images(images: Any, num_channels: int) -> None:
     Tensors are known by their shape alone, whose numbers may not exist yet.
 
     Raises:
-        ImageError: a sentence that says what to do.
+        ImageError: says what to do.
     """
     if isinstance(images, str | bytes | os.PathLike):
         raise ImageError(

@@ -1,4 +1,4 @@
-"""What the functions of this room ask of a model and of images, each refused in a sentence."""
+"""What the functions of this room require of a model and of images."""
 
 from typing import Any
 

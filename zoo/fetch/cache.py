@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def describe_cache_errors(path):
-    """Turns what the cache's file system refuses into a sentence."""
+    """Raises a DownloadError for what the cache's file system refuses."""
     try:
         yield
     except DownloadError:

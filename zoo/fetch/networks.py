@@ -16,7 +16,7 @@ INTERNET, THIS_MACHINE = "the internet", "this machine"
 
 
 class Misled(Exception):
-    """A request that must not be sent; the message is a sentence."""
+    """A request that must not be sent."""
 
 
 def network_of_ip(address):

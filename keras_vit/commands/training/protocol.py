@@ -110,7 +110,7 @@ def run_protocol(
         search, "published" rows of the paper.
 
     Raises:
-        KerasVitError: for anything that cannot be trained, in a sentence.
+        KerasVitError: for anything that cannot be trained.
 
     >>> run_protocol(Settings(model="ViT-B/16", dataset="cifar10"), "runs/paper")["mean"]  # doctest: +SKIP
     0.989

@@ -40,7 +40,7 @@ from keras_vit.training.runs.history import read_rows
 
 
 def describe_splits(splits):
-    """How many images there are for what, in a sentence."""
+    """Says how many images there are for what."""
     train, held_out, test = splits
     said = [f"{train.num_examples:,} to train on"]
     said += [f"{held_out.num_examples:,} held out"] if held_out else ["none held out: the last weights are the run's"]
@@ -62,7 +62,7 @@ def count_epochs(recipe, examples):
 
 
 def describe_plan(recipe, microbatches, examples):
-    """How long a training is, in a sentence."""
+    """Says how long a training is."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
     return (
         f"{recipe.name}: {recipe.optimizer}, {pluralize(recipe.total_steps, 'step')} of "
@@ -186,7 +186,7 @@ def train(
         on, or pixels were predicted.
 
     Raises:
-        KerasVitError: for anything that cannot be trained, in a sentence.
+        KerasVitError: for anything that cannot be trained.
 
     >>> train(Settings(model="ViT-B/16", dataset="folder:photos"), "runs/1")  # doctest: +SKIP
     0.95

@@ -106,7 +106,7 @@ def run_vtab(
         trained as long as the paper's, "builders": {task: TFDS's name and version}, "setting": what the sweep found}.
 
     Raises:
-        KerasVitError: for anything that cannot be trained, in a sentence.
+        KerasVitError: for anything that cannot be trained.
 
     >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab/caltech101"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
     0.727

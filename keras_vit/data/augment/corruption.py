@@ -89,7 +89,7 @@ def require_can_corrupt(augmentation, preprocessing, dtype):
     """Refuses batches that masked patch prediction cannot have: mixed ones, other channels than three, uint8.
 
     Raises:
-        DataError: in a sentence.
+        DataError: for any of these.
     """
     if augmentation is not None and augmentation.one_hot:
         raise DataError(

@@ -235,7 +235,7 @@ def read_monitor(folder):
 
 
 def describe_weights(path: str | os.PathLike) -> str | None:
-    """Which of a run's weights a file has, in a sentence; None for what is not such a file.
+    """Says which of a run's weights a file has; None for any other file.
 
     >>> describe_weights("runs/1/best.weights.npz")  # doctest: +SKIP
     'From the run in runs/1: the weights of the best epoch, 12 of 20: val_accuracy 0.694.'
