@@ -13,7 +13,7 @@ from keras_vit.zoo.names import listed_models
 
 
 def show_info(
-    name: Annotated[
+    model: Annotated[
         str,
         typer.Argument(
             help="A name that `keras-vit list` shows, with or without a tag.", autocompletion=complete_model
@@ -25,11 +25,11 @@ def show_info(
 
     Example: keras-vit info ViT-B/16:augreg-i21k
     """
-    if os.path.exists(name):
+    if os.path.exists(model):
         raise ConfigError(
-            f"{name} is a file or folder, and info shows models by name. For one of yours: keras-vit evaluate {name}."
+            f"{model} is a file or folder, and info shows models by name. For one of yours: keras-vit evaluate {model}."
         )
-    row = listed_models.info(name)
+    row = listed_models.info(model)
     if as_json:
         print(listed_models.as_json([row]))
     else:

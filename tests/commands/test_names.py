@@ -41,6 +41,7 @@ def test_names_that_nothing_has(keras_vit):
 
 # What each command takes beside a model.
 BESIDE_A_MODEL = {
+    "info": ["--json"],
     "evaluate": ["--data", "digits"],
     "export": ["--out", "dist"],
     "fewshot": ["--data", "digits"],
