@@ -10,7 +10,8 @@ def checks_first_batch(method):
     """`method`, an instance's `fit` or its like, which first has `self.check_images(images)` see the first images.
 
     Of arrays these are the first 32. A generator's and a `tf.data.Dataset`'s first batch is checked as it passes by, so
-    that no batch is read twice; of a `tf.data.Dataset` not on several replicas.
+    that no batch is read twice; of a `tf.data.Dataset` not on several replicas. On JAX a dataset's is read beforehand:
+    an error amid Keras' loop would leave the model there without weights.
     """
     signature = inspect.signature(method)
 
@@ -26,6 +27,8 @@ def checks_first_batch(method):
                 raise
             return True
 
+        if kwargs.get("_use_cached_eval_dataset"):  # `fit` evaluates on data that are watched already
+            return method(self, *args, **kwargs)
         several = getattr(getattr(self, "distribute_strategy", None), "num_replicas_in_sync", 1) > 1
         for name in given.arguments.keys() & {"x", "validation_data"}:
             given.arguments[name] = watch(given.arguments[name], check, several)
@@ -66,6 +69,10 @@ def watch_batches(batches, check):
 
 def watch_dataset(dataset, check):
     """The dataset, whose first batch of floats is checked where it is made."""
+    if keras.backend.backend() == "jax":
+        for batch in dataset.take(1).as_numpy_iterator():
+            check(first_leaf(batch))
+        return dataset
     import tensorflow as tf
 
     spec = tf.nest.flatten(dataset.element_spec)[0]
