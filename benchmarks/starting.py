@@ -180,6 +180,7 @@ folder, model, size, batch, epochs = sys.argv[1], sys.argv[2], *map(int, sys.arg
 train, held_out = keras.utils.image_dataset_from_directory(
     folder, validation_split=0.1, subset="both", seed=0, image_size=(size, size), batch_size=batch
 )
+train, held_out = (part.map(lambda x, y: (x / 127.5 - 1, y)) for part in (train, held_out))
 model = zoo.load(model, weights=None, num_classes=2, image_size=size)
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("adam", loss, metrics=["accuracy"])

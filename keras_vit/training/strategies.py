@@ -82,6 +82,9 @@ def make_mirrored_strategy(tpu, devices):
 
 
 def make_one_device_strategy(tpu, devices):
+    """TensorFlow's default strategy, whose datasets have plain iterators; another only for a device asked for."""
+    if devices is None and not tf.distribute.has_strategy():
+        return tf.distribute.get_strategy()
     devices = devices or ["GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"]
     require_devices(devices)
     if len(devices) > 1:
@@ -98,8 +101,11 @@ STRATEGIES = {
 
 
 def describe_strategy(strategy):
+    """ "one replica (CPU)", "2 replicas (GPU; MirroredStrategy)"."""
     n = strategy.num_replicas_in_sync
     replicas = "one replica" if n == 1 else f"{n} replicas"
+    if strategy is tf.distribute.get_strategy():  # the default one knows no devices
+        return f"{replicas} ({'GPU' if tf.config.list_logical_devices('GPU') else 'CPU'})"
     devices = {tf.DeviceSpec.from_string(device).device_type for device in strategy.extended.worker_devices}
     return f"{replicas} ({', '.join(sorted(devices))}; {type(strategy).__name__})"
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,3 +170,24 @@ def test_bad_input_is_a_sentence(keras_vit, root, tmp_path, monkeypatch, argumen
     done = keras_vit(*arguments.format(root=root).split())
     assert done.status == 1 and sentence in done.err and "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+@pytest.mark.slow
+def test_training_counts_the_images_it_skipped(root, tmp_path, keras_vit):
+    photos = tmp_path / "photos"
+    shutil.copytree(root / "photos", photos)
+    for name in ("cat/0.png", "hen/0.png"):
+        (photos / name).write_bytes((photos / name).read_bytes()[:60])
+    done = keras_vit(
+        "finetune",
+        "--data",
+        f"folder:{photos}",
+        "--model",
+        root / "model.keras",
+        "--epochs",
+        1,
+        "--out",
+        tmp_path / "r",
+    )
+    assert done.status == 0, done.err
+    assert "Images that cannot be read, and were skipped: 2." in done.out

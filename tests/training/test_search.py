@@ -155,7 +155,9 @@ def test_a_recipes_callbacks_keep_a_plain_fit(tmp_path):
 
 def test_strategies(monkeypatch, capsys):
     assert training.strategy().num_replicas_in_sync == 1
-    assert "OneDeviceStrategy" in capsys.readouterr().out
+    assert capsys.readouterr().out == "Training on one replica (CPU).\n"
+    assert isinstance(training.strategy(devices=["CPU:0"]), tf.distribute.MirroredStrategy)
+    assert isinstance(training.strategy("one_device", devices=["CPU:0"]), tf.distribute.OneDeviceStrategy)
     assert isinstance(training.strategy("mirrored"), tf.distribute.MirroredStrategy)
     with pytest.raises(UnknownNameError, match="mirrored"):
         training.strategy("miror")
