@@ -142,7 +142,7 @@ def to_8_bits(image):
     from PIL import Image
 
     if image.mode == "F":
-        raise ImageError("its pixels are fractions, whose range it does not state.")
+        raise ImageError("its pixels are fractions of an unstated range.")
     if not image.mode.startswith("I"):
         return image
     deep = np.asarray(image)
