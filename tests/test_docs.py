@@ -61,3 +61,22 @@ def test_the_names_of_other_packages_are_answered_as_the_page_says():
         assert name.endswith(".safetensors") or name.endswith("...") or isinstance(resolve(name), PublicCheckpoint)
     asked, answered = re.search(r"keras-vit info (\S+)\n.*called (\S+)\.\n", text).groups()
     assert exact_name(asked) == answered
+
+
+def find_anchors(text):
+    """GitHub's names of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_pages_and_headings():
+    root = DOCS.parent
+    pages = [*root.glob("*.md"), *DOCS.glob("*.md")]
+    links = [
+        (page, *link) for page in pages for link in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", page.read_text("utf-8"))
+    ]
+    assert len(links) > 100
+    for page, path, heading in links:
+        target = page.parent / path if path else page
+        assert target.exists(), (page, path)
+        assert not heading or heading in find_anchors(target.read_text("utf-8")), (page, path, heading)

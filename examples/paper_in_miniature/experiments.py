@@ -115,7 +115,7 @@ def attention_rows():
 
 
 def few_shot_rows():
-    """The ViT of all images, on another task, of which a few examples of each class are labelled."""
+    """The ViT of all images, on another task with a few labelled examples of each class."""
     start = pretrain(VIT)
     for shots in (1, 5, 10, 25):
         few = {"examples": 10 * shots, "stratified": True, "task": "transfer"}

@@ -23,7 +23,7 @@ WAYS = {
     "float16": "stores its weights in float16 and computes in float",
     "float32": "stays in float32",
 }
-# Sharper than what is promised of other images, 0.995 and 0.005: of those the worst are worse (docs/deploy.md).
+# Sharper than 0.995 and 0.005, which other images should keep: their worst is worse (docs/exports_in_depth.md).
 LEAST_COSINE = 0.9993
 MOST_CHANGED = 0.002  # part of the images whose best class may change
 # Times the errors: so few images as are compared then show how often a class changes. The part of the shipped models'
@@ -128,7 +128,7 @@ def order_steps(costs, sizes):
     steps = []
     for group, (found, size) in enumerate(zip(costs, sizes, strict=True)):
         spared = -np.diff(found) / size
-        # One that itself spares little is worth what it leads to.
+        # A step that saves little is ranked by the best saving it leads to.
         steps += [(spared[i:].max(), group) for i in range(len(spared))]
     return [group for _, group in sorted(steps, key=lambda step: -step[0])]
 

@@ -209,7 +209,7 @@ class DistributedModel(keras.Model):
             super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def _make_function(self, step_function):
-        """Keras' function; on several replicas one that can run several steps, and that spreads a host's batch."""
+        """Keras' function; on several replicas it also runs several steps and spreads a host's batch."""
         strategy = self.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             return super()._make_function(step_function)

@@ -138,11 +138,11 @@ def read_orientation(image):
 
 
 def to_8_bits(image):
-    """The image; of one of 16 bits of grey the upper 8, where Pillow would clip, and what is transparent of them."""
+    """The image in 8 bits: the upper 8 of 16-bit grey, where Pillow would clip, with its transparency."""
     from PIL import Image
 
     if image.mode == "F":
-        raise ImageError("its pixels are fractions, whose range it does not state.")
+        raise ImageError("its pixels are fractions of an unstated range.")
     if not image.mode.startswith("I"):
         return image
     deep = np.asarray(image)

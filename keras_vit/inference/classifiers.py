@@ -66,7 +66,7 @@ def open_classifier(
 
     Args:
         model: a model of this package, which is returned; a name or path for `zoo.load`; the folder of a run; an
-            .onnx or .tflite file, the folder of a SavedModel, or a bundle, of which the first artefact is taken.
+            .onnx or .tflite file, the folder of a SavedModel, or a bundle (its first artefact).
         like: what has the preprocessing and labels of an exported file that states none, such as the run that it was
             exported from: anything that `model` may be.
 

@@ -289,7 +289,7 @@ class AxialResNetConfig(ResNetConfig):
         super().__post_init__()
         set_counts(self, "num_heads")
         require_fractions(self, "kernel_std_epsilon")
-        require(self.image_size is not None, "An AxialResNet needs an image_size, which its positions are made for.")
+        require(self.image_size is not None, "AxialResNet needs image_size: its position embeddings depend on it.")
         fits = all(side % self.stride == 0 for side in self.image_size or ())
         require(
             fits, f"image_size must be multiples of {self.stride}, the stride. Received: image_size={self.image_size}."

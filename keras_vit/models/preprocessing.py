@@ -29,7 +29,7 @@ def per_channel(name, values, least, most):
 
 @dataclass(frozen=True)
 class UnknownPreprocessing:
-    """Stands in a model for the `Preprocessing` that its files do not state; `unknown` is a sentence on why."""
+    """Stands in a model for the `Preprocessing` that its files do not state; `unknown` says why."""
 
     unknown: str
 
@@ -71,7 +71,7 @@ class Preprocessing:
             object.__setattr__(self, name, value)
         require(
             len(self.mean) == len(self.std),
-            f"mean and std must be of equally many channels. Received: {len(self.mean)} and {len(self.std)}.",
+            f"mean and std must have equally many channels. Received: {len(self.mean)} and {len(self.std)}.",
         )
         height, width = self.image_size
         require(
@@ -115,8 +115,8 @@ class Preprocessing:
         if num_channels != len(self.mean):
             if len(set(self.mean)) > 1 or len(set(self.std)) > 1:
                 return UnknownPreprocessing(
-                    f"The mean and std of {len(self.mean)} channels that the weights were made for differ, so that "
-                    f"those of {num_channels} channels are unknown."
+                    f"The weights' mean and std differ between their {len(self.mean)} channels, so those for "
+                    f"{num_channels} channels are unknown."
                 )
             changed |= {"mean": self.mean[:1] * num_channels, "std": self.std[:1] * num_channels}
         return replace(self, **changed)
@@ -127,8 +127,8 @@ class Preprocessing:
         tallest = max(size[0], height)  # while its width is resized
         if tallest * size[1] > MOST_PIXELS:
             raise ImageError(
-                f"An image of {height} x {width} pixels is too narrow: resized for the crop it would have "
-                f"{tallest:,} x {size[1]:,}, and at most {MOST_PIXELS:,} are made. Cut its ends off first."
+                f"An image of {height} x {width} pixels is too elongated: resizing it for the crop needs "
+                f"{tallest:,} x {size[1]:,} pixels, and at most {MOST_PIXELS:,} are made. Crop it first."
             )
         return size
 

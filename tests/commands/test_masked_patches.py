@@ -59,7 +59,7 @@ def test_pixels_without_held_out_images(keras_vit, tmp_path):
         ("--model ViT-B/17", "Did you mean ViT-B/16"),
         ("--image-size 4", "several whole patches. Received: 4 x 4 pixels"),
         ("--augmentation strong1", "no labels that mixup or cutmix could mix"),
-        ("--patch-target pixels --search dropout_rate=0,0.1", "A search chooses by accuracy, which pixels do not have"),
+        ("--patch-target pixels --search dropout_rate=0,0.1", "A search ranks by accuracy, and pixels have none"),
         ("--objective labels --patch-target pixels", "patch_target is for masked patches"),
         ("--objective labels --corruption-rate 0.15", "corruption_rate is for masked patches"),
         ("--objective labels --recipe pretrain-masked-patches", "give objective=masked-patches too"),

@@ -146,7 +146,7 @@ def test_average_precision_of_a_model_that_sees_one_class(folder):
         ("", "is empty. Expected a header with a column path"),
         ("path,label\n", "has a header and no images"),
         ("a,b,c\n1,2,3\n", "has the columns 'a', 'b', 'c'. Expected a header with a column path"),
-        (lines("00.png,cat", "01.png"), "line 3, has not 2 columns"),
+        (lines("00.png,cat", "01.png"), "line 3, does not have 2 columns"),
         (lines("00.png,cat", "01.png,"), "line 3, has no label. An image without a class needs a column named labels"),
         (lines(",cat", "01.png,dog"), "line 2, has no path"),
         (lines("00.png,cat", "01.png,dog", "./00.png,dog"), r"names ./00.png in line 2 and in line 4. Give each image"),

@@ -113,7 +113,7 @@ def test_split_folders(photographs, tmp_path, training, name):
     shutil.rmtree(tmp_path / name)
     assert load(tmp_path).num_examples + load(tmp_path, "validation").num_examples == 24
     (tmp_path / "test" / "dog").mkdir()
-    with pytest.raises(data.DataError, match="folders for 'dog', which the training folder does not have"):
+    with pytest.raises(data.DataError, match="The training folder has no folders for 'dog'"):
         load(tmp_path, "test")
 
 

@@ -233,8 +233,8 @@ def test_any_builder_by_its_tfds_name(prepared):
             r"cifar100 is not prepared in .*/empty/cifar100/\d.* KERAS_VIT_OFFLINE forbids fetching it",
         ),
         ("tfds:mnist", "empty", r"mnist is not prepared in .*/empty/mnist/"),
-        ("tfds:huggingface:mnist", "empty", "forbids the network, where huggingface:mnist is"),
-        ("tfds:mnist", "gs://bucket/folder", "forbids the network, where gs://bucket/folder is"),
+        ("tfds:huggingface:mnist", "empty", "huggingface:mnist is on the network, and KERAS_VIT_OFFLINE forbids it"),
+        ("tfds:mnist", "gs://bucket/folder", "gs://bucket/folder is on the network, and KERAS_VIT_OFFLINE forbids it"),
     ],
 )
 def test_offline(name, folder, says, tmp_path, monkeypatch):

@@ -223,7 +223,7 @@ def test_inspection_of_an_axial_resnet(made):
     ("make", "sentence"),
     [
         (lambda: models.AxialViTConfig(num_layers=3), "num_layers of an Axial-ViT must be even"),
-        (lambda: models.AxialResNetConfig(image_size=None), "needs an image_size"),
+        (lambda: models.AxialResNetConfig(image_size=None), "needs image_size"),
         (lambda: models.AxialResNetConfig(image_size=(224, 100)), r"multiples of 32, .*\(224, 100\)"),
         (lambda: models.AxialResNetConfig(num_heads=12), "must divide half of the 64 channels .* Received: 12"),
         (lambda: models.AxialResNetConfig(kernel_std_epsilon=-1), "kernel_std_epsilon must be in"),

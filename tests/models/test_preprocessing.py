@@ -178,7 +178,7 @@ def test_pictures_of_other_depths(tmp_path):
 
 
 def test_a_picture_too_narrow_to_resize():
-    with pytest.raises(ImageError, match="1 x 20000 pixels is too narrow"):
+    with pytest.raises(ImageError, match="1 x 20000 pixels is too elongated"):
         Preprocessing((224, 224), crop=0.875)(np.zeros((1, 1, 20_000, 3), "uint8"))
 
 

@@ -1,4 +1,4 @@
-"""How far a stranger's file is believed.
+"""Limits on what an untrusted file may claim.
 
 What a file costs before it is refused is bounded by its own bytes: an archive unpacks to at most eight times its size
 and `SLACK`; of tensors, layers and descriptions, whose cost is Python's own, there may be so many as below.

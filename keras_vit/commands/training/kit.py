@@ -88,7 +88,7 @@ def describe_classes(settings, examples):
         said.append(f"Images have {counts.sum() / examples.num_examples:.2g} classes on average: sigmoid loss.")
     single = names[counts == 1].tolist()
     if single:
-        said.append(f"Only one image to train on has {quote_some(single)}: add images, which each class needs.")
+        said.append(f"Classes with a single image to train on: {quote_some(single)}. Add more.")
     few, most = counts.argmin(), counts.argmax()
     ratio = counts[most] / max(counts[few], 1)
     if settings.class_weights:

@@ -82,7 +82,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 def load_model(settings, recipe, examples):
     """The model with a head for the dataset's classes, or around it masked patch prediction.
 
-    It is as the recipe asks, and what of it learns as the settings do.
+    Built as the recipe asks; the settings decide which weights train.
     """
     arguments = {"dtype": settings.precision, **recipe.model_arguments}
     if settings.position_embedding_at is not None:

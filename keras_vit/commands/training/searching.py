@@ -75,9 +75,9 @@ def search_fields(
     grid = make_grid(settings, recipe) if grid is None else grid
     examples, held_out = load_examples(settings)
     if examples.multi_label:
-        raise ConfigError("A search chooses by accuracy, which images of several classes do not have.")
+        raise ConfigError("A search ranks by accuracy, and images of several classes have none.")
     if settings.patch_target == "pixels":
-        raise ConfigError("A search chooses by accuracy, which pixels do not have. Predict mean-colour or colours-4x4.")
+        raise ConfigError("A search ranks by accuracy, and pixels have none. Predict mean-colour or colours-4x4.")
     if "augmentation" in grid and find_augmentation(examples.augmentation).restricted:
         raise ConfigError(f"The images of {examples.name} keep their own augmentation. Search other fields.")
     microbatches = count_microbatches(settings, recipe, load_model(settings, recipe, examples))

@@ -1,7 +1,7 @@
-"""From an image to an example of masked patch prediction (Appendix B.1.2): what the model gets, what it shall say.
+"""From an image to an example of masked patch prediction (Appendix B.1.2): the model's input and target.
 
 Everything is drawn from the example's own seed, so that a run which is resumed, or spread over other devices, sees the
-same; the model has no chance of its own, and never gets the target.
+same. The model itself draws nothing at random and never sees the target.
 """
 
 import tensorflow as tf

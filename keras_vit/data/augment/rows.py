@@ -115,7 +115,7 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "pad-crop": Augmentation(crop="pad_crop"),
     "pad-crop-mixup-cutmix": Augmentation(crop="pad_crop", mixup=0.8, cutmix=1.0),
     "pad-crop-mixup-cutmix-light": Augmentation(crop="pad_crop", mixup=0.2, cutmix=0.5),
-    "shift": Augmentation(crop="pad_crop", flip=False),  # for digits and letters, which a mirror makes others
+    "shift": Augmentation(crop="pad_crop", flip=False),  # a mirror would change digits and letters
     # AugReg (arXiv 2106.10270), section 3.3: RandAugment(2, m) and mixup p.
     "light1": augreg_row(0, 0.0),
     "light2": augreg_row(10, 0.2),

@@ -125,7 +125,7 @@ def require_local(name, data_dir):
     remote += [data_dir] if "://" in str(data_dir) else []
     if remote and is_offline():
         raise DataError(
-            f"KERAS_VIT_OFFLINE forbids the network, where {printable(remote[0])} is. Unset it, or give a local "
+            f"{printable(remote[0])} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local "
             f"data_dir."
         )
 

@@ -104,7 +104,7 @@ def read_rows(file):
     header, lines = find_header(file, lines)
     wrong = [line for line, cells in lines if len(cells) != len(header)]
     if wrong:
-        raise DataError(f"{file}, line {wrong[0]}, has not {len(header)} columns, as the first line has.")
+        raise DataError(f"{file}, line {wrong[0]}, does not have {len(header)} columns, as the first line does.")
     rows = [make_row(file, line, dict(zip(header, cells, strict=True))) for line, cells in lines]
     if not rows:
         raise DataError(f"{file} has a header and no images.")

@@ -89,7 +89,7 @@ def find_images(folder, classes, warn):
     """
     foreign = [path.name for path in subfolders(folder) if path.name not in classes]
     if foreign:
-        raise DataError(f"{folder} has folders for {quote_some(foreign)}, which the training folder does not have.")
+        raise DataError(f"The training folder has no folders for {quote_some(foreign)}, but {folder} has.")
     found, unread, irregular = set(), Counter(), []
     for label, name in enumerate(classes):
         for entry in walk_files(folder / name) if (folder / name).is_dir() else ():
