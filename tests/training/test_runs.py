@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.backend.tensorflow import trainer
 from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 
 from keras_vit import data, training, zoo
@@ -436,3 +437,22 @@ def test_segments_cover_a_run(length, total):
 )
 def test_so_many_epochs_are_so_many_rows(epochs, images, batch):
     assert len(list_epoch_ends(round(epochs * images / batch), Fraction(images, batch))) == epochs
+
+
+def test_one_replica_makes_a_plain_iterator_for_training_and_one_for_validation(tmp_path, monkeypatch):
+    """A strategy's iterator has tf.data optimize the pipeline anew for each pass, some ten CPU seconds an epoch."""
+    made = []
+
+    class Counted(trainer.TFEpochIterator):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append(self._distributed_dataset)
+
+    monkeypatch.setattr(trainer, "TFEpochIterator", Counted)
+    with training.strategy().scope():
+        model = compiled()
+    training.Run(tmp_path).fit(model, batches, 9, 3, validation=batches(10_000).take(2))
+    assert model.distribute_strategy is tf.distribute.get_strategy()
+    assert len(read_rows(tmp_path / "metrics.csv")) == 3
+    assert len(made) == 2
+    assert not any(isinstance(iter(data), tf.distribute.DistributedIterator) for data in made)
