@@ -203,8 +203,3 @@ def test_a_bare_checkout_has_every_room():
     """Two links, which an editor follows and no wheel ships."""
     for name in ("zoo", "export"):
         assert (ROOT / "keras_vit" / name).resolve() == ROOT / name
-
-
-def test_no_folder_is_too_long_to_read():
-    for package in packages():
-        assert len([path for path in folder(package).iterdir() if path.is_file()]) <= 16, package

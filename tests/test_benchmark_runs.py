@@ -137,11 +137,11 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
     ("line", "cases"),
     [
         (f"inference training {TINY} --precision float32", 2),
-        ("exports --models ViT-Test/4 --batch 2", 3),
-        ("loading building --models ViT-Test/4", 3),
-        (f"growth {TINY}", 2),
-        (f"memory {TINY}", 1),
-        ("pipeline --batch 2 --image-size 32", 2),
+        pytest.param("exports --models ViT-Test/4 --batch 2", 3, marks=pytest.mark.long),
+        pytest.param("loading building --models ViT-Test/4", 3, marks=pytest.mark.long),
+        pytest.param(f"growth {TINY}", 2, marks=pytest.mark.long),
+        pytest.param(f"memory {TINY}", 1, marks=pytest.mark.long),
+        pytest.param("pipeline --batch 2 --image-size 32", 2, marks=pytest.mark.long),
     ],
 )
 def test_every_subject_runs_on_a_tiny_model(tmp_path, line, cases):

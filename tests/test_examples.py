@@ -136,6 +136,7 @@ def weights(folder):
         return {name: archive[name] for name in archive.files}
 
 
+@pytest.mark.long
 def test_a_killed_command_resumes_to_the_same_weights(tmp_path):
     """kill -9 once a checkpoint is there; --resume then ends where the run that was never killed ends, bit for bit."""
     command = [sys.executable, "-m", "keras_vit", "pretrain", *SMALL, "--out", str(tmp_path / "cut")]

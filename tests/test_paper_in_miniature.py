@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from slowness import mark_but
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as `python -m examples.paper_in_miniature` has it
@@ -189,7 +190,7 @@ def test_a_training_is_measured_and_kept(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", mark_but(pytest.mark.long, EXPERIMENTS, "masked-patches", "positions"))
 def test_every_experiment_runs(name, tmp_path_factory, capsys):
     folder = tmp_path_factory.getbasetemp() / "experiments"  # whose weights they share
     quick(folder, name, "--seeds", 1, "--rows", 4)
@@ -202,6 +203,7 @@ def test_every_experiment_runs(name, tmp_path_factory, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_replicas(tmp_path):
     """Killed twice on two devices, a run comes to the weights of one device, another seed to others."""
     table = tmp_path / "replicas.csv"

@@ -81,6 +81,7 @@ def wait_for_checkpoint(process, folder, least):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_command_that_is_killed_ends_with_the_same_bits(tmp_path):
     def command(name, *options):
         options = (*PRETRAIN, "--steps", "60", "--every", "3", "--split", "train+validation", *options)

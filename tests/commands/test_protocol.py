@@ -193,6 +193,7 @@ def test_what_a_search_asks_for():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_protocol_goes_on_to_the_same_bits(tiny, tmp_path):
     """Killed inside the search, between its points, inside a seed and between seeds, in processes of their own."""
     command = ["finetune", "--model", tiny, "--data", "digits", "--protocol", "paper", "--seeds", "2", "--every", "2"]

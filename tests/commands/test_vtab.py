@@ -108,6 +108,7 @@ def test_tasks_without_data_are_all_named_before_any_is_trained(local, tiny, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_benchmark_goes_on_to_the_same_bits(prepared, tiny, tmp_path, monkeypatch):
     """Killed inside the second task, in a process of its own, again and again."""
     command = ["vtab", tiny, "--tasks", "svhn,eurosat", "--every", "2"]

@@ -52,7 +52,7 @@ def equal(expected, found, case):
         assert np.abs(b[name] - value).max() <= (1e-3 if "bfloat16" in case else 1e-5) * scale, f"{case}: {name}"
 
 
-@pytest.fixture(scope="module", params=sorted(MIRRORED))
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def mirrored(request, tmp_path_factory):
     out = tmp_path_factory.mktemp(f"mirrored{request.param}")
     finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks", "on-batches"))

@@ -156,6 +156,7 @@ def test_bad_input_is_a_sentence(invented, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_is_limited():
     """Twice the memory takes about twice the batch, and training takes more memory than inference."""
     small, large, trained = (

@@ -78,7 +78,7 @@ def with_outliers(model):
     return twin
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.tflite"])
+@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.long)])
 @pytest.mark.parametrize("quantize", ["dynamic", "int8"])
 def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, name, quantize, tmp_path, monkeypatch):
     model, images = with_outliers(trained), digits[0]
@@ -115,7 +115,7 @@ AXIAL = {
 
 @pytest.mark.parametrize("kind", AXIAL)
 @pytest.mark.parametrize("quantize", ["dynamic", "int8"])
-@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.long)])
 def test_axial_models_are_quantized(kind, quantize, name, tmp_path):
     keras.utils.set_random_seed(0)
     model, random = AXIAL[kind](), np.random.default_rng(0)

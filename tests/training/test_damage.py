@@ -208,5 +208,6 @@ def test_mutated_files_of_a_run(store, model):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_many_mutated_files_of_a_run(store, model):
     fuzz(store, model, 3000)

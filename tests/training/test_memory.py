@@ -17,12 +17,14 @@ def measure_step(*arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_step_at_1024_pixels_keeps_no_attention_weights():
     """A is 403 MB in each of S/16's twelve blocks: 4.8 GB in all."""
     assert measure_step("ViT-S/16", 1024, 12, 1) < 3000 * MB
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_rematerialization_takes_less_than_half_the_memory_of_an_image():
     """As deep as L/16, but so narrow that gradients, which do not grow with the batch, take little beside an image."""
     more = {}

@@ -200,6 +200,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
     """Metrics too, which each replica sums up for itself."""
     server = Server("mirrored")
@@ -209,7 +210,7 @@ def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kit", ["lora", "frozen"])
+@pytest.mark.parametrize("kit", ["lora", pytest.param("frozen", marks=pytest.mark.long)])
 def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(kit, tmp_path):
     """LoRA, stochastic depth and rematerialization; frozen layers, layer decay and class weights."""
     server = Server("mirrored", kit)
