@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.replicas import TENSORFLOW
-from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.attention import MultiHeadSelfAttention, take_class_token
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
@@ -63,11 +63,6 @@ class MLP(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-
-def take_class_token(z):
-    """(n, l, d) -> (n, 1, d)"""
-    return ops.reshape(z[:, 0], (-1, 1, z.shape[-1]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
