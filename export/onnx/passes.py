@@ -14,9 +14,9 @@ def simplify(graph, outputs):
     """Runs every pass until none changes anything; `outputs` are the names that must stay."""
     keep = {value.name for value in outputs}
     for rewrite in (
-        merge_reshapes,
         merge_transposes,
         fold_scale,
+        merge_reshapes,
         merge_constant_adds,
         bias_into_gemm,
         pad_into_conv,

@@ -13,11 +13,6 @@ from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
 
 
-def take_class_token(z):
-    """(n, l, d) -> (n, 1, d)"""
-    return ops.reshape(z[:, 0], (-1, 1, z.shape[-1]))
-
-
 def project(x, dense):
     """dense(x) of every token, (n, l, d), as one plain matrix product of (n * l, d)."""
     return ops.reshape(dense(ops.reshape(x, (-1, x.shape[2]))), (-1, *x.shape[1:]))
@@ -73,7 +68,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
 
     def call(self, x, training=None, return_weights=False, class_token=False):
-        asking = take_class_token(x) if class_token else x
+        asking = x[:, :1] if class_token else x
         q, k, v = project(asking, self.query), project(x, self.key), project(x, self.value)
         in_blocks = self.in_blocks(x.shape[1]) and not (return_weights or class_token)
         y, a = (self.attend_in_blocks if in_blocks else self.attend)(q, k, v, training)
@@ -90,7 +85,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
                 projections.
         """
-        asking = take_class_token(x) if class_token else x
+        asking = x[:, :1] if class_token else x
         projections = (self.query, self.key, self.value)
         (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
         q = project(asking, lambda x: ops.matmul(x, q) + q_bias)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.replicas import TENSORFLOW
-from keras_vit.layers.attention import MultiHeadSelfAttention, take_class_token
+from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
@@ -148,7 +148,7 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
-        z = take_class_token(z) if class_token else z
+        z = z[:, :1] if class_token else z
         z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
         if training and not self.remat and TENSORFLOW and self.attention.in_blocks(z.shape[1]):
             # Without A, the MLP's values would be most of what so many tokens take.
@@ -164,7 +164,7 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention.export_call(y, **asked, norm=self.attention_norm)
         y, weights = y if return_weights else (y, None)
-        z = (take_class_token(z) if class_token else z) + y
+        z = (z[:, :1] if class_token else z) + y
         z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
         return (z, weights) if return_weights else z
 
