@@ -13,7 +13,15 @@ PURE_SHAPE = ("Reshape", "Transpose")
 def simplify(graph, outputs):
     """Runs every pass until none changes anything; `outputs` are the names that must stay."""
     keep = {value.name for value in outputs}
-    for rewrite in (merge_transposes, fold_scale, merge_constant_adds, bias_into_gemm, pad_into_conv, drop_repeated):
+    for rewrite in (
+        merge_transposes,
+        fold_scale,
+        merge_reshapes,
+        merge_constant_adds,
+        bias_into_gemm,
+        pad_into_conv,
+        drop_repeated,
+    ):
         while rewrite(graph, keep):
             pass
     drop_unused(graph, keep)
@@ -49,6 +57,24 @@ def merge_transposes(graph, keep):
         if list(perm) == sorted(perm) and node.outputs[0] not in keep:
             graph.nodes.remove(node)
             rename_tensor(graph, node.outputs[0], node.inputs[0])
+            return True
+    return False
+
+
+def merge_reshapes(graph, keep):
+    """Of two reshapes in a row the second alone."""
+    made = nodes_by_output(graph)
+    for node in graph.nodes:
+        before = made.get(node.inputs[0]) if node.op == "Reshape" else None
+        if before is None or before.op != "Reshape":
+            continue
+        first, second = (graph.constants.get(reshape.inputs[1]) for reshape in (before, node))
+        if first is None or second is None:
+            continue
+        shape = [first[place] if length == 0 else length for place, length in enumerate(second)]  # 0 copies a length
+        if shape.count(-1) <= 1:
+            graph.path = node.path
+            node.inputs = [before.inputs[0], graph.constant(np.array(shape, "int64"), "shape")]
             return True
     return False
 

@@ -1,5 +1,6 @@
 """Multi-head self-attention (Appendix A)."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,9 +13,9 @@ from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
 
 
-def take_queries(x, class_token):
-    """The tokens that ask, all or the first of each image: (n, l, d) -> (n * l, d) or (n, d)."""
-    return x[:, 0] if class_token else ops.reshape(x, (-1, x.shape[-1]))
+def project(x, dense):
+    """dense(x) of every token, (n, l, d), as one plain matrix product of (n * l, d)."""
+    return ops.reshape(dense(ops.reshape(x, (-1, x.shape[2]))), (-1, *x.shape[1:]))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -67,15 +68,11 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
 
     def call(self, x, training=None, return_weights=False, class_token=False):
-        l, d = x.shape[1:]
-        asking, x = take_queries(x, class_token), ops.reshape(x, (-1, d))  # one plain matrix product per projection
-        q, k, v = self.query(asking), self.key(x), self.value(x)
-        if class_token:
-            return ops.reshape(self.out(self.attend_from_class_token(q, k, v, l, training)[0]), (-1, 1, d))
-        if self.in_blocks(l) and not return_weights:
-            return ops.reshape(self.out(self.attend_in_blocks(q, k, v, l, training)), (-1, l, d))
-        y, a = self.attend(q, k, v, l, training)
-        y = ops.reshape(self.out(y), (-1, l, d))
+        asking = x[:, :1] if class_token else x
+        q, k, v = project(asking, self.query), project(x, self.key), project(x, self.value)
+        in_blocks = self.in_blocks(x.shape[1]) and not (return_weights or class_token)
+        y, a = (self.attend_in_blocks if in_blocks else self.attend)(q, k, v, training)
+        y = project(y, self.out)
         return (y, self.spread_weights(a)) if return_weights else y
 
     def export_call(self, x, training=None, return_weights=False, class_token=False, norm=None):
@@ -88,29 +85,26 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
                 projections.
         """
-        l, d = x.shape[1:]
-        asking, x = take_queries(x, class_token), ops.reshape(x, (-1, d))
+        asking = x[:, :1] if class_token else x
         projections = (self.query, self.key, self.value)
         (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
-        attend = self.attend_from_class_token if class_token else self.attend
-        y, a = attend(ops.matmul(asking, q) + q_bias, ops.matmul(x, k), ops.matmul(x, v), l, training)
+        q = project(asking, lambda x: ops.matmul(x, q) + q_bias)
+        y, a = self.attend(q, *(project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v)), training)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
-        y = ops.reshape(ops.matmul(y, self.out.kernel) + bias, (-1, 1 if class_token else l, d))
+        y = project(y, lambda y: ops.matmul(y, self.out.kernel) + bias)
         return (y, self.spread_weights(a)) if return_weights else y
 
     def in_blocks(self, l):
         """Whether A, of l tokens, is too large to be whole in memory."""
         return BLOCKWISE and self.num_heads * l * l > self.largest_whole
 
-    def attend(self, q, k, v, l, training):
-        """A v (Eq. 6 and 7), the heads side by side, (n * l, d); and A, (n, heads, l, l)."""
-        y, a = self.weigh(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), training, self.relative)
-        return self.join_heads(y), a
+    def attend(self, q, k, v, training):
+        """A v (Eq. 6 and 7), (n, m, d), and A, (n, heads, m, l), of queries (n, m, d), keys and values (n, l, d).
 
-    def attend_from_class_token(self, q, k, v, l, training):
-        """The same of its queries alone, (n, d), which are at no offset from any patch: (n, d) and (n, heads, 1, l)."""
-        q = self.split_heads(q * self.scale, 1)
-        y, a = self.weigh(q, self.split_heads(k, l), self.split_heads(v, l), training)
+        m is l, or 1 for the class token's query, which is at no offset from any patch.
+        """
+        q, k, v = (self.split_heads(x) for x in (q * self.scale, k, v))
+        y, a = self.weigh(q, k, v, training, self.relative if q.shape[2] == k.shape[2] else None)
         return self.join_heads(y), a
 
     def weigh(self, q, k, v, training, relative=None):
@@ -119,20 +113,21 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         a = ops.softmax(logits if relative is None else logits + relative(q))
         return ops.matmul(self.dropout(a, training=training), v), a
 
-    def attend_in_blocks(self, q, k, v, l, training):
-        """A v as `attend` has it, but for the numbers that dropout draws, without A."""
+    def attend_in_blocks(self, q, k, v, training):
+        """A v as `attend` has it, but for the numbers that dropout draws, without A: None."""
         drop, embedding = self.dropout.draw_blocks(training), ()
         if self.relative is not None:
             embedding = (ops.cast(self.relative.embedding, q.dtype),)
-        blockwise = BlockwiseAttention(self.num_heads, l, drop, self.relative_patches or 0)
-        return self.join_heads(blockwise.attend(*(self.split_heads(x, l) for x in (q * self.scale, k, v)), *embedding))
+        blockwise = BlockwiseAttention(self.num_heads, q.shape[1], drop, self.relative_patches or 0)
+        y = blockwise.attend(*(self.split_heads(x) for x in (q * self.scale, k, v)), *embedding)
+        return self.join_heads(y), None
 
-    def split_heads(self, x, l):
-        x = ops.reshape(x, (-1, l, self.num_heads, x.shape[-1] // self.num_heads))
+    def split_heads(self, x):
+        x = ops.reshape(x, (-1, x.shape[1], self.num_heads, x.shape[2] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))  # (n, heads, l, d / heads)
 
     def join_heads(self, y):
-        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, y.shape[1] * y.shape[3]))  # (n * l, d)
+        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, y.shape[2], y.shape[1] * y.shape[3]))  # (n, l, d)
 
     def spread_weights(self, a):
         """What `attend` gave for A as (n, heads, l, l)."""

@@ -53,38 +53,38 @@ class AxialSelfAttention(MultiHeadSelfAttention):
             )
         super().build(input_shape)
 
-    def attend(self, q, k, v, l, training):
-        """A v, (n * l, d); and A of the lines, (n * lines, heads, length, length), and of the class token or None."""
-        d, patches, q = q.shape[-1], self.grid[0] * self.grid[1], q * self.scale
-        if l == patches:
-            y, a = self.weigh(*map(self.split_lines, (q, k, v)), training)
-            return self.join_lines(y), (a, None)
-        q, k, v = (ops.reshape(x, (-1, l, d)) for x in (q, k, v))
-        y, a = self.weigh(*(self.split_lines(x[:, 1:]) for x in (q, k, v)), training)
-        first, of_first = self.weigh(
-            self.split_heads(q[:, :1], 1), self.split_heads(k, l), self.split_heads(v, l), training
-        )
-        y = ops.reshape(self.join_lines(y), (-1, patches, d))
-        y = ops.concatenate([ops.reshape(self.join_heads(first), (-1, 1, d)), y], axis=1)
-        return ops.reshape(y, (-1, d)), (a, of_first)
+    def attend(self, q, k, v, training):
+        """A v, (n, m, d), and A of the lines, (n * lines, heads, length, length), and of the class token or None."""
+        if q.shape[1] < k.shape[1]:  # the class token alone, which attends to all
+            return super().attend(q, k, v, training)
+        rows, columns = self.grid
+        patches = [x[:, -rows * columns :] for x in (q * self.scale, k, v)]
+        y, a = self.weigh(*map(self.split_lines, patches), training)
+        y = self.join_lines(y)
+        if y.shape[1] == q.shape[1]:
+            return y, (a, None)
+        first, of_first = super().attend(q[:, :1], k, v, training)
+        return ops.concatenate([first, y], axis=1), (a, of_first)
 
     def split_lines(self, x):
-        """Patches of any number of axes, the last of d, to (n * lines, heads, length, d / heads)."""
+        """Patches in raster order, (n, rows * columns, d), to (n * lines, heads, length, d / heads)."""
         rows, columns = self.grid
+        d = x.shape[2]
         if self.axis == "row":
-            return self.split_heads(x, columns)
-        heads, width = self.num_heads, x.shape[-1] // self.num_heads
+            return self.split_heads(ops.reshape(x, (-1, columns, d)))
+        heads, width = self.num_heads, d // self.num_heads
         x = ops.transpose(ops.reshape(x, (-1, rows, columns, heads, width)), (0, 2, 3, 1, 4))
         return ops.reshape(x, (-1, heads, rows, width))
 
     def join_lines(self, y):
-        """The inverse, to (n * rows * columns, d)."""
+        """The inverse, to (n, rows * columns, d)."""
         rows, columns = self.grid
+        heads, width = self.num_heads, y.shape[3]
         if self.axis == "row":
-            return self.join_heads(y)
-        heads, width = self.num_heads, y.shape[-1]
-        y = ops.transpose(ops.reshape(y, (-1, columns, heads, rows, width)), (0, 3, 1, 2, 4))
-        return ops.reshape(y, (-1, heads * width))
+            y = self.join_heads(y)
+        else:
+            y = ops.transpose(ops.reshape(y, (-1, columns, heads, rows, width)), (0, 3, 1, 2, 4))
+        return ops.reshape(y, (-1, rows * columns, heads * width))
 
     def spread_weights(self, a):
         (a, of_first), (rows, columns) = a, self.grid

@@ -137,7 +137,7 @@ class GroupNormalization(ConfiguredLayer):
 
     def call(self, x, training=None, relu=False):
         y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
-        if gradients.derives_slowly(training):
+        if gradients.needs_fast_gradient(training):
             arguments = {"groups": self.groups, "epsilon": self.epsilon, "relu": relu}
             return gradients.group_norm(x, gamma, beta, **arguments)
         c = x.shape[-1]

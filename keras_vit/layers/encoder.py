@@ -65,11 +65,6 @@ class MLP(ConfiguredLayer):
         return input_shape
 
 
-def take_class_token(z):
-    """(n, l, d) -> (n, 1, d)"""
-    return ops.reshape(z[:, 0], (-1, 1, z.shape[-1]))
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
 class EncoderBlock(ConfiguredLayer):
     """z' = MSA(LN(z)) + z, then MLP(LN(z')) + z' (Eq. 2 and 3): (n, l, d) -> (n, l, d).
@@ -153,7 +148,7 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
-        z = take_class_token(z) if class_token else z
+        z = z[:, :1] if class_token else z
         z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
         if training and not self.remat and TENSORFLOW and self.attention.in_blocks(z.shape[1]):
             # Without A, the MLP's values would be most of what so many tokens take.
@@ -169,7 +164,7 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention.export_call(y, **asked, norm=self.attention_norm)
         y, weights = y if return_weights else (y, None)
-        z = (take_class_token(z) if class_token else z) + y
+        z = (z[:, :1] if class_token else z) + y
         z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
         return (z, weights) if return_weights else z
 

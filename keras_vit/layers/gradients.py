@@ -1,9 +1,9 @@
 """Norms, GELU and standardized kernels for training with TensorFlow, their gradients written by hand.
 
-TensorFlow derives every elementary operation by itself: it keeps what each of them made, and passes over all of it
-again. Written by hand, a norm keeps one array of its input's size and GELU two, and the gradient takes half the passes.
-Group norm, which computes little of much, is compiled besides. The layers use these where `derives_slowly`; the other
-backends compile such operations into one.
+TensorFlow differentiates every elementary operation by itself: it keeps what each of them made, and passes over all of
+it again. Written by hand, a norm keeps one array of its input's size and GELU two, and the gradient takes half the
+passes. Group norm, which computes little of much, is compiled besides. The layers use these where
+`needs_fast_gradient`; the other backends compile such operations into one.
 """
 
 import functools
@@ -20,8 +20,8 @@ CUBIC = 0.044715
 LEAST_VARIANCE = 1e-30  # whose root float32 still holds: a constant kernel stays 0
 
 
-def derives_slowly(training: bool | None) -> bool:
-    """Whether a layer is about to be derived by TensorFlow."""
+def needs_fast_gradient(training: bool | None) -> bool:
+    """Whether TensorFlow will differentiate this layer operation by operation."""
     return TENSORFLOW and bool(training)
 
 
@@ -30,8 +30,8 @@ def with_gradient(function):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        derived = tf.custom_gradient(lambda *tensors: function(*tensors, **kwargs))
-        return derived(*map(tf.convert_to_tensor, args))
+        differentiable = tf.custom_gradient(lambda *tensors: function(*tensors, **kwargs))
+        return differentiable(*map(tf.convert_to_tensor, args))
 
     return call
 
@@ -117,7 +117,7 @@ def normalize_groups(x, gamma, beta, groups, epsilon, relu):
 
 
 @compile_on_cpus
-def derive_groups(x, gamma, beta, mean, scale, dz, groups, relu):
+def differentiate_groups(x, gamma, beta, mean, scale, dz, groups, relu):
     """The gradients of `normalize_groups` by x, gamma and beta."""
     y = tf.cast(x, gamma.dtype) - mean
     factor, dy = scale * gamma, tf.cast(dz, gamma.dtype)
@@ -135,7 +135,7 @@ def derive_groups(x, gamma, beta, mean, scale, dz, groups, relu):
 def group_norm(x, gamma, beta, groups, epsilon, relu):
     """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's type, computed in that of gamma; `relu`: then ReLU."""
     y, mean, scale = normalize_groups(x, gamma, beta, groups, epsilon, relu)
-    return y, lambda dy: derive_groups(x, gamma, beta, mean, scale, dy, groups, relu)
+    return y, lambda dy: differentiate_groups(x, gamma, beta, mean, scale, dy, groups, relu)
 
 
 @with_gradient

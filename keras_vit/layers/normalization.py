@@ -34,7 +34,7 @@ class LayerNormalization(ConfiguredLayer):
 
     def call(self, x, training=None):
         y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
-        if gradients.derives_slowly(training):
+        if gradients.needs_fast_gradient(training):
             return ops.cast(gradients.layer_norm(y, gamma, beta, epsilon=self.epsilon), x.dtype)
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
@@ -76,7 +76,7 @@ class GELU(ConfiguredLayer):
         self.approximate = approximate
 
     def call(self, x, training=None):
-        if self.approximate and gradients.derives_slowly(training):
+        if self.approximate and gradients.needs_fast_gradient(training):
             return gradients.gelu(x)
         if self.approximate:
             return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))

@@ -167,6 +167,11 @@ class ViTConfig:
         return {name: getattr(self, name) for name in BLOCK_ARGUMENTS} | {"stochastic_depth_rate": rate}
 
     @property
+    def reads_class_token_alone(self) -> bool:
+        """Whether the last block computes the class token alone (Eq. 4); its relative positions would not learn then."""
+        return self.classifier == "token" and self.position_embedding != "relative"
+
+    @property
     def pixels_per_token(self) -> tuple[int, int]:
         """(height, width) in pixels of the image area behind one token."""
         stride = self.backbone.stride if self.backbone else 1

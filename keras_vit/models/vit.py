@@ -141,20 +141,6 @@ class VisionTransformer(Classifier):
             trainable=trainable,
         )
 
-    def call(self, inputs, training=None, mask=None):
-        """The graph's layers; of the last block, of which only the class token is read (Eq. 4), only that is computed.
-
-        A model of a block's output, as above, has the graph itself, and with it all tokens.
-        """
-        in_a_row = self.config.position_embedding_at != "every-layer-shared"
-        # The last block's relative positions get a gradient of zeros in the graph, and none without the patches.
-        if self.config.classifier != "token" or self.config.position_embedding == "relative" or not in_a_row:
-            return super().call(inputs, training=training, mask=mask)
-        [x], last = self._standardize_inputs(inputs), self.get_layer(f"encoderblock_{self.config.num_layers - 1}")
-        for layer in self.layers[1:]:  # after the images
-            x = layer(x, training=training, **({"class_token": True} if layer is last else {}))
-        return x
-
     @staticmethod
     def make_block(i, config, dtype):
         return EncoderBlock(**config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
@@ -240,13 +226,19 @@ def tokens(x, config, dtype):
 
 
 def encoder(x, config, dtype, make_block):
-    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same."""
+    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same.
+
+    Where only the class token is read of the last block, that is all that it computes: (n, 1, hidden_size).
+    """
     names = block_positions(config)
     positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
     for i in range(config.num_layers):
-        x = positions[names[i]](x) if names else x
-        x = make_block(i, config, dtype)(x)
-    return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")(x)
+        before = positions[names[i]](x) if names else x
+        block = make_block(i, config, dtype)
+        x = block(before)
+    norm = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")
+    x = norm(x)  # the layers' `output`, of their first call, is of all tokens
+    return norm(block(before, class_token=True)) if config.reads_class_token_alone else x
 
 
 def pool(x, config, dtype):

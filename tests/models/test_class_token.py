@@ -14,8 +14,12 @@ KINDS["pre-logits"] = ("1d", "stem", {"representation_size": 8})
 
 
 def whole(model):
-    """The graph of the same layers, with every token of every block."""
-    return keras.Model(model.input, model.output)
+    """The same layers, with every token of every block."""
+    norm = model.get_layer("encoder_norm")
+    x = norm.output
+    for layer in model.layers[model.layers.index(norm) + 1 :]:  # pool and head, in a row
+        x = layer(x)
+    return keras.Model(model.input, x)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -45,17 +49,20 @@ def test_axial_models_too():
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_the_mlp_of_the_last_block_has_a_row_for_each_image(classifier):
     model = make("1d", classifier=classifier)
-    graph = tf.function(lambda x: model(x, training=False)).get_concrete_function(tf.zeros((5, 16, 24, 3))).graph
-    names = [op.name for op in graph.get_operations() if op.type == "MatMul" and "hidden" in op.name]
-    shapes = [graph.get_operation_by_name(name).outputs[0].shape.as_list() for name in names]
     tokens = 6 + (classifier == "token")
-    assert shapes == [[5 * tokens, 24], [5 if classifier == "token" else 5 * tokens, 24]]
+    for called in (model, keras.Model(model.input, model.output)):
+        graph = (
+            tf.function(lambda x, f=called: f(x, training=False)).get_concrete_function(tf.zeros((5, 16, 24, 3))).graph
+        )
+        names = [op.name for op in graph.get_operations() if op.type == "MatMul" and "hidden" in op.name]
+        shapes = [graph.get_operation_by_name(name).outputs[0].shape.as_list() for name in names]
+        assert shapes == [[5 * tokens, 24], [5 if classifier == "token" else 5 * tokens, 24]]
 
 
 def test_a_block_asked_for_its_output_has_all_tokens():
     model = make("1d")
-    features = keras.Model(model.input, model.get_layer("encoderblock_1").output)
-    assert tuple(features(images()).shape) == (2, 7, 16)
+    for name in ("encoderblock_1", "encoder_norm"):
+        assert tuple(keras.Model(model.input, model.get_layer(name).output)(images()).shape) == (2, 7, 16)
 
 
 def test_inputs_in_every_structure_that_the_graph_takes():

@@ -112,11 +112,14 @@ def slice_bounds(part):
 
 
 def take_single(g, x, slices, gone):
-    """Slices, then drops the axes in `gone`; one Gather does where only one place of one axis is taken."""
+    """Slices, then drops the axes in `gone`; one Gather does where only one place of one axis, or its first as `x[:1]`, is taken."""
     if len(slices) == 1 and len(gone) == 1:
         axis, index = slices[0][:2]
         shape = x.shape[:axis] + x.shape[axis + 1 :]
         return g.add("Gather", [x, np.array(index)], shape, x.dtype, axis=axis)
+    if len(slices) == 1 and slices[0][1:] == (0, 1, 1) and x.shape[slices[0][0]]:
+        axis = slices[0][0]
+        return g.add("Gather", [x, np.array([0])], [*x.shape[:axis], 1, *x.shape[axis + 1 :]], x.dtype, axis=axis)
     if slices:
         axes, starts, stops, steps = (np.array(column) for column in zip(*slices, strict=True))
         shape = list(x.shape)
