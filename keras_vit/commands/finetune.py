@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from keras_vit.commands import import_keras, try_folder
-from keras_vit.commands.training.checks import require_inputs, require_possible
-from keras_vit.commands.training.resume import recall_settings
-from keras_vit.commands.training.settings import MASKED_PATCHES, Schedule, Settings, Stopping, with_options_of
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
+from keras_vit.trainers.checks import require_inputs, require_possible
+from keras_vit.trainers.resume import recall_settings
+from keras_vit.trainers.settings import MASKED_PATCHES, Schedule, Settings, Stopping, with_options_of
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
 
@@ -69,7 +69,7 @@ def start_training(
     require_possible(settings, out, resume)
     try:
         import_keras(find_devices=False)
-        from keras_vit.commands.training.train import train
+        from keras_vit.trainers.train import train
 
         train(settings, out, resume=resume, every=every)
     except (KeyboardInterrupt, Preempted) as stopped:
@@ -82,7 +82,7 @@ def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
     settings = make_settings({**fields, "pretrain": False})
     require_inputs(settings)
     import_keras(find_devices=False)
-    from keras_vit.commands.training.protocol import run_protocol
+    from keras_vit.trainers.protocol import run_protocol
 
     try:
         run_protocol(settings, out, seeds=seeds, resume=resume, every=every)

@@ -1,7 +1,7 @@
 """`keras-vit pretrain`: as `finetune`, from random weights."""
 
 from keras_vit.commands.finetune import start_training
-from keras_vit.commands.training.settings import with_options_of
+from keras_vit.trainers.settings import with_options_of
 
 
 @with_options_of(start_training, model="ViT-S/16", dataset=None)

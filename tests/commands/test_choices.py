@@ -11,11 +11,11 @@ import pytest
 import keras_vit
 from keras_vit import cli, data, training, zoo
 from keras_vit.commands import finetune
-from keras_vit.commands.training import choices, plan, train
-from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
+from keras_vit.trainers import choices, plan, train
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
 from keras_vit.training.scaling import choose_batch_size

@@ -9,17 +9,17 @@ import pytest
 from forking import forked_commands
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import protocol
-from keras_vit.commands.training.plan import load_model, recipe_for
-from keras_vit.commands.training.protocol import run_protocol
-from keras_vit.commands.training.searching import load_examples, make_grid, parse_search, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train
 from keras_vit.console import Console
 from keras_vit.data import DataError
 from keras_vit.data.duplicates.listing import Duplicates, Pair
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import find_published
+from keras_vit.trainers import protocol
+from keras_vit.trainers.plan import load_model, recipe_for
+from keras_vit.trainers.protocol import run_protocol
+from keras_vit.trainers.search import load_examples, make_grid, parse_search, search_fields
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.train import train
 
 
 @pytest.fixture(scope="module")

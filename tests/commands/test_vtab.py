@@ -12,11 +12,11 @@ from invented_tfds import prepare
 from PIL import Image
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import vtab as training_vtab
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.vtab import run_vtab
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import average_groups, find_published, vtab
+from keras_vit.trainers import vtab as training_vtab
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.vtab import run_vtab
 
 
 def test_tasks_and_groups_are_those_of_table_9():

@@ -14,14 +14,14 @@ from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.commands.training.resume import Begun, require_same_classes
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
+from keras_vit.trainers.resume import Begun, require_same_classes
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.train import train as train_command
 
 SIZE = Preprocessing((16, 16))
 PLAIN = Augmentation("resize", flip=False)

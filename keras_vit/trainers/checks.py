@@ -4,11 +4,11 @@ import types
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from keras_vit.commands.training.choices import choose_checkpoint
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.config import variant
+from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
 from keras_vit.training.runs.folder import RunFolder, model_of
 from keras_vit.zoo.names import registry

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import choices, kit
-from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
+from keras_vit.trainers import choices, kit
+from keras_vit.trainers.masked_patches import load_masked_patch_model, objective_of
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.recipe_rows import EPOCHS
 from keras_vit.training.scaling import choose_batch_size
 

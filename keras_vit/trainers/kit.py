@@ -3,10 +3,10 @@
 import numpy as np
 
 from keras_vit import evaluation, training
-from keras_vit.commands.training.outcome import load_best
-from keras_vit.commands.training.settings import BACKBONE, Settings
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.outcome import load_best
+from keras_vit.trainers.settings import BACKBONE, Settings
 
 UNEQUAL = 10  # times as many images in one class as in another
 

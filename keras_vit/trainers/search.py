@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from keras_vit import data, training
-from keras_vit.commands.training import kit
-from keras_vit.commands.training.checks import parse_search
-from keras_vit.commands.training.masked_patches import objective_of
-from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
-from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
+from keras_vit.trainers import kit
+from keras_vit.trainers.checks import parse_search
+from keras_vit.trainers.masked_patches import objective_of
+from keras_vit.trainers.plan import augmentation_for, count_microbatches, load_model
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.search import SearchResult
 
 SEARCH = "search"  # folder of a run

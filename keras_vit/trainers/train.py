@@ -10,12 +10,15 @@ from typing import Any
 import keras
 
 from keras_vit import data, training
-from keras_vit.commands.training import kit
-from keras_vit.commands.training.checks import require_possible
-from keras_vit.commands.training.choices import choose_checkpoint
-from keras_vit.commands.training.masked_patches import describe_objective, finish_masked_patches
-from keras_vit.commands.training.outcome import judge, print_outcome
-from keras_vit.commands.training.plan import (
+from keras_vit.commands.progress import FitProgress
+from keras_vit.console import Console
+from keras_vit.text import without_secrets
+from keras_vit.trainers import kit
+from keras_vit.trainers.checks import require_possible
+from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.masked_patches import describe_objective, finish_masked_patches
+from keras_vit.trainers.outcome import judge, print_outcome
+from keras_vit.trainers.plan import (
     augmentation_for,
     count_microbatches,
     load_model,
@@ -23,17 +26,14 @@ from keras_vit.commands.training.plan import (
     recipe_for,
     require_batch,
 )
-from keras_vit.commands.training.progress import FitProgress
-from keras_vit.commands.training.resume import (
+from keras_vit.trainers.resume import (
     describe_continuation,
     read_begun,
     require_same_classes,
     require_same_settings,
 )
-from keras_vit.commands.training.searching import SEARCH, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.console import Console
-from keras_vit.text import without_secrets
+from keras_vit.trainers.search import SEARCH, search_fields
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.epochs import list_epoch_ends
 from keras_vit.training.runs.folder import describe_weights, model_of
 from keras_vit.training.runs.history import read_rows

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.runs.checkpoints import Checkpoints

@@ -10,11 +10,6 @@ import numpy as np
 from rich.table import Table
 
 from keras_vit import training
-from keras_vit.commands.training.plan import recipe_for
-from keras_vit.commands.training.results import ResultsFile
-from keras_vit.commands.training.searching import describe_point, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train
 from keras_vit.console import Console
 from keras_vit.data import DataError, data_errors, load
 from keras_vit.data.datasets.builders import full_name
@@ -22,6 +17,11 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, published
 from keras_vit.files import write_whole
+from keras_vit.trainers.plan import recipe_for
+from keras_vit.trainers.results import ResultsFile
+from keras_vit.trainers.search import describe_point, search_fields
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.train import train
 from keras_vit.training.runs.files import lock_folder, make_run_folder
 from keras_vit.training.runs.folder import FOLDERS, model_of
 from keras_vit.training.strategies import count_workers

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from keras_vit.commands import Model, import_keras, require_model, try_folder
-from keras_vit.commands.training.choices import choose_checkpoint
-from keras_vit.commands.training.settings import Settings, with_options_of
 from keras_vit.evaluation.vtab import find_tasks
+from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.settings import Settings, with_options_of
 from keras_vit.training.errors import Interrupted, Preempted
 
 OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
@@ -38,7 +38,7 @@ def start_vtab(
     find_tasks(names)
     require_model(choose_checkpoint(model))
     import_keras(find_devices=False)
-    from keras_vit.commands.training.vtab import run_vtab
+    from keras_vit.trainers.vtab import run_vtab
 
     try:
         run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)

@@ -9,17 +9,17 @@ import numpy as np
 from rich.table import Table
 
 from keras_vit import data, training
-from keras_vit.commands.training.checks import require_outside_dataset
-from keras_vit.commands.training.plan import recipe_for
-from keras_vit.commands.training.results import RESULTS, ResultsFile
-from keras_vit.commands.training.searching import SEARCH, load_examples, make_grid, parse_search, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train
 from keras_vit.console import Console
 from keras_vit.data import DataError
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import find_published
 from keras_vit.models.config import VARIANTS
+from keras_vit.trainers.checks import require_outside_dataset
+from keras_vit.trainers.plan import recipe_for
+from keras_vit.trainers.results import RESULTS, ResultsFile
+from keras_vit.trainers.search import SEARCH, load_examples, make_grid, parse_search, search_fields
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.train import train
 from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.files import lock_folder, make_run_folder
 from keras_vit.training.runs.folder import model_of
