@@ -40,7 +40,8 @@ def planned(monkeypatch):
     def plan_of(line, examples=None):
         seen = []
         monkeypatch.setattr(train, "train", lambda settings, out, **_: seen.append(settings))
-        monkeypatch.setattr(finetune, "require_possible", lambda *_: None)
+        monkeypatch.setattr(finetune, "prepare", lambda settings, *_: settings)
+        monkeypatch.setattr(finetune, "print_outcome", lambda *_: None)
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
@@ -232,8 +233,9 @@ def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
-    accuracy = train.train(settings, out, resume=resume, every=2, console=console)
-    return accuracy, console.export_text()
+    settings = plan.prepare(settings, out, resume)
+    result = train.train(settings, out, resume=resume, every=2, tell=lambda said: console.print(said, soft_wrap=True))
+    return result and result.accuracy, console.export_text()
 
 
 @pytest.mark.slow
