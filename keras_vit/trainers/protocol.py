@@ -1,6 +1,7 @@
 """The paper's protocol (Appendix B.1.1): search on the development split, retrain on all, test once, several seeds."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def hyper_rule_for(settings, strategy):
 
 def run_protocol(
     settings: Settings,
-    out: Path,
+    out: str | os.PathLike,
     *,
     seeds: int = 3,
     resume: bool = False,

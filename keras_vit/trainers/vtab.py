@@ -1,6 +1,7 @@
 """VTAB-1k with one setting for all tasks (Appendix B.1.1), or with the setting that a sweep finds on the 200."""
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def remove_weights(folder):
 
 def run_vtab(
     settings: Settings,
-    out: Path,
+    out: str | os.PathLike,
     *,
     tasks: Sequence[str] = (),
     sweep_settings: bool = False,
