@@ -4,9 +4,10 @@
 >>> model = keras_vit.zoo.load("ViT-B/16")
 >>> logits = model(images)  # (n, 224, 224, 3) in [-1, 1] -> (n, 1000)
 >>> prediction = keras_vit.predict(model, "cat.jpg")  # names and probabilities
+>>> result = keras_vit.finetune("folder:photos", out="runs/1")  # doctest: +SKIP
 
-Rooms are imported when they are first used: layers, models, zoo, data, training, evaluation, inspection, export,
-inference.
+Rooms are imported when they are first used: layers, models, zoo, data, training, trainers, evaluation,
+inspection, export, inference.
 """
 
 import lazy_loader

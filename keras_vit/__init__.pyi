@@ -1,6 +1,7 @@
-from . import data, errors, evaluation, export, inference, inspection, layers, models, training, zoo
+from . import data, errors, evaluation, export, inference, inspection, layers, models, trainers, training, zoo
 from ._version import __version__
 from .inference import predict
+from .trainers.train import finetune, pretrain
 
 __all__ = [
     "__version__",
@@ -8,11 +9,14 @@ __all__ = [
     "errors",
     "evaluation",
     "export",
+    "finetune",
     "inference",
     "inspection",
     "layers",
     "models",
     "predict",
+    "pretrain",
+    "trainers",
     "training",
     "zoo",
 ]

@@ -10,11 +10,15 @@ import typer
 from keras_vit._version import __version__
 from keras_vit.commands import (
     Command,
+    benchmark,
+    deduplicate,
     demo,
     evaluate,
     export,
+    fewshot,
     finetune,
     info,
+    inspect,
     list,
     predict,
     pretrain,
@@ -22,8 +26,8 @@ from keras_vit.commands import (
     recipes,
     serve,
     verify,
+    vtab,
 )
-from keras_vit.commands.experiments import benchmark, deduplicate, fewshot, inspect, vtab
 from keras_vit.errors import KerasVitError, describe_install
 from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted

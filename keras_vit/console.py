@@ -36,3 +36,8 @@ class OneSafeLine(logging.Filter):
 
 log = logging.getLogger("keras_vit")
 log.addFilter(OneSafeLine())
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence to the terminal, on one line."""
+    Console().print(sentence, soft_wrap=True)

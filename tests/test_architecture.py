@@ -28,10 +28,11 @@ MAY_IMPORT = {
     "data": BELOW,
     "evaluation": BELOW | {"data"},
     "training": BELOW | {"data", "zoo"},
+    "trainers": BELOW | {"data", "evaluation", "training", "zoo"},
     "zoo": BELOW,
     "export": {"images"},
     "inference": BELOW | {"data", "training", "zoo", "export"},
-    "commands": BELOW | {"inspection", "data", "evaluation", "inference", "training", "zoo", "export"},
+    "commands": BELOW | {"inspection", "data", "evaluation", "inference", "trainers", "training", "zoo", "export"},
 }
 # What a room may import of another one besides: onnxruntime-web is fetched as weights are.
 BESIDES = {"export": ("keras_vit.zoo.fetch", "keras_vit.zoo.names.rows")}

@@ -12,9 +12,9 @@ import math
 import re
 from pathlib import Path
 
-from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.evaluation import cost
 from keras_vit.models import variant
+from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.training import recipe
 from keras_vit.zoo.names.registry import resolve
 

@@ -15,12 +15,12 @@ from rich.table import Table
 from keras_vit import data, evaluation, inference
 from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.demo_files import PARTS, replace_parts
-from keras_vit.commands.experiments.inspect import PAGE, inspect_model
 from keras_vit.commands.export import export_to_bundle
-from keras_vit.commands.training.settings import Settings
+from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.console import Console
 from keras_vit.data.datasets.digits import read_split
 from keras_vit.errors import KerasVitError
+from keras_vit.trainers.settings import Settings, spell_option
 
 if TYPE_CHECKING:
     from keras_vit.evaluation import Share
@@ -58,7 +58,7 @@ def spell_training(settings: Settings, out: Path) -> str:
     for field in dataclasses.fields(Settings):
         value = getattr(settings, field.name)
         if value != field.default and field.name != "pretrain":
-            words.append("--data" if field.name == "dataset" else f"--{field.name.replace('_', '-')}")
+            words.append(spell_option(field.name))
             words += [] if value is True else [str(value)]
     return shlex.join([*words, "--out", str(out)])
 
@@ -82,11 +82,13 @@ def print_heading(console, sentence):
 
 def train_run(settings, out, console):
     """Trains as `finetune` and `pretrain` do; the seconds that it took."""
-    from keras_vit.commands.training.train import train
+    from keras_vit.commands.progress import FitProgress
+    from keras_vit.trainers.plan import prepare
+    from keras_vit.trainers.train import train
 
     console.print_command(spell_training(settings, out), "$ ")
     begun = time.monotonic()
-    train(settings, out, console=Console(quiet=True))
+    train(prepare(settings, out, resume=False), out, tell=None, progress=FitProgress)
     return time.monotonic() - begun
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.table import Table
 
 from keras_vit.commands import import_keras, try_folder
-from keras_vit.commands.training.checks import require_inputs, require_possible
-from keras_vit.commands.training.resume import recall_settings
-from keras_vit.commands.training.settings import MASKED_PATCHES, Schedule, Settings, Stopping, with_options_of
+from keras_vit.commands.options import Schedule, Stopping, with_options_of
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
+from keras_vit.trainers.plan import prepare, resolve
+from keras_vit.trainers.resume import EVERY, MODELS, choose_settings
+from keras_vit.trainers.settings import MASKED_PATCHES
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
-
-EVERY = 200
 
 
 def names_typed(context):
@@ -38,12 +38,32 @@ def say_how_to_go_on(settings, out, every, said):
     Console().print_command(shlex.join(command), "Go on with: ")
 
 
-def make_settings(fields, otherwise=None):
-    """The `Settings` of the options, or what is wrong where there is no --data."""
-    if fields["dataset"] is None:
-        what = otherwise or "Nothing says what to train on"
-        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
-    return Settings(**fields)
+def tabulate_files(files):
+    """The files of a run and what each of them is."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, meaning in files.items():
+        table.add_row(name, meaning)
+    return table
+
+
+def list_next_commands(folder, dataset, split, has_head=True):
+    """What one types after a training; `split` is what it was judged by, or None."""
+    place = shlex.quote(str(folder))
+    if not has_head:
+        return [f"keras-vit finetune --model {place} --data folder:PHOTOS --out {shlex.quote(f'{folder}-finetuned')}"]
+    commands = [f"keras-vit predict IMAGE --model {place}"]
+    commands += [f"keras-vit evaluate {place} --data {shlex.quote(dataset)} --split {split}"] if split else []
+    return [*commands, f"keras-vit export {place} --out {shlex.quote(f'{folder}-export')}"]
+
+
+def print_outcome(result, settings, console):
+    """Every file of the run, and the next commands."""
+    console.print(f"Everything is in {result.folder}:", soft_wrap=True)
+    console.print(tabulate_files(result.files))
+    console.print("Next:")
+    has_head = settings.objective != "masked-patches"
+    for command in list_next_commands(result.folder, settings.dataset, result.judged_by, has_head):
+        console.print_command(command)
 
 
 def start_training(
@@ -61,38 +81,60 @@ def start_training(
     **fields,
 ) -> None:
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
-    if resume and (out / "config.json").is_file():
-        typed = names_typed(context)
-        settings = recall_settings(out, {name: fields[name] for name in fields if name in (*typed, "pretrain")})
-    else:
-        settings = make_settings(fields, f"There is no run in {out} to go on with" if resume else None)
-    require_possible(settings, out, resume)
+    pretrain, typed = fields.pop("pretrain"), names_typed(context)
+    settings = choose_settings(out, {name: fields[name] for name in fields if name in typed}, pretrain, resume)
+    settings = prepare(settings, out, resume)
     try:
         import_keras(find_devices=False)
-        from keras_vit.commands.training.train import train
+        from keras_vit.commands.progress import FitProgress
+        from keras_vit.trainers.train import train
 
-        train(settings, out, resume=resume, every=every)
+        result = train(settings, out, resume=resume, every=every, progress=FitProgress)
+        print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
         say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
 
 
+def describe_accuracy(mean, deviation):
+    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
+    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def print_protocol(console, settings, summary):
+    """A table as Table 2: this result, and the paper's of that model and dataset."""
+    table = Table(box=None, header_style="bold")
+    for heading in ("accuracy, %", "runs", "model", "pre-training", "from"):
+        table.add_column(heading, overflow="fold")
+    deviation = None if summary["deviation"] is None else 100 * summary["deviation"]
+    runs = len(summary["accuracies"])
+    table.add_row(describe_accuracy(100 * summary["mean"], deviation), str(runs), settings.model, "", "these runs")
+    for row in summary["published"]:
+        value = describe_accuracy(row["value"], row.get("deviation"))
+        three = "3" if row["table"] == "2" else ""
+        table.add_row(value, three, row["model"], row["pre-training"] or "", f"Table {row['table']}")
+    console.print(table)
+
+
 def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
     """Follows the paper's protocol; one that is interrupted says by which command it continues."""
-    settings = make_settings({**fields, "pretrain": False})
-    require_inputs(settings)
+    typed = names_typed(context)
+    settings = resolve(choose_settings(out, {name: fields[name] for name in fields if name in typed}, False, False))
     import_keras(find_devices=False)
-    from keras_vit.commands.training.protocol import run_protocol
+    from keras_vit.commands.progress import FitProgress
+    from keras_vit.trainers.protocol import run_protocol
 
     try:
-        run_protocol(settings, out, seeds=seeds, resume=resume, every=every)
+        found = run_protocol(settings, out, seeds=seeds, resume=resume, every=every, progress=FitProgress)
     except (Interrupted, Preempted):
         command = ["keras-vit", *sys.argv[1:], *([] if resume else ["--resume"])]
         Console().print_command(shlex.join(map(without_secrets, command)), "Go on with: ")
         raise
+    print_protocol(Console(), settings, found)
+    Console().print(f"Everything is in {out}: results.json, seed-0, ...", soft_wrap=True)
 
 
-@with_options_of(start_training, without=MASKED_PATCHES, model="ViT-B/16", dataset=None)
+@with_options_of(start_training, without=MASKED_PATCHES, model=MODELS[False], dataset=None)
 def finetune(
     *,
     protocol: Annotated[

@@ -1,10 +1,11 @@
 """`keras-vit pretrain`: as `finetune`, from random weights."""
 
 from keras_vit.commands.finetune import start_training
-from keras_vit.commands.training.settings import with_options_of
+from keras_vit.commands.options import with_options_of
+from keras_vit.trainers.resume import MODELS
 
 
-@with_options_of(start_training, model="ViT-S/16", dataset=None)
+@with_options_of(start_training, model=MODELS[True], dataset=None)
 def pretrain(**arguments) -> None:
     """Trains a model from random weights, with the options of `finetune`.
 

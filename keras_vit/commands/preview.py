@@ -7,10 +7,10 @@ import typer
 
 from keras_vit.commands import Data, import_keras, require_model, try_file
 from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
 from keras_vit.models.config import VARIANTS
+from keras_vit.trainers.settings import Settings
 
 
 def find_preprocessing(model):
@@ -73,8 +73,8 @@ def preview_images(
     import dataclasses
 
     from keras_vit import data
-    from keras_vit.commands.training.plan import augmentation_for, recipe_for
     from keras_vit.files import make_folder
+    from keras_vit.trainers.plan import augmentation_for, recipe_for
 
     examples = data.load(dataset, "train")
     chosen = recipe_for(settings, examples)

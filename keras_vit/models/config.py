@@ -168,7 +168,7 @@ class ViTConfig:
 
     @property
     def reads_class_token_alone(self) -> bool:
-        """Whether the last block computes the class token alone (Eq. 4); its relative positions would not learn then."""
+        """Whether the last block computes the class token alone (Eq. 4); relative positions would not learn then."""
         return self.classifier == "token" and self.position_embedding != "relative"
 
     @property

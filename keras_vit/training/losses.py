@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.errors import ConfigError
-from keras_vit.training.labels import to_shares
+from keras_vit.training.metrics import to_shares
 
 
 class ClassLoss(keras.losses.Loss):

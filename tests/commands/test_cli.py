@@ -20,8 +20,8 @@ from keras_vit import cli, data, evaluation, files, inspection, training, zoo
 from keras_vit import export as exporting
 from keras_vit.commands import export, finetune
 from keras_vit.commands.demo import run_demo
-from keras_vit.commands.training.settings import MASKED_PATCHES, Settings
 from keras_vit.errors import KerasVitError
+from keras_vit.trainers.settings import MASKED_PATCHES, Settings
 
 
 def in_a_process(*arguments):

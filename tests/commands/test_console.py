@@ -14,7 +14,7 @@ import pytest
 
 from keras_vit import zoo
 from keras_vit.commands import predict
-from keras_vit.commands.training.progress import FitProgress
+from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console, log
 from keras_vit.data.errors import DataError
 from keras_vit.errors import ImageError

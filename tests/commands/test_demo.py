@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from keras_vit import cli, export, zoo
 from keras_vit.commands import demo, demo_files, finetune, pretrain
 from keras_vit.commands import export as export_command
-from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ExportError
+from keras_vit.trainers.settings import Settings
 
 
 @pytest.mark.parametrize("name", ["finetuned/notes.txt", "report/index.html", "digits", demo_files.WRITTEN])

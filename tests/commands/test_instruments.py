@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit.commands.training.settings import Settings
+from keras_vit.trainers.settings import Settings
 
 ALL = "train+validation"  # nothing held out
 
@@ -61,7 +61,7 @@ def test_training_without_duplicates(keras_vit, photos, tmp_path):
     keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
     path = tmp_path / "duplicates.json"
     settings = Settings(dataset=photos, model="ViT-Test/4", without=str(path), split=ALL)
-    from keras_vit.commands.training.plan import load_splits
+    from keras_vit.trainers.plan import load_splits
 
     assert load_splits(settings).train.num_examples == 4
     before = settings.as_recorded()["without"]

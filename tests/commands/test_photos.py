@@ -11,10 +11,10 @@ from PIL import Image
 
 from keras_vit.commands import provenance
 from keras_vit.commands.completion import complete_place
-from keras_vit.commands.training.outcome import list_next_commands
-from keras_vit.commands.training.progress import FitProgress
-from keras_vit.commands.training.settings import Settings
+from keras_vit.commands.finetune import list_next_commands
+from keras_vit.commands.progress import FitProgress
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.folder import RunFolder
 from tests.commands.test_names import test_the_shell_completes as require_completion

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from keras_vit.commands.training import progress
-from keras_vit.commands.training.progress import FitProgress
+from keras_vit.commands import progress
+from keras_vit.commands.progress import FitProgress
 from keras_vit.console import Console
 
 EPOCHS = [(1.3, 0.5, 1.2, 0.4), (1.0, 0.6, 1.1, 0.7), (0.8, 0.7, 1.0, 0.7), (0.5, 0.9, 1.3, 0.6)]

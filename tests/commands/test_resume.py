@@ -108,7 +108,7 @@ def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatc
     with training.Run(begun).files.writing("config.json") as path:
         path.write_text(json.dumps(config))
     asked = []
-    monkeypatch.setattr(finetune, "require_possible", lambda settings, *_: asked.append(settings.model))
+    monkeypatch.setattr(finetune, "prepare", lambda settings, *_: asked.append(settings.model))
     monkeypatch.setattr(finetune, "import_keras", lambda **_: sys.exit(0))
     done = keras_vit("finetune", "--out", begun, "--resume")
     assert done.status == 1 and f"If you trust it, resume with --model {address}" in done.err and not asked

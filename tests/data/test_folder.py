@@ -14,14 +14,13 @@ from photographs import china, flower
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.commands.training.resume import Begun, require_same_classes
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train as train_command
 from keras_vit.data.augment.rows import Augmentation
 from keras_vit.data.datasets import folder
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
+from keras_vit.trainers.resume import Begun, require_same_classes
+from keras_vit.trainers.train import pretrain
 
 SIZE = Preprocessing((16, 16))
 PLAIN = Augmentation("resize", flip=False)
@@ -274,7 +273,7 @@ def test_where_a_run_would_be_read_as_a_class(photos, tmp_path):
 
 def test_a_run_among_its_own_images_is_refused(photos):
     with pytest.raises(ConfigError, match="lies among the class folders .* Choose a folder outside of it"):
-        train_command(Settings(model="ViT-Test/4", pretrain=True, dataset=f"folder:{photos}"), photos / "runs" / "1")
+        pretrain(f"folder:{photos}", out=photos / "runs" / "1", model="ViT-Test/4")
     assert not (photos / "runs").exists()
 
 

@@ -13,13 +13,13 @@ from slowness import slow_but
 from tensorflow_datasets.core.download import downloader
 
 from keras_vit import data
-from keras_vit.commands.training.plan import augmentation_for, recipe_for
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets import builders, catalogue
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import decode, order, stream, subsets
 from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
+from keras_vit.trainers.plan import augmentation_for, recipe_for
+from keras_vit.trainers.settings import Settings
 
 SIZE = Preprocessing((8, 8))
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import data, training, zoo
-from keras_vit.commands.training.plan import load_model
-from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.plan import load_model
+from keras_vit.trainers.settings import Settings
 
 LABELS = ("cat", "dog", "hen")
 PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3), "uint8")

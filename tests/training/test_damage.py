@@ -12,10 +12,10 @@ from fuzzing import mutated
 from training_run import points, tiny
 
 from keras_vit import data, training
-from keras_vit.commands.training.resume import read_begun, require_same_classes, require_same_settings
-from keras_vit.commands.training.settings import Settings
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
+from keras_vit.trainers.resume import read_begun, require_same_classes, require_same_settings
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import RunFolder, model_of
 from keras_vit.training.runs.history import read_rows
 from keras_vit.training.runs.state import collect_state, restore_state

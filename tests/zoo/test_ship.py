@@ -10,9 +10,9 @@ from registry_file import format_registry
 from samples import SAMPLES, TEST_SETS, draw_numbers, load_sample
 
 from keras_vit import zoo
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.fashion_mnist import CLASSES
 from keras_vit.models import Preprocessing
+from keras_vit.trainers.settings import Settings
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import rows
 

@@ -15,10 +15,10 @@ from ship import MOST_BYTES
 
 from keras_vit import evaluation, zoo
 from keras_vit.commands.provenance import describe_provenance
-from keras_vit.commands.training.choices import choose_checkpoint
 from keras_vit.data.datasets import fashion_mnist
 from keras_vit.errors import CheckpointError
 from keras_vit.models import cost
+from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.zoo import shipped as shipping
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry

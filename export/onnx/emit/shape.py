@@ -112,7 +112,7 @@ def slice_bounds(part):
 
 
 def take_single(g, x, slices, gone):
-    """Slices, then drops the axes in `gone`; one Gather does where only one place of one axis, or its first as `x[:1]`, is taken."""
+    """Slices, then drops the axes in `gone`; one Gather does for one place of an axis, or for its first alone."""
     if len(slices) == 1 and len(gone) == 1:
         axis, index = slices[0][:2]
         shape = x.shape[:axis] + x.shape[axis + 1 :]

@@ -1,15 +1,77 @@
-"""What a training command trains, before it begins: the data, the recipe and the model that the settings mean."""
+"""What a training will do, before it begins: whether it can, and the data, the recipe and the model it means.
 
+Importing this imports no Keras.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import choices, kit
-from keras_vit.commands.training.masked_patches import load_masked_patch_model, objective_of
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.augment.rows import find_augmentation
+from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError
+from keras_vit.models.config import variant
+from keras_vit.trainers import choices
+from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS
+from keras_vit.training.runs.folder import RunFolder, model_of
 from keras_vit.training.scaling import choose_batch_size
+from keras_vit.zoo.names import registry
+
+
+def require_outside_dataset(out, dataset):
+    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
+    if would_read(dataset, out):
+        raise ConfigError(
+            f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
+            "Choose a folder outside of it."
+        )
+
+
+def resolve(settings: Settings) -> Settings:
+    """The settings with a run's folder as the file of its weights; refuses a dataset or a model that there is not.
+
+    Raises:
+        KerasVitError: with the sentence.
+    """
+    require_dataset(settings.dataset)
+    model = str(model_of(settings.model))
+    if settings.pretrain:
+        variant(model.partition(":")[0])
+    else:
+        registry.resolve(choices.choose_checkpoint(model))
+    return dataclasses.replace(settings, model=model)
+
+
+def prepare(settings: Settings, out: Path, resume: bool) -> Settings:
+    """`resolve`, and refuses a folder in which no run can begin, or with `resume` go on.
+
+    Raises:
+        KerasVitError: for a folder of images or a model that there is not, or a run's folder that cannot be used.
+    """
+    require_outside_dataset(out, settings.dataset)
+    RunFolder(out).check(resume)
+    return resolve(settings)
+
+
+def objective_of(settings):
+    """The `MaskedPatches` that the settings ask for (Appendix B.1.2), or None for labels.
+
+    Raises:
+        ConfigError: for a hybrid or a ResNet.
+        DataError: for a rate or target that there is not.
+    """
+    if settings.objective != "masked-patches":
+        return None
+    from keras_vit.training.masked_patches.model import require_patchwise
+
+    config = variant(settings.model.partition(":")[0]).config
+    require_patchwise(config)
+    told = {"target": settings.patch_target, "rate": settings.corruption_rate}
+    return data.MaskedPatches(config.patch_size, **{name: value for name, value in told.items() if value is not None})
 
 
 class Splits(NamedTuple):
@@ -88,7 +150,9 @@ def load_model(settings, recipe, examples):
     if settings.position_embedding_at is not None:
         arguments["position_embedding_at"] = settings.position_embedding_at
     if settings.objective == "masked-patches":
-        return load_masked_patch_model(settings, arguments)
+        encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)
+        objective = objective_of(settings)
+        return training.MaskedPatchModel(encoder, objective.target, objective.rate)
     arguments["labels"] = examples.class_names
     if examples.multi_label:
         arguments["probabilities"] = "sigmoid"
@@ -96,7 +160,20 @@ def load_model(settings, recipe, examples):
         model = zoo.load(settings.model, weights=None, **arguments)
     else:
         model = zoo.load(choices.choose_checkpoint(settings.model), **arguments)
-    return kit.prepare_model(settings, model)
+    return choose_what_learns(settings, model)
+
+
+def choose_what_learns(settings: Settings, model):
+    """Freezes layers, adds LoRA and sets rematerialization as asked; in the strategy's scope, before `compile`."""
+    if settings.freeze == BACKBONE:
+        names = [layer.name for layer in model.layers]
+        training.freeze(model, except_for=[name for name in ("pre_logits", "head") if name in names])
+    elif settings.freeze is not None:
+        training.freeze_first(model, int(settings.freeze))
+    if settings.lora is not None:
+        training.enable_lora(model, settings.lora, settings.seed)
+    model.remat = settings.remat
+    return model
 
 
 def count_microbatches(settings, recipe, model):
@@ -120,3 +197,40 @@ def augmentation_for(settings, recipe, examples):
     """The augmentation asked for, else the recipe's; None, the dataset's own, where crops or mirrors change labels."""
     own = find_augmentation(examples.augmentation)
     return settings.augmentation or (None if own.restricted else recipe.augmentation)
+
+
+def compile_arguments(settings, examples):
+    """What the settings and the data ask of `recipe.compile`."""
+    metrics = [training.MeanAveragePrecision(examples.num_classes)] if examples.multi_label else None
+    return {"layer_decay": settings.layer_decay, "remat": settings.remat, "metrics": metrics}
+
+
+def monitor_of(examples):
+    """The metric of the best weights."""
+    if examples.objective is not None:
+        return "val_loss"
+    return "val_mean_average_precision" if examples.multi_label else "val_accuracy"
+
+
+def weights_of_classes(settings, examples):
+    """The weight of each class; None where all images count alike.
+
+    Raises:
+        ConfigError: when the data cannot be balanced.
+    """
+    if settings.class_weights is None:
+        return None
+    counts = examples.class_counts()
+    if counts is None or examples.multi_label:
+        why = "has several classes per image" if examples.multi_label else "is read from disk as it is trained on"
+        raise ConfigError(
+            f"--class-weights needs data with one class per image, counted beforehand; {examples.name} {why}. Leave "
+            "--class-weights out."
+        )
+    return training.balanced_weights(counts)
+
+
+def weigh(settings, examples, batches):
+    """Batches for training, with the weights of the examples where the settings ask for them."""
+    weights = weights_of_classes(settings, examples)
+    return batches if weights is None else training.weigh_classes(batches, weights)

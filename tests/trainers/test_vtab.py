@@ -12,11 +12,13 @@ from invented_tfds import prepare
 from PIL import Image
 
 from keras_vit import data, training, zoo
-from keras_vit.commands.training import vtab as training_vtab
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.vtab import run_vtab
+from keras_vit.commands.vtab import print_results
+from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import average_groups, find_published, vtab
+from keras_vit.trainers import vtab as training_vtab
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.vtab import run_vtab
 
 
 def test_tasks_and_groups_are_those_of_table_9():
@@ -65,7 +67,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
     accuracies = {"vtab/svhn": (0.9, 0.7, None, 0.0), "vtab/eurosat": (0.1, 0.6, 0.9, 0.2)}
     asked = []
 
-    def search_fields(settings, recipe, folder, console, every, grid):
+    def search_fields(settings, recipe, folder, tell, every, grid):
         asked.append((settings.dataset, settings.split, folder))
         points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
         scores = tuple(zip(points, accuracies[settings.dataset], strict=True))
@@ -91,6 +93,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
         rows = list(csv.DictReader(file))
     assert rows[1]["ViT-H/14 (JFT-300M)"] == "0.967" and float(rows[0]["accuracy"]) == found["accuracies"]["svhn"]
     assert np.asarray(Image.open(out / "vtab.png").convert("L")).std() > 5
+    print_results(Console(), settings, found)
     said = capsys.readouterr().out
     assert "These are 2 of VTAB's 19 tasks, in all columns." in said and "of the images that the paper's" in said
     monkeypatch.setattr(training_vtab, "train", None)  # nothing is trained again

@@ -4,14 +4,39 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from keras_vit.commands import Model, import_keras, require_model, try_folder
-from keras_vit.commands.training.choices import choose_checkpoint
-from keras_vit.commands.training.settings import Settings, with_options_of
-from keras_vit.evaluation.vtab import find_tasks
+from keras_vit.commands.options import with_options_of
+from keras_vit.console import Console
+from keras_vit.evaluation import vtab as measures
+from keras_vit.evaluation.paper import VTAB_TASKS
+from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 
 OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "precision", "seed")
+
+
+def print_results(console, settings, summary):
+    """A line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
+    accuracies, others = summary["accuracies"], measures.published_tasks()
+    table = Table(box=None, header_style="bold")
+    table.add_column("task", overflow="fold")
+    for heading in (settings.model, *others):
+        table.add_column(heading, justify="right", overflow="fold")
+    for task, value in accuracies.items():
+        cells = (value, *(row[task] for row in others.values()))
+        table.add_row(VTAB_TASKS[task], *(f"{100 * cell:.1f}" for cell in cells))
+    table.add_section()
+    same = [measures.average_groups({task: row[task] for task in accuracies}) for row in others.values()]
+    for group, mean in summary["means"].items():
+        table.add_row(f"mean: {group}", *(f"{100 * cell:.2f}" for cell in (mean, *(row[group] for row in same))))
+    console.print(table)
+    if len(accuracies) < len(measures.TASKS):
+        console.print(f"These are {len(accuracies)} of VTAB's {len(measures.TASKS)} tasks, in all columns.")
+    if summary["share_of_images"] < 1:
+        console.print(f"Trained on {summary['share_of_images']:.2g} of the images that the paper's setting sees.")
 
 
 def start_vtab(
@@ -35,16 +60,19 @@ def start_vtab(
 ) -> None:
     settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
     names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
-    find_tasks(names)
+    measures.find_tasks(names)
     require_model(choose_checkpoint(model))
     import_keras(find_devices=False)
-    from keras_vit.commands.training.vtab import run_vtab
+    from keras_vit.commands.progress import FitProgress
+    from keras_vit.trainers.vtab import run_vtab
 
     try:
-        run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every)
+        summary = run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every, progress=FitProgress)
     except (Interrupted, Preempted):
         print("The same command goes on from here.", flush=True)
         raise
+    print_results(Console(), settings, summary)
+    Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)
 
 
 @with_options_of(start_vtab, only=OPTIONS)

@@ -1,19 +1,27 @@
 """What `--grid-search` and `--search` try before a training: a grid of the recipe's fields, on the development set."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import keras
+
 from keras_vit import data, training
-from keras_vit.commands.training import kit
-from keras_vit.commands.training.checks import parse_search
-from keras_vit.commands.training.masked_patches import objective_of
-from keras_vit.commands.training.plan import augmentation_for, count_microbatches, load_model
-from keras_vit.commands.training.settings import Settings
-from keras_vit.console import Console
+from keras_vit.console import say
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
+from keras_vit.trainers.plan import (
+    augmentation_for,
+    compile_arguments,
+    count_microbatches,
+    load_model,
+    objective_of,
+    recipe_for,
+    resolve,
+    weigh,
+)
+from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.training.search import SearchResult
-
-SEARCH = "search"  # folder of a run
 
 
 def make_grid(settings, recipe):
@@ -61,7 +69,12 @@ def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
 
 
 def search_fields(
-    settings: Settings, recipe: training.Recipe, folder: Path, console: Console, every: int, grid: dict | None = None
+    settings: Settings,
+    recipe: training.Recipe,
+    folder: Path,
+    tell: Callable[[str], object],
+    every: int,
+    grid: dict | None = None,
 ) -> SearchResult:
     """The point of the settings' grid, or of `grid`, that does best on the development set.
 
@@ -90,17 +103,15 @@ def search_fields(
             found = examples.train(
                 candidate.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
             )
-            return kit.weigh(settings, examples, found)
+            return weigh(settings, examples, found)
 
         development = held_out.evaluation(candidate.batch_size // microbatches, model.preprocessing)
         return training.Trial(model, batches, development)
 
-    def tell(point, accuracy):
-        console.print(
-            f"{describe_point(point)}: {'diverged' if accuracy is None else f'{accuracy:.1%}'}", soft_wrap=True
-        )
+    def tell_score(point, accuracy):
+        tell(f"{describe_point(point)}: {'diverged' if accuracy is None else f'{accuracy:.1%}'}")
 
-    console.print(f"Training once at each point of {', '.join(grid)}, on {examples.num_examples:,} images.")
+    tell(f"Training once at each point of {', '.join(grid)}, on {examples.num_examples:,} images.")
     found = training.search_recipe(
         recipe,
         grid,
@@ -108,9 +119,39 @@ def search_fields(
         folder,
         every=every,
         seed=settings.seed,
-        tell=tell,
+        tell=tell_score,
         microbatches=microbatches,
-        **kit.compile_arguments(settings, examples),
+        **compile_arguments(settings, examples),
     )
-    console.print(f"Best on the {held_out.num_examples:,} images of the development set: {describe_point(found.best)}.")
+    tell(f"Best on the {held_out.num_examples:,} images of the development set: {describe_point(found.best)}.")
     return found
+
+
+def run_search(
+    settings: Settings,
+    out: str | os.PathLike,
+    *,
+    every: int = 200,
+    tell: Callable[[str], object] = say,
+) -> SearchResult:
+    """Tries the points of the settings' `search` and `grid_search` on the development set, and trains nothing else.
+
+    Args:
+        settings: what to train, on what, and how.
+        out: folder of the scores; a search that was killed goes on where it was.
+        every: steps between checkpoints.
+        tell: is called with each sentence on what was found.
+
+    Raises:
+        KerasVitError: for anything that cannot be trained.
+
+    >>> settings = keras_vit.trainers.Settings(model="ViT-B/16", dataset="cifar10", grid_search=True)
+    >>> keras_vit.trainers.run_search(settings, "runs/search").best  # doctest: +SKIP
+    {'learning_rate': 0.01}
+    """
+    settings = resolve(settings)
+    strategy = training.strategy(settings.strategy)
+    keras.utils.set_random_seed(settings.seed)
+    recipe = recipe_for(settings, load_examples(settings)[0], strategy.num_replicas_in_sync)
+    with data.data_errors(), strategy.scope():
+        return search_fields(settings, recipe, Path(out), tell, every)

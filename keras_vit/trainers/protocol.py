@@ -1,28 +1,27 @@
 """The paper's protocol (Appendix B.1.1): search on the development split, retrain on all, test once, several seeds."""
 
 import dataclasses
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-from rich.table import Table
 
 from keras_vit import data, training
-from keras_vit.commands.training.checks import require_outside_dataset
-from keras_vit.commands.training.plan import recipe_for
-from keras_vit.commands.training.results import RESULTS, ResultsFile
-from keras_vit.commands.training.searching import SEARCH, load_examples, make_grid, parse_search, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train
-from keras_vit.console import Console
+from keras_vit.console import say
 from keras_vit.data import DataError
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import find_published
 from keras_vit.models.config import VARIANTS
+from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
+from keras_vit.trainers.results import ResultsFile
+from keras_vit.trainers.search import load_examples, make_grid, search_fields
+from keras_vit.trainers.settings import Settings, parse_search
+from keras_vit.trainers.train import SEARCH, train
 from keras_vit.training.numbers import require_counts
 from keras_vit.training.runs.files import lock_folder, make_run_folder
-from keras_vit.training.runs.folder import model_of
 from keras_vit.training.strategies import count_workers
 
 HYPER_RULE = "search-hyperrule"  # folder
@@ -47,7 +46,7 @@ def require_protocol(settings, seeds):
         data.load(settings.dataset, ALL, without=settings.without)  # refuses a list of another split
 
 
-def find_settings(settings, out, console, every):
+def find_settings(settings, out, tell, every):
     """(the settings of the final runs, the fields of the recipe that the search found, its scores)."""
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
@@ -59,12 +58,12 @@ def find_settings(settings, out, console, every):
     with data.data_errors(), strategy.scope():
         best = None
         if sum(map(len, grid.values())) > len(grid):
-            best = search_fields(wanted, recipe, out / SEARCH, console, every, grid)
+            best = search_fields(wanted, recipe, out / SEARCH, tell, every, grid)
             scores += [[recipe.name, *score] for score in best.scores]
         rule = hyper_rule_for(settings, strategy)
         if rule is not None and best is not None:
             own = {"learning_rate": [rule.learning_rate]}
-            tried = search_fields(rule_settings(settings), rule, out / HYPER_RULE, console, every, own)
+            tried = search_fields(rule_settings(settings), rule, out / HYPER_RULE, tell, every, own)
             scores += [[rule.name, *score] for score in tried.scores]
             if tried.accuracy > best.accuracy:
                 return rule_settings(settings), tried.best, scores
@@ -85,12 +84,13 @@ def hyper_rule_for(settings, strategy):
 
 def run_protocol(
     settings: Settings,
-    out: Path,
+    out: str | os.PathLike,
     *,
     seeds: int = 3,
     resume: bool = False,
     every: int = 200,
-    console: Console | None = None,
+    tell: Callable[[str], object] = say,
+    progress: Callable | None = None,
 ) -> dict[str, Any]:
     """Searches on the development split, trains on all training examples with several seeds, tests each run once.
 
@@ -103,7 +103,7 @@ def run_protocol(
         seeds: runs, of the seeds settings.seed, settings.seed + 1, ...
         resume: go on where a protocol in that folder was killed; it ends with the same bits.
         every: steps between checkpoints.
-        console: prints; None prints to the terminal.
+        tell, progress: as in `train`.
 
     Returns:
         What results.json says: "accuracies", "mean" and "deviation" (None for one seed) in [0, 1], "scores" of the
@@ -115,34 +115,33 @@ def run_protocol(
     >>> run_protocol(Settings(model="ViT-B/16", dataset="cifar10"), "runs/paper")["mean"]  # doctest: +SKIP
     0.989
     """
-    console, out = console or Console(), Path(out)
-    settings = dataclasses.replace(settings, model=model_of(settings.model), split=ALL, test=False)
+    out = Path(out)
     require_outside_dataset(out, settings.dataset)
+    settings = resolve(dataclasses.replace(settings, split=ALL, test=False))
     require_protocol(settings, seeds)
     with make_run_folder(out), lock_folder(out):
         results = ResultsFile(out, {"protocol": "paper", "settings": settings.as_recorded()}, resume)
         if results.find("fields") is None:
-            chosen, fields, scores = find_settings(settings, out, console, every)
+            chosen, fields, scores = find_settings(settings, out, tell, every)
             results.add(recipe=chosen.recipe, fields=fields, scores=scores)
         accuracies = []
         for number in range(seeds):
             name = f"seed-{number}"
             if results.find(name) is None:
-                console.print(f"Run {number + 1} of {seeds}, on all training images:", soft_wrap=True)
-                accuracy = train(
+                tell(f"Run {number + 1} of {seeds}, on all training images:")
+                found = train(
                     final_settings(settings, results, number),
                     out / name,
                     resume=(out / name).exists(),
                     every=every,
-                    console=console,
+                    tell=tell,
+                    progress=progress,
                     found=results.find("fields"),
                 )
-                results.add(**{name: accuracy})
+                results.add(**{name: found.score})
             accuracies.append(results.find(name))
         summary = summarize(settings, accuracies)
         results.write(**summary)
-    print_results(console, settings, summary)
-    console.print(f"Everything is in {out}: {RESULTS}, seed-0, ...", soft_wrap=True)
     return {**results.facts["found"], **summary}
 
 
@@ -166,23 +165,3 @@ def summarize(settings, accuracies):
         "deviation": float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
         "published": find_published(settings.model.partition(":")[0], settings.dataset),
     }
-
-
-def describe_accuracy(mean, deviation):
-    """ "98.10 ± 0.05", in percent, as Table 2 prints it."""
-    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
-
-
-def print_results(console, settings, summary):
-    """A table as Table 2: this result, and the paper's of that model and dataset."""
-    table = Table(box=None, header_style="bold")
-    for heading in ("accuracy, %", "runs", "model", "pre-training", "from"):
-        table.add_column(heading, overflow="fold")
-    deviation = None if summary["deviation"] is None else 100 * summary["deviation"]
-    runs = len(summary["accuracies"])
-    table.add_row(describe_accuracy(100 * summary["mean"], deviation), str(runs), settings.model, "", "these runs")
-    for row in summary["published"]:
-        value = describe_accuracy(row["value"], row.get("deviation"))
-        three = "3" if row["table"] == "2" else ""
-        table.add_row(value, three, row["model"], row["pre-training"] or "", f"Table {row['table']}")
-    console.print(table)

@@ -11,11 +11,11 @@ import pytest
 import keras_vit
 from keras_vit import cli, data, training, zoo
 from keras_vit.commands import finetune
-from keras_vit.commands.training import choices, plan, train
-from keras_vit.commands.training.settings import Settings
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.models.config import VARIANTS
+from keras_vit.trainers import choices, plan, train
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
 from keras_vit.training.scaling import choose_batch_size
@@ -40,7 +40,8 @@ def planned(monkeypatch):
     def plan_of(line, examples=None):
         seen = []
         monkeypatch.setattr(train, "train", lambda settings, out, **_: seen.append(settings))
-        monkeypatch.setattr(finetune, "require_possible", lambda *_: None)
+        monkeypatch.setattr(finetune, "prepare", lambda settings, *_: settings)
+        monkeypatch.setattr(finetune, "print_outcome", lambda *_: None)
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
@@ -232,8 +233,9 @@ def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
-    accuracy = train.train(settings, out, resume=resume, every=2, console=console)
-    return accuracy, console.export_text()
+    settings = plan.prepare(settings, out, resume)
+    result = train.train(settings, out, resume=resume, every=2, tell=lambda said: console.print(said, soft_wrap=True))
+    return result and result.accuracy, console.export_text()
 
 
 @pytest.mark.slow

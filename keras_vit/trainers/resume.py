@@ -1,14 +1,15 @@
 """What the run in a folder was begun with, and whether it can go on as it is asked to. Imports no Keras."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit.commands.training.settings import Settings
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.data.datasets.schemes import locate_dataset
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
 from keras_vit.training.errors import RunError
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.runs.checkpoints import Checkpoints
@@ -17,6 +18,8 @@ from keras_vit.zoo.fetch.addresses import cached_path
 
 LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
 CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
+MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # that are fine-tuned, and pre-trained, where none is named
+EVERY = 200  # steps between checkpoints
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,29 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
         raise RunError(f"{folder / 'config.json'} does not say what the run was begun with ({error}).") from error
 
 
+def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resume: bool) -> Settings:
+    """The settings of a training that is given these fields of them; with `resume` those of the run in `folder`.
+
+    Raises:
+        UnknownNameError: for a field that there is not.
+        ConfigError: when nothing says what to train on, or the settings contradict each other.
+        RunError: as `recall_settings`.
+    """
+    known = {field.name for field in dataclasses.fields(Settings)} - {"pretrain", *(() if pretrain else MASKED_PATCHES)}
+    for name in given:
+        if name not in known:
+            raise UnknownNameError(describe_unknown("argument", name, known))
+    given = {name: value for name, value in given.items() if name != "dataset" or value is not None}
+    if "model" in given:
+        given["model"] = os.fspath(given["model"])
+    if resume and (folder / "config.json").is_file():
+        return recall_settings(folder, {**given, "pretrain": pretrain})
+    if "dataset" not in given:
+        what = f"There is no run in {folder} to go on with" if resume else "Nothing says what to train on"
+        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
+    return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
+
+
 def describe_setting(name, value):
     """A setting as it is typed.
 
@@ -108,7 +134,7 @@ def describe_setting(name, value):
     """
     if name == "pretrain":
         return f"keras-vit {'pretrain' if value else 'finetune'}"
-    option = "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
+    option = spell_option(name)
     if value is None or value is False:
         return f"no {option}"
     return option if value is True else f"{option} {value}"

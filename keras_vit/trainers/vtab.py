@@ -1,29 +1,29 @@
 """VTAB-1k with one setting for all tasks (Appendix B.1.1), or with the setting that a sweep finds on the 200."""
 
 import dataclasses
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from keras_vit import training
-from keras_vit.commands.training.plan import recipe_for
-from keras_vit.commands.training.results import ResultsFile
-from keras_vit.commands.training.searching import describe_point, search_fields
-from keras_vit.commands.training.settings import Settings
-from keras_vit.commands.training.train import train
-from keras_vit.console import Console
+from keras_vit.console import say
 from keras_vit.data import DataError, data_errors, load
 from keras_vit.data.datasets.builders import full_name
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import vtab
 from keras_vit.evaluation.paper import VTAB_TASKS, published
 from keras_vit.files import write_whole
+from keras_vit.trainers.plan import recipe_for, resolve
+from keras_vit.trainers.results import ResultsFile
+from keras_vit.trainers.search import describe_point, search_fields
+from keras_vit.trainers.settings import Settings
+from keras_vit.trainers.train import train
 from keras_vit.training.runs.files import lock_folder, make_run_folder
-from keras_vit.training.runs.folder import FOLDERS, model_of
+from keras_vit.training.runs.folder import FOLDERS
 from keras_vit.training.strategies import count_workers
 
 TABLE, PICTURE, SWEEP = "vtab.csv", "vtab.png", "sweep"
@@ -51,7 +51,7 @@ def find_builders(tasks):
     return builders
 
 
-def sweep(settings, tasks, out, console, every):
+def sweep(settings, tasks, out, tell, every):
     """The rate and schedule whose mean over the tasks is highest on their 200 development examples, and all means."""
     strategy = training.strategy(settings.strategy)
     scores = {}
@@ -63,8 +63,8 @@ def sweep(settings, tasks, out, console, every):
                 "learning_rate": [rate * recipe.learning_rate for rate in RATES],
                 "steps": [schedule * recipe.total_steps for schedule in SCHEDULES],
             }
-            console.print(f"{VTAB_TASKS[task]}:")
-            for point, accuracy in search_fields(own, recipe, out / SWEEP / task, console, every, grid).scores:
+            tell(f"{VTAB_TASKS[task]}:")
+            for point, accuracy in search_fields(own, recipe, out / SWEEP / task, tell, every, grid).scores:
                 scores.setdefault(tuple(point.items()), []).append(accuracy or 0.0)
     means = [[dict(point), float(np.mean(values))] for point, values in scores.items()]
     return max(means, key=lambda pair: pair[1])[0], means
@@ -81,12 +81,13 @@ def remove_weights(folder):
 
 def run_vtab(
     settings: Settings,
-    out: Path,
+    out: str | os.PathLike,
     *,
     tasks: Sequence[str] = (),
     sweep_settings: bool = False,
     every: int = 200,
-    console: Console | None = None,
+    tell: Callable[[str], object] = say,
+    progress: Callable | None = None,
 ) -> dict[str, Any]:
     """Fine-tunes a model on the 1,000 examples of each of VTAB's tasks and tests it once.
 
@@ -99,7 +100,7 @@ def run_vtab(
         tasks: names of `keras_vit.data.VTAB` or of Table 9; none for all 19.
         sweep_settings: first choose rate and schedule, one for all tasks, on the 200 development examples of each.
         every: steps between checkpoints.
-        console: prints; None prints to the terminal.
+        tell, progress: as in `train`.
 
     Returns:
         {"accuracies": {task: in [0, 1]}, "means": {"VTAB", "Natural", ...}, "complete": whether all 19 tasks were
@@ -111,35 +112,32 @@ def run_vtab(
     >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab/caltech101"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
     0.727
     """
-    console, out = console or Console(), Path(out)
+    out = Path(out)
     chosen = vtab.find_tasks(list(tasks))
     if count_workers() > 1:
         raise ConfigError("VTAB trains one model after the other in one process: not on several workers.")
-    settings = dataclasses.replace(
-        settings, dataset="vtab/caltech101", model=model_of(settings.model), split="train+validation", test=True
-    )
+    settings = dataclasses.replace(settings, dataset="vtab/caltech101", split="train+validation", test=True)
     builders = find_builders(chosen)
+    settings = resolve(settings)
     with make_run_folder(out), lock_folder(out):
         asked = {"benchmark": "VTAB-1k", "settings": settings.as_recorded(), "sweep": sweep_settings}
         if sweep_settings:
             asked["swept_on"] = list(chosen)
         results = ResultsFile(out, asked, resume=True)
         if sweep_settings and results.find("setting") is None:
-            best, means = sweep(dataclasses.replace(settings, split="train"), chosen, out, console, every)
-            console.print(f"Best over {len(chosen)} tasks: {describe_point(best)}.")
+            best, means = sweep(dataclasses.replace(settings, split="train"), chosen, out, tell, every)
+            tell(f"Best over {len(chosen)} tasks: {describe_point(best)}.")
             results.add(setting=best, sweep=means)
         for task in chosen:
             if results.find(task) is None:
-                console.print(f"{VTAB_TASKS[task]} ({vtab.TASKS[task]}):")
+                tell(f"{VTAB_TASKS[task]} ({vtab.TASKS[task]}):")
                 own = settings_of(task, settings)
                 begun, found = (out / task).exists(), results.find("setting")
-                accuracy = train(own, out / task, resume=begun, every=every, console=console, found=found)
-                results.add(**{task: {"accuracy": accuracy, "builder": builders[task]}})
+                result = train(own, out / task, resume=begun, every=every, tell=tell, progress=progress, found=found)
+                results.add(**{task: {"accuracy": result.score, "builder": builders[task]}})
             remove_weights(out / task)
         summary = summarize(settings, results, chosen)
         write_results(results, summary, settings, out)
-    print_results(console, settings, summary)
-    console.print(f"Everything is in {out}: {results.path.name}, {TABLE}, {PICTURE}, ...", soft_wrap=True)
     return summary
 
 
@@ -164,24 +162,3 @@ def write_results(results, summary, settings, out):
         vtab.write_table(summary["accuracies"], path)
     with write_whole(out / PICTURE) as path:
         vtab.draw_groups(summary["accuracies"], settings.model, path)
-
-
-def print_results(console, settings, summary):
-    """A line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
-    accuracies, others = summary["accuracies"], vtab.published_tasks()
-    table = Table(box=None, header_style="bold")
-    table.add_column("task", overflow="fold")
-    for heading in (settings.model, *others):
-        table.add_column(heading, justify="right", overflow="fold")
-    for task, value in accuracies.items():
-        cells = (value, *(row[task] for row in others.values()))
-        table.add_row(VTAB_TASKS[task], *(f"{100 * cell:.1f}" for cell in cells))
-    table.add_section()
-    same = [vtab.average_groups({task: row[task] for task in accuracies}) for row in others.values()]
-    for group, mean in summary["means"].items():
-        table.add_row(f"mean: {group}", *(f"{100 * cell:.2f}" for cell in (mean, *(row[group] for row in same))))
-    console.print(table)
-    if len(accuracies) < len(vtab.TASKS):
-        console.print(f"These are {len(accuracies)} of VTAB's {len(vtab.TASKS)} tasks, in all columns.")
-    if summary["share_of_images"] < 1:
-        console.print(f"Trained on {summary['share_of_images']:.2g} of the images that the paper's setting sees.")

@@ -1,1 +1,0 @@
-"""The commands of the paper's experiments (docs/experiments.md)."""

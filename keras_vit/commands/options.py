@@ -1,0 +1,65 @@
+"""The options of the commands that train: one for each field of `Settings`, its own heading, name and completion."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+from typer import Option
+
+from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
+from keras_vit.trainers.settings import parameters_of_settings, spell_option
+
+# Options under headings of their own; those under none are the usual ones, which help shows first.
+SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
+Schedule = partial(Option, rich_help_panel=SCHEDULE)
+Stopping = partial(Option, rich_help_panel=STOPPING)
+HEADINGS = {
+    "Data": ("split", "examples", "test", "image_size", "augmentation", "class_weights", "without"),
+    "Weights": ("freeze", "lora", "layer_decay", "stochastic_depth", "position_embedding", "position_embedding_at"),
+    SCHEDULE: ("recipe", "steps", "batch_size", "grid_search", "search", "seed"),
+    "Memory and machines": ("microbatches", "remat", "strategy", "precision"),
+    STOPPING: ("patience",),
+    "Masked patches": ("objective", "patch_target", "corruption_rate"),
+}
+COMPLETIONS = {
+    "dataset": complete_dataset,
+    "model": complete_place,
+    "recipe": complete_recipe,
+    "augmentation": complete_augmentation,
+}
+POSITIVE = ("examples", "batch_size", "microbatches", "lora")
+
+
+def option_of(parameter):
+    """The parameter of a command for one of `Settings`: `--learning-rate` for learning_rate."""
+    name, (kind, meaning) = parameter.name, (parameter.annotation.__origin__, *parameter.annotation.__metadata__)
+    arguments = {"autocompletion": COMPLETIONS.get(name)}
+    arguments["rich_help_panel"] = next((heading for heading, names in HEADINGS.items() if name in names), None)
+    spelling = [spell_option(name)] if kind is bool or name == "dataset" else []
+    if name in POSITIVE:
+        arguments["min"] = 1
+    if name == "search":
+        arguments["metavar"] = "FIELD=VALUE,..."
+    if name == "model":
+        meaning += " Also as an argument, without `--model`."
+    return parameter.replace(annotation=Annotated[kind, Option(*spelling, help=meaning, **arguments)])
+
+
+def with_options_of(
+    function: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
+) -> Callable[[Callable], Callable]:
+    """A decorator for a command that hands its arguments on: its options are its own, `function`'s and `Settings`'.
+
+    Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
+    `Settings` that are options of the command, None for all; `without` those that are not.
+    """
+
+    def decorate(command):
+        fields = [option_of(p) for p in parameters_of_settings(without, **defaults) if only is None or p.name in only]
+        own = [p for f in (function, command) for p in inspect.signature(f).parameters.values()]
+        options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
+        command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
+        return command
+
+    return decorate

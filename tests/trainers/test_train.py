@@ -1,0 +1,86 @@
+"""Training from Python: the same bits as from the command line, every option an argument, what happened as a result."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import keras_vit as package
+from keras_vit import zoo
+from keras_vit.commands import finetune, pretrain
+from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
+from keras_vit.training.errors import RunError
+from keras_vit.training.runs.folder import RunFolder
+
+GIVEN = {"image_size": 8, "steps": 6, "batch_size": 16, "learning_rate": 0.01, "every": 3, "test": True}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "tiny.keras"
+    zoo.save(zoo.load("ViT-Test/4", weights=None, image_size=8, num_layers=1, num_classes=3), path)
+    return path
+
+
+def test_python_and_the_command_train_the_same_bits(keras_vit, tiny, tmp_path):
+    result = package.finetune("digits", out=tmp_path / "python", model=tiny, tell=None, **GIVEN)
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in GIVEN.items() if value is not True]
+    done = keras_vit("finetune", "--data", "digits", "--model", tiny, "--out", tmp_path / "command", "--test", *words)
+    assert done.status == 0, done.err
+    for name in ("best", "last"):
+        one, other = (dict(np.load(tmp_path / way / f"{name}.weights.npz")) for way in ("python", "command"))
+        assert one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
+    assert f"Test accuracy of epoch {result.best_epoch}, the best of {result.epochs}: {result.accuracy:.1%}" in done.out
+    low, high = result.interval
+    assert low < result.accuracy < high and result.judged_by == "test" and result.metric == "accuracy"
+    assert {"config.json", "best.weights.npz", "mistakes.png", "checkpoints/"} <= set(result.files)
+    assert all((result.folder / name).exists() for name in result.files)
+    longer = package.finetune(out=tmp_path / "python", resume=True, steps=8, tell=None)
+    assert json.loads((longer.folder / "config.json").read_text())["total_steps"] == 8
+
+
+@pytest.mark.parametrize(("command", "function"), [(finetune.finetune, "finetune"), (pretrain.pretrain, "pretrain")])
+def test_every_option_of_the_command_is_an_argument(command, function):
+    options = set(inspect.signature(command).parameters) - {"context", "protocol", "seeds"}
+    function = getattr(package, function)
+    taken = inspect.signature(function).parameters
+    assert options <= set(taken) and set(taken) - options == {"tell"}
+    assert all(f"\n        {name}: " in function.__doc__ for name in taken)
+    assert taken["model"].default == inspect.signature(command).parameters["model"].default
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"lr": 0.1}, UnknownNameError, "There is no argument 'lr'. Here it is called learning_rate."),
+        ({"data": "digits"}, UnknownNameError, "There is no argument 'data'. Did you mean dataset?"),
+        ({"objective": "masked-patches"}, UnknownNameError, "There is no argument 'objective'"),
+        ({"pretrain": True}, UnknownNameError, "There is no argument 'pretrain'"),
+        ({"dataset": None}, ConfigError, "Nothing says what to train on"),
+        ({"epochs": "20"}, ConfigError, "epochs must be of type float. Received: '20'"),
+        ({"freeze": 2.5}, ConfigError, "freeze must be of type str. Received: 2.5"),
+        ({"test": "yes"}, ConfigError, "test must be of type bool"),
+        ({"split": "all"}, ConfigError, r"split must be train or train\+validation. Received: 'all'"),
+        ({"search": "dropout_rate=0"}, ConfigError, "search must be of type list"),
+        ({"model": "ViT-B/17"}, UnknownNameError, "Did you mean"),
+        ({"dataset": "folder:nowhere"}, KerasVitError, "nowhere"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(given, error, says, tmp_path):
+    with pytest.raises(error, match=says):
+        package.finetune(**{"dataset": "digits", "out": tmp_path / "run", **given})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_a_run_is_checked_once_before_the_model_is_made(tiny, tmp_path, monkeypatch):
+    seen, check = [], RunFolder.check
+    monkeypatch.setattr(RunFolder, "check", lambda folder, resume: seen.append(folder.path) or check(folder, resume))
+    monkeypatch.setattr("keras_vit.training.Run.fit", lambda *_, **__: None)
+    monkeypatch.setattr("keras_vit.trainers.train.finish", lambda *_: None)
+    package.finetune("digits", out=tmp_path / "run", model=tiny, tell=None, **GIVEN)
+    assert seen == [tmp_path / "run"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.keras").write_text("mine")
+    with pytest.raises(RunError, match="was not written by this run"):
+        package.finetune("digits", out=tmp_path / "run", model=tiny, tell=None, **GIVEN)
