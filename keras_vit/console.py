@@ -38,6 +38,6 @@ log = logging.getLogger("keras_vit")
 log.addFilter(OneSafeLine())
 
 
-def say(sentence: str) -> None:
-    """Prints a sentence to the terminal, on one line."""
-    Console().print(sentence, soft_wrap=True)
+def say(sentence: str, one_line: bool = True) -> None:
+    """Prints a sentence to the terminal: on one line, so that a path in it can be copied, or broken at its width."""
+    Console().print(sentence, soft_wrap=one_line)

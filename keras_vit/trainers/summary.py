@@ -9,7 +9,6 @@ from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.text import without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
-from keras_vit.training.runs.folder import describe_weights
 
 UNEQUAL = 10  # times as many images in one class as in another
 
@@ -102,8 +101,6 @@ def describe_training(settings, model, recipe, splits):
     size = "x".join(map(str, model.config.image_size or ("any",)))
     task = describe_objective(model) if splits.train.objective else f"{splits.train.num_classes} classes"
     said = [f"{source}: {model.count_params():,} parameters, {size} pixels, {task}."]
-    if of_run := describe_weights(settings.model):
-        said.append(of_run)
     if source != name:
         said.append(f"{name} starts from {source}, pre-trained and not yet fine-tuned; name another tag for others.")
     said.append(f"Images: {describe_splits(splits)}.")

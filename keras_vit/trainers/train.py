@@ -28,7 +28,7 @@ from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.epochs import list_epoch_ends
-from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
+from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, describe_weights, read_monitor
 from keras_vit.training.runs.history import find_best, read_rows
 
 SEARCH = "search"  # folder of a run
@@ -256,8 +256,10 @@ def train(
             model = plan.load_model(settings, recipe, splits.train)
             microbatches = plan.count_microbatches(settings, recipe, model)
             recipe.compile(model, microbatches=microbatches, **plan.compile_arguments(settings, splits.train))
+        if of_run := describe_weights(settings.model):
+            tell(of_run)
         for sentence in describe_training(settings, model, recipe, splits):
-            tell(sentence)
+            tell(sentence) if tell is not say else say(sentence, one_line=False)
         fit(run, model, recipe, splits, settings, start, resume, progress, verbose)
         return finish(run, model, recipe, splits, tell)
 
