@@ -16,7 +16,7 @@ from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.files import make_folder, write_whole
 from keras_vit.images.pillow import ADDRESS, describe_missing
 from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 
 
 def print_classes(predictions, console):

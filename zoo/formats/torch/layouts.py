@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import SIZES, AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.faults import Fault
 from keras_vit.zoo.formats.official.layouts import prepend_zero
