@@ -30,7 +30,6 @@ from types import ModuleType
 from typing import Literal, get_args
 
 from keras_vit.errors import ExportError
-from keras_vit.text import printable
 
 Quantize = Literal["float16", "dynamic", "int8", "mixed_float16"]
 QUANTIZE = get_args(Quantize)
@@ -168,8 +167,8 @@ def format_of_path(path: str | os.PathLike) -> Format:
     files = " or ".join(row.suffix for row in FORMATS if row.suffix)
     bare = " or ".join(row.title for row in FORMATS if not row.suffix)
     raise ExportError(
-        f"No format has the suffix {printable(suffix)!r}. Expected a path that ends in {files}, or, for a {bare}, one "
-        f"without a suffix. Received: {printable(path)}."
+        f"No format has the suffix {suffix!r}. Expected a path that ends in {files}, or, for a {bare}, one "
+        f"without a suffix. Received: {path}."
     )
 
 

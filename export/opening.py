@@ -13,7 +13,6 @@ from keras_vit.errors import ExportError
 from keras_vit.export.formats import Format, format_named, format_of_path
 from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.proof.model_json import FIELDS, LATER_FIELDS, LONGEST, read_model_json
-from keras_vit.text import printable
 
 DESCRIPTION = "model.json"
 GRAPH = "saved_model.pb"
@@ -76,9 +75,9 @@ def read_stored_description(row, path):
         about = {name: about.get(name, LATER_FIELDS.get(name)) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
     except Exception as error:  # whatever the readers of damaged files raise
-        raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
+        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
     if wrong:
-        raise ExportError(f"{printable(path)} does not describe itself as an export does: see its {wrong[0]!r}.")
+        raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
     return about
 
 
@@ -135,9 +134,9 @@ def open_artefact(path: Path) -> Artefact | None:
     try:
         run = row.load_module().load(place, None if about is None else [about["inputs"][0]["name"]])
     except ImportError as error:
-        raise ExportError(f"{printable(place)} needs {error.name}, which is not installed.") from error
+        raise ExportError(f"{place} needs {error.name}, which is not installed.") from error
     except Exception as error:  # whatever a runtime raises
-        raise ExportError(f"{printable(place)} cannot be opened: {printable(error)[:400]}.") from error
+        raise ExportError(f"{place} cannot be opened: {error!s:.400}.") from error
     batch = about["inputs"][0]["shape"][0] if about else None
     return Artefact(place, about, run_in_parts(lambda images: run([images])[0], batch))
 
@@ -145,7 +144,7 @@ def open_artefact(path: Path) -> Artefact | None:
 def require_classifier(path, about):
     inputs, outputs = ([len(tensor["shape"]) for tensor in about[name]] for name in ("inputs", "outputs"))
     if (inputs, outputs) != ([4], [2]):
-        raise ExportError(f"{printable(path)} does not take images (n, h, w, c) and give one row of logits for each.")
+        raise ExportError(f"{path} does not take images (n, h, w, c) and give one row of logits for each.")
 
 
 def run_in_parts(run, batch):

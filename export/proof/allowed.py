@@ -7,7 +7,6 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import format_named
-from keras_vit.text import printable
 
 ADVICE = "Run it only if you trust whoever made it."
 
@@ -17,12 +16,12 @@ def require_known_operations(format_name, path):
     try:
         format_named(format_name).load_module("allowed").check(Path(path))
     except ImportError as error:
-        raise ExportError(f"{printable(path)} needs {error.name}, which is not installed.") from error
+        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
     except ExportError:
         raise
     except Exception as error:  # whatever the readers of protocol buffers and flatbuffers raise for damaged files
-        raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
+        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
 
 
 def refuse(path, what):
-    raise ExportError(f"{printable(path)} was not opened: it has {printable(what)}. {ADVICE}")
+    raise ExportError(f"{path} was not opened: it has {what}. {ADVICE}")

@@ -9,7 +9,6 @@ from keras_vit.export.description import PREPROCESSING
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.export.proof.mixture import WAYS
-from keras_vit.text import printable
 
 LONGEST = 1 << 22  # bytes; Python's lists of 60 MB of brackets would take 2 GB
 MOST = 64  # inputs, outputs, batch sizes
@@ -43,7 +42,7 @@ def read_model_json(folder):
         formats = [entry["format"] for entry in about["artefacts"]]
         require_field(len(set(formats)) == len(formats), "artefacts, format", formats)
     except (OSError, ValueError, RecursionError) as error:
-        raise ExportError(f"{printable(path)} does not describe a bundle: {printable(error)}.") from error
+        raise ExportError(f"{path} does not describe a bundle: {error}.") from error
     return about
 
 
