@@ -12,7 +12,7 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import Format, format_named, format_of_path
 from keras_vit.export.proof.allowed import require_known_operations
-from keras_vit.export.proof.model_json import FIELDS, LATER_FIELDS, LONGEST, read_model_json
+from keras_vit.export.proof.model_json import FIELDS, LONGEST, read_model_json
 
 DESCRIPTION = "model.json"
 GRAPH = "saved_model.pb"
@@ -72,7 +72,7 @@ def read_stored_description(row, path):
         about = read(path)
         if about is None:
             return None
-        about = {name: about.get(name, LATER_FIELDS.get(name)) for name in DESCRIBED}
+        about = {name: about.get(name) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
     except Exception as error:  # whatever the readers of damaged files raise
         raise ExportError(f"{path} is damaged: {error!s:.400}.") from error

@@ -28,10 +28,8 @@ def read_model_json(folder):
             raise ValueError(f"it has more than {LONGEST:,} bytes")
         about = json.loads(path.read_text("utf-8"), parse_constant=refuse_constant)
         require_field(isinstance(about, dict), "", about)
-        about = {**LATER_FIELDS, **about}
         for name, is_right in FIELDS.items():
             require_field(name in about and is_right(about[name]), name, about.get(name))
-        about["artefacts"] = [{**LATER_OF_ARTEFACT, **entry} for entry in about["artefacts"]]
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
                 require_field(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
@@ -130,9 +128,6 @@ FIELDS = {
     "versions": lambda x: isinstance(x, dict) and all(is_text(y) for y in x.values()),
     "artefacts": lambda x: is_list(x, lambda entry: isinstance(entry, dict), 1),
 }
-# What older files do not say.
-LATER_FIELDS = {"probabilities": "softmax", "further_outputs": []}
-LATER_OF_ARTEFACT = {"finer": {}, "further_outputs": {}}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,
