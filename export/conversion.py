@@ -116,7 +116,7 @@ def write_proved(
         path=str(path),
         quantize=quantize,
         bytes=size_of(path),
-        weight_bytes=form.load_module().weight_bytes(path),
+        weight_bytes=form.load_module("reading").weight_bytes(path),
         model_weight_bytes=4 * source.count_params(),
         **difference.numbers(),
         images=trial.compared,

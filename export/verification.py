@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.formats import format_named
+from keras_vit.export.formats import FORMATS, format_named, require_known_operations
 from keras_vit.export.prediction import predict_source
-from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import compare_outputs
@@ -34,7 +33,10 @@ from keras_vit.files import sha256_of_regular
 LEAST_TIME = 120  # seconds that an artefact may take
 TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
 LARGEST_FILE = 1 << 34  # bytes; a sparse file may state a size and have no data
-LARGEST_FILES = {".pb": 1 << 31, ".onnx": 1 << 31, ".json": 1 << 26, ".md": 1 << 26, ".py": 1 << 26}
+LARGEST_FILES = {
+    **dict.fromkeys((".json", ".md", ".py"), 1 << 26),
+    **{row.protobuf: 1 << 31 for row in FORMATS if row.protobuf},
+}
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"
 
@@ -193,7 +195,7 @@ def run_artefact(path, row, names, batches, inputs):
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}
         np.savez(places["inputs"], *inputs)
         job = {"path": str(path.resolve()), "names": names, "batches": batches, **places}
-        job["runtime"] = str(row.runtime_file())
+        job["reading"] = str(row.reading_file())
         run_script("proof/runtimes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
@@ -201,6 +203,6 @@ def run_artefact(path, row, names, batches, inputs):
 
 def read_weight_bytes(row, path):
     try:
-        return row.load_module().weight_bytes(path)
+        return row.load_module("reading").weight_bytes(path)
     except Exception as error:  # a file that its runtime and its schema read differently
         raise ExportError(f"{path} is damaged: {error!s:.400}.") from error

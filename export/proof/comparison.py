@@ -95,7 +95,7 @@ class Trial:
         return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
 
     def load(self, path):
-        return self.form.load_module().load(path, self.input_names())
+        return self.form.load_module("reading").load(path, self.input_names())
 
 
 def has_classes(model):

@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 
 from keras_vit.errors import ExportError
-from keras_vit.export.description import PREPROCESSING
+from keras_vit.export.description import LONGEST, PREPROCESSING
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.export.proof.mixture import WAYS
 
-LONGEST = 1 << 22  # bytes; Python's lists of 60 MB of brackets would take 2 GB
 MOST = 64  # inputs, outputs, batch sizes
 LENGTHS = 1 << 31
 DTYPES = ("float32", "float64", "float16", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "bool")
