@@ -124,8 +124,7 @@ def require_local(name, data_dir):
     remote += [data_dir] if "://" in str(data_dir) else []
     if remote and is_offline():
         raise DataError(
-            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local "
-            f"data_dir."
+            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
         )
 
 
