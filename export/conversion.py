@@ -92,7 +92,7 @@ def write_proved(
         require_endpoints(model, form, endpoints)
         shapes = [fix_batch(shape, source.batch_size) for shape in source.choose_shapes(form.free_size)]
         inputs = source.choose_inputs(shapes, probe_count(kind, source.batch_size))
-        asked = {"endpoints": tuple(endpoints), "given": source.images is not None}
+        asked: dict[str, Any] = {"endpoints": tuple(endpoints), "given": source.images is not None}
         trial = Trial(model=model, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
         finer = trial.write(model, path, source.describe(shapes, trial.further_outputs), tell, trial.endpoints)
         difference = compare(trial, path)

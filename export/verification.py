@@ -79,8 +79,8 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
         folder / "examples.npz", about["inputs"], about["outputs"] + about["further_outputs"]
     )
     names = [entry["name"] for entry in about["inputs"]]
-    own, further = expected[: len(about["outputs"])], [x["name"] for x in about["further_outputs"]]
-    further = dict(zip(further, expected[len(own) :], strict=True))
+    own = expected[: len(about["outputs"])]
+    further = dict(zip((x["name"] for x in about["further_outputs"]), expected[len(own) :], strict=True))
     return [verify_artefact(folder, entry, names, inputs, own, further) for entry in about["artefacts"]]
 
 

@@ -107,7 +107,7 @@ def main() -> None:
         print(f"keras-vit: {describe_refusal(error)}", file=sys.stderr)
         sys.exit(1)
     except SystemExit as end:
-        cause = end  # typer makes an exit of Ctrl-C
+        cause: BaseException | None = end  # typer makes an exit of Ctrl-C
         while cause and not isinstance(cause, Preempted | Interrupted):
             cause = cause.__context__
         if cause:

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from keras_vit.errors import ConfigError, KerasVitError, make_presentable
 
@@ -135,14 +135,14 @@ def open_regular(
         OSError: when it is a device, a pipe or a folder, or, unless `follow_links`, a link.
     """
     extra = NO_WAIT if follow_links else NO_WAIT | NO_LINK
-    file = open(path, mode, buffering, opener=lambda path, flags: os.open(path, flags | extra))
+    file: Any = open(path, mode, buffering, opener=lambda path, flags: os.open(path, flags | extra))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError("it is not a regular file")
     return file
 
 
-def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = False) -> object:
+def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = False) -> Any:
     """The JSON value in a regular file.
 
     Raises:
@@ -163,4 +163,4 @@ def sha256_of_regular(path: str | os.PathLike) -> str:
         OSError: when it is a link, a device or a pipe.
     """
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()

@@ -25,7 +25,7 @@ from keras_vit.text import printable
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 HIDDEN = ".keras-vit-export"
 

@@ -120,7 +120,7 @@ def require_model(name: str, weights: str | None = None) -> None:
     """
     place = Path(os.path.expanduser(name))
     if not (place.is_dir() and find_artefact(place)):
-        registry.resolve(model_of(name, weights))
+        registry.resolve(str(model_of(name, weights)))
 
 
 @contextlib.contextmanager
@@ -152,7 +152,7 @@ def import_keras(find_devices: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], object]]:
+def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], None]]:
     """Yields a function of how many are done, which a bar shows on standard error where that is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 

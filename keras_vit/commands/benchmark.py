@@ -1,7 +1,7 @@
 """`keras-vit benchmark`: how fast models are on this machine, and how large a batch fits (Figure 12)."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -89,7 +89,7 @@ def benchmark(
     Example: keras-vit benchmark ViT-L/16 R152x2 --image-size 224 --image-size 384 --largest-batch
     """
     models = list(dict.fromkeys(variant(name).name for name in models))
-    options = {
+    options: dict[str, Any] = {
         "training": train,
         "precision": precision,
         "memory": memory and int(memory * GIGABYTE),

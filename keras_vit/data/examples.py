@@ -191,7 +191,7 @@ class Examples:
         augmentation = find_augmentation(augmentation or self.augmentation)
         channels, size = len(preprocessing.mean), preprocessing.image_size
         share, key = order.share_of(context, batch_size), order.run_key(seed)
-        start = first_step(start, steps, self.steps_per_epoch(batch_size))
+        first = first_step(start, steps, self.steps_per_epoch(batch_size))
         if self.objective is not None:
             require_can_corrupt(augmentation, preprocessing, dtype)
 
@@ -213,11 +213,11 @@ class Examples:
             images, labels = mixing.mix(*batch, augmentation, num_classes=self.num_classes, key=key, step=step)
             return normalize_or_round(images, preprocessing, dtype), labels
 
-        chunks = self.source.training_chunks(share, start, steps, key)
+        chunks = self.source.training_chunks(share, first, steps, key)
         batches = self.read_batches(chunks, share, read, channels, redraw=True)
         if augmentation.one_hot:
-            batches = batches.enumerate(start).map(mix, tf.data.AUTOTUNE, deterministic=True)
-        return distribute(batches, share, context, None if steps is None else steps - start)
+            batches = batches.enumerate(first).map(mix, tf.data.AUTOTUNE, deterministic=True)
+        return distribute(batches, share, context, None if steps is None else steps - first)
 
     def evaluation(
         self,

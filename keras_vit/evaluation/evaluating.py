@@ -56,7 +56,7 @@ def evaluate(
         top1=Share(int(right.sum()), len(right)),
         top5=Share(int((ranks < 5).sum()), len(ranks)) if len(names) > 5 else None,
         calibration_error=measure_calibration(confidence, right),
-        classes=score_classes(confusion, names) if single else (),
+        classes=() if confusion is None else score_classes(confusion, names),
         confusion=confusion,
         images_per_second=(len(ranks) - min(batch_size, len(ranks))) / seconds if seconds else None,
     )

@@ -30,7 +30,8 @@ def feature_reader(model):
     return keras.Model(model.inputs[0], head), preprocessing
 
 
-def read(reader, preprocessing, examples, batch_size, tell):
+def read(reader, examples, batch_size, tell):
+    reader, preprocessing = reader
     features, labels, done = np.empty((examples.num_examples, reader.outputs[0].shape[-1]), "float32"), [], 0
     for images, batch_labels, weights in examples.evaluation(batch_size, preprocessing):
         batch_labels, kept = np.asarray(batch_labels), np.asarray(weights) > 0
@@ -62,7 +63,7 @@ def extract_features(
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
     (360, 64)
     """
-    return read(*feature_reader(model), examples, batch_size, tell)
+    return read(feature_reader(model), examples, batch_size, tell)
 
 
 def solve_all(train_set, test_set, shots, seeds):
@@ -95,8 +96,8 @@ def evaluate_few_shot(
     3
     """
     reader = feature_reader(model)
-    sets = [read(*reader, split, batch_size, tell) for split in (train, test)]
-    return solve_all(*sets, shots, seeds)
+    sets = [read(reader, split, batch_size, tell) for split in (train, test)]
+    return solve_all(sets[0], sets[1], shots, seeds)
 
 
 class FewShot(keras.callbacks.Callback):

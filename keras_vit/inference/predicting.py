@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from keras_vit.images.pixels import Picture
 
-    Asked = keras.Model | ExportedModel | str | os.PathLike[str]
+    Asked: TypeAlias = keras.Model | ExportedModel | str | os.PathLike[str]
 
 BATCH_SIZE = 32
 

@@ -42,7 +42,7 @@ def features(
     found = np.stack([ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])[:, :, -rows * columns :]
     if as_grid:
         found = found.reshape(*found.shape[:2], rows, columns, -1)
-    return found[0] if np.ndim(layers) == 0 and layers is not None else found
+    return found[0] if layers is not None and np.asarray(layers).ndim == 0 else found
 
 
 def feature_colours(grids: np.ndarray) -> np.ndarray:

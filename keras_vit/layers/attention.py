@@ -44,7 +44,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     """
 
     # H/14 at 518 pixels, the paper's largest, has 16 heads * 1370**2 = 3.0e7; S/16 at 1,024 has 1.0e8.
-    largest_whole = 2**25
+    largest_whole: float = 2**25
 
     def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)

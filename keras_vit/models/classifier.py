@@ -59,7 +59,8 @@ class Classifier(DistributedModel):
     ):
         config = self.configure(configuration, fields)
         dtype = keras.dtype_policies.get(dtype)
-        images = image_input(*(config.image_size or (None, None)), config.num_channels, dtype)
+        height, width = config.image_size or (None, None)
+        images = image_input(height, width, config.num_channels, dtype)
         super().__init__(images, self.make_graph(images, config, dtype), name=name)
         self.dtype_policy = dtype
         self.config: Any = config  # of its family; Any, so that fields of one family need no cast

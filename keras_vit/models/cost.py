@@ -85,7 +85,7 @@ def trunk(config, size) -> Iterator[tuple[list[Convolution | LineAttention], int
     bit = has_norms_first(config)
     backbone = config if isinstance(config, ResNetConfig) else config.backbone
     heads = getattr(backbone, "num_heads", 0)
-    width = 64 * backbone.width_factor
+    width = int(64 * backbone.width_factor)
     root = Convolution(7, config.num_channels, width, size, 2, normalized=0 if bit else width, even=bit)
     yield [root], 1
     inputs, size = width, tuple(-(-length // 2) for length in root.output_size)  # after the pool

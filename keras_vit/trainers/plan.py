@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_vit import data, training, zoo
 from keras_vit.data.augment.rows import find_augmentation
@@ -116,7 +116,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
-    given = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    given: dict[str, Any] = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
     if objective := objective_of(settings):
         given |= objective.recipe_changes
     if name.startswith("bit-hyperrule"):

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -25,7 +25,7 @@ from keras_vit.training.runs.files import lock_folder, make_run_folder
 from keras_vit.training.strategies import count_workers
 
 HYPER_RULE = "search-hyperrule"  # folder
-ALL = "train+validation"  # the split of the final runs
+ALL: Literal["train+validation"] = "train+validation"  # the split of the final runs
 
 
 def require_protocol(settings, seeds):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -61,7 +62,7 @@ def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
         DataError: when nothing is held out of the training examples.
     """
     objective, examples = objective_of(settings), settings.examples
-    left_out = {"without": settings.without} if settings.split == "train" else {}
+    left_out: dict[str, Any] = {"without": settings.without} if settings.split == "train" else {}
     train = data.load(settings.dataset, "train", **left_out)
     if examples and examples < train.num_examples:
         train = data.load(settings.dataset, "train", examples=examples, seed=settings.seed, **left_out)

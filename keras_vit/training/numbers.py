@@ -1,6 +1,7 @@
 """Checks of the numbers that a training is given. Imports neither Keras nor TensorFlow."""
 
 import numbers
+from typing import Any
 
 from keras_vit.errors import ConfigError
 
@@ -8,7 +9,7 @@ LEAST, MOST = 2.0**-126, 3.4e38  # the range of float32, in which a model trains
 TOO_MANY = 2**31
 
 
-def require_counts(**counts: object) -> None:
+def require_counts(**counts: Any) -> None:
     """Raises ConfigError unless each is a positive whole number below 2 ** 31, or None."""
     for name, value in counts.items():
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -16,7 +17,7 @@ def require_counts(**counts: object) -> None:
             raise ConfigError(f"{name} must be positive: a whole number below 2 ** 31. Received: {name}={value!r}.")
 
 
-def require_positive(**values: object) -> None:
+def require_positive(**values: Any) -> None:
     """Raises ConfigError unless each is a positive number in the range of float32, or None."""
     for name, value in values.items():
         real = isinstance(value, numbers.Real) and not isinstance(value, bool)

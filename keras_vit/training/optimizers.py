@@ -31,9 +31,9 @@ from keras_vit.errors import ConfigError
 from keras_vit.layers.base import wide_type, widen
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import TypeAlias, Unpack
 
-    LearningRate = float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float]
+    LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule | Callable[[], float]
 
 
 class OptimizerOptions(TypedDict, total=False):

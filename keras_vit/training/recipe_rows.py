@@ -3,6 +3,8 @@
 Imports neither Keras nor TensorFlow.
 """
 
+from typing import Any
+
 from keras_vit.training.recipes import Recipe
 
 IMAGENET, IMAGENET21K, JFT = 1_281_167, 14_197_122, 303_000_000
@@ -34,7 +36,7 @@ def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, 
 
 
 # Table 3 does not name the losses: JFT's and ImageNet-21k's images have several labels, hence the sigmoid.
-SIGMOID = {"loss": "sigmoid", "head_bias": -10.0}
+SIGMOID: dict[str, Any] = {"loss": "sigmoid", "head_bias": -10.0}
 # Table 3 has 7 epochs for R152x{1,2}; R152x2 also had 14, and R200x3, which Table 3 does not have, those (section 4.4).
 R152X2 = {"epochs_choices": (7, 14), "source": "arXiv 2010.11929, Table 3; 14 epochs: section 4.4, Table 6"}
 B, L = ("ViT-B/16", "ViT-B/32"), ("ViT-L/16", "ViT-L/32")

@@ -85,7 +85,7 @@ class SearchResult:
     @property
     def accuracy(self) -> float:
         """Of the best point."""
-        return next(accuracy for point, accuracy in self.scores if point == self.best)
+        return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
 
 
 def make_points(recipe, grid):
@@ -198,7 +198,7 @@ def search_recipe(
     record = ScoreRecord(folder, question) if folder else None
     scores = []
     for number, point in enumerate(points):
-        place = folder and folder / f"point-{number}"
+        place = Path(folder, f"point-{number}") if folder else None
         entry = record and record.find(point)
         if entry:
             accuracy = entry["accuracy"]

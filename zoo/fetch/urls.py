@@ -129,7 +129,7 @@ def read_url(text: str) -> Url:
         )
     scheme, host, port = server(found)
     return Url(
-        text=sent,
+        text=str(sent),
         scheme=scheme,
         host=host,
         port=port,

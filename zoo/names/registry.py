@@ -89,4 +89,4 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
         return stems.COLLECTIONS[collection](stem)
     if isinstance(name, Path) or os.path.isdir(path) or is_path(text):
         require_file(path)
-    raise UnknownNameError(describe_unknown_model("model or file", name))
+    raise UnknownNameError(describe_unknown_model("model or file", str(name)))

@@ -97,8 +97,8 @@ class PublicCheckpoint:
     position_embedding: str = "1d"
     resolution: int | None = None
     crop: float | None = None
-    crop_mode: str = "center"
-    interpolation: str = "bilinear"
+    crop_mode: Any = "center"
+    interpolation: Any = "bilinear"
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     position_interpolation: str = "linear"
@@ -152,7 +152,10 @@ class PublicCheckpoint:
         if self.variant is None:
             return None
         config = VARIANTS[self.variant].config
-        fields = {"image_size": self.resolution, "num_classes": self.num_classes if self.valid_head else 0}
+        fields: dict[str, Any] = {
+            "image_size": self.resolution,
+            "num_classes": self.num_classes if self.valid_head else 0,
+        }
         if isinstance(config, ViTConfig):
             fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
             fields |= {"position_embedding": self.position_embedding}

@@ -68,7 +68,8 @@ class MaskedPatches:
     def target_shape(self) -> tuple[int, ...]:
         """The shape of one patch's target: () or (16,) class numbers, or the (pixels * 3,) values of its pixels."""
         if self.side is None:
-            return (3 * self.patch_size[0] * self.patch_size[1],)
+            height, width = self.patch_size
+            return (3 * height * width,)
         return (self.side**2,) if self.side > 1 else ()
 
     @property

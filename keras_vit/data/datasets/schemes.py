@@ -177,7 +177,7 @@ def require_dataset(name: str) -> None:
 def would_read(name: str, path: str | os.PathLike) -> bool:
     """Whether files at `path`, which need not exist, would become examples of the dataset when it is read again."""
     scheme, argument = find_scheme(name)
-    return bool(scheme.would_read) and pkgutil.resolve_name(scheme.would_read)(argument, path)
+    return scheme.would_read is not None and pkgutil.resolve_name(scheme.would_read)(argument, path)
 
 
 def locate_dataset(name: str) -> str:

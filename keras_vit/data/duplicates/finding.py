@@ -82,8 +82,8 @@ def name_example(examples, number):
 
 def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
     """The images of those numbers at their own sizes, uint8 (h, w, channels) each; `channels` are 3, or 1 for grey."""
-    source, places = examples.source, numbers
+    source, places = examples.source, np.asarray(numbers, int)
     if not hasattr(source, "lookup"):  # a stream: what is wanted of it is read into memory, in order
-        order = np.unique(np.asarray(numbers, int))
-        source, places = source.read_into_memory(order), np.searchsorted(order, numbers)
+        order = np.unique(places)
+        source, places = source.read_into_memory(order), np.searchsorted(order, places)
     return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -49,7 +50,8 @@ class DeviceProcess:
     """
 
     def __init__(self, memory: int | None = None, precision: str = "float32"):
-        self.memory, self.precision, self.process, self.starts = memory, precision, None, 0
+        self.memory, self.precision, self.starts = memory, precision, 0
+        self.process: Any = None
 
     def __enter__(self) -> "DeviceProcess":
         self.start()
@@ -61,7 +63,7 @@ class DeviceProcess:
     def start(self) -> None:
         """Begins anew, with nothing in memory."""
         self.stop()
-        root = str(Path(sys.modules[PACKAGE].__file__).parent.parent)
+        root = str(Path(str(sys.modules[PACKAGE].__file__)).parent.parent)
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", f"{PACKAGE}.evaluation.device.worker"],

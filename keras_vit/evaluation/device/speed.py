@@ -170,10 +170,11 @@ def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
     >>> best_speeds([Speed("R50x1", 224, 1, (5.0,)), Speed("R50x1", 224, 8, (9.0,)), Speed("R50x1", 224, 64, ())])
     [Speed(model='R50x1', image_size=224, batch_size=8, rounds=(9.0,))]
     """
-    best = {}
+    best: dict[tuple[str, int], Speed] = {}
     for speed in speeds:
         place = (speed.model, speed.image_size)
-        if speed.rounds and (place not in best or speed.images_per_second > best[place].images_per_second):
+        known = best.get(place)
+        if speed.rounds and (known is None or statistics.median(speed.rounds) > statistics.median(known.rounds)):
             best[place] = speed
     return list(best.values())
 

@@ -61,7 +61,7 @@ class MaskedPatchModel(DistributedModel):
         policy = keras.dtype_policies.get(dtype) if dtype is not None else encoder.dtype_policy
         rows, columns = objective.grid(config.image_size)
         inputs = {
-            "images": image_input(*config.image_size, config.num_channels, policy),
+            "images": image_input(config.image_size[0], config.image_size[1], config.num_channels, policy),
             "sources": keras.Input((rows * columns,), dtype="int32", name="sources"),
             "places": keras.Input((objective.count_corrupted(config.image_size),), dtype="int32", name="places"),
         }

@@ -12,7 +12,7 @@ from keras_vit.training.errors import RunError
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 LONGEST = 1 << 26  # bytes of a run's JSON files
 

@@ -8,7 +8,7 @@ import functools
 import re
 import string
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -114,7 +114,7 @@ KINDS = {
 }
 
 
-def convert_tensor(tensor: Tensor, kind: str, heads: int | None) -> Tensor:
+def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
     """A tensor of torch in the official shape and order of axes."""
     row = KINDS[kind]
     if len(tensor.shape) != (len(tensor.shape) if row.rank is None else row.rank):
@@ -145,10 +145,12 @@ def bit_norm_rows(torch, official):
     return norm_rows(torch, official, "gamma", "beta")
 
 
-def attention_rows(query, key, value, out):
+def attention_rows(*names):
+    """Rows of the products that make queries, keys, values and the output, which have those names."""
+    *names, out = names
     rows = [
         dense_rows(name, f"{ATTENTION}/{ours}", "into heads", "heads")
-        for name, ours in zip((query, key, value), ("query", "key", "value"), strict=True)
+        for name, ours in zip(names, ("query", "key", "value"), strict=True)
     ]
     return *rows[0], *rows[1], *rows[2], *dense_rows(out, f"{ATTENTION}/out", "out of heads")
 
