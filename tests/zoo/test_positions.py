@@ -1,8 +1,5 @@
 """Models of Appendix D.4 in files: saved, read off their tensors, resized, and refused where a format lacks them."""
 
-import json
-import zipfile
-
 import keras
 import numpy as np
 import pytest
@@ -149,25 +146,3 @@ def test_weights_do_not_become_others(tmp_path):
         zoo.load("ViT-B/16", position_embedding_at="every-layer")  # before anything is fetched
     scratch = zoo.load("ViT-Test/4", weights=None, position_embedding="2d", position_embedding_at="every-layer")
     assert len(scratch.config.position_layers) == 4
-
-
-def without_position_fields(config):
-    return {name: value for name, value in config.items() if not name.startswith("position_embedding")}
-
-
-def test_files_from_before_load(tmp_path):
-    """Their descriptions do not name position embeddings: these are 1-D and at the stem."""
-    model = make("1d")
-    zoo.save(model, tmp_path / "new.keras")
-    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(tmp_path / "old.keras", "w") as old:
-        for name in new.namelist():
-            content = new.read(name)
-            if name == "config.json":
-                description = json.loads(content)
-                description["config"] = without_position_fields(description["config"])
-                content = json.dumps(description)
-            old.writestr(name, content)
-    for load in (zoo.load, keras.saving.load_model):
-        again = load(tmp_path / "old.keras")
-        assert again.config == model.config
-        np.testing.assert_allclose(answer(again, images()), answer(model, images()), atol=1e-6)
