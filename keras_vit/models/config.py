@@ -4,7 +4,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, is_whole
 
 
 def require(condition, message):
@@ -12,12 +12,7 @@ def require(condition, message):
         raise ConfigError(message)
 
 
-LARGEST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
 MOST_STAGES = 16  # each halves the image
-
-
-def is_whole(value, least=0):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def pair(name, size):
