@@ -1,10 +1,34 @@
 """Printing and logging of the commands: names are shown as they are, neither as markup nor obeyed by a terminal."""
 
 import logging
+import shlex
 
 import rich.console
 
-from keras_vit.text import break_command, printable, without_secrets
+from keras_vit.text import printable, without_secrets
+
+
+def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
+    """The lines of a shell command, within `width` columns where its words allow that, which can be pasted as they are.
+
+    >>> print(*break_command("keras-vit export runs/1 --to onnx tflite --out 'my files'", "$ ", 46), sep="\\n")
+    $ keras-vit export runs/1 --to onnx tflite \\
+        --out 'my files'
+    """
+    parts = []  # an option and its values are one
+    for word in map(shlex.quote, shlex.split(command)):
+        if parts and not word.startswith("--"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = [before + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + len("  \\") > width:
+            lines[-1] += " \\"
+            lines.append(" " * (4 + len(before) - len(before.lstrip())) + part)
+        else:
+            lines[-1] += f" {part}"
+    return lines
 
 
 class Console(rich.console.Console):

@@ -1,11 +1,13 @@
 """The package's own errors: each message says what was received, what is expected and what to do."""
 
 import difflib
+import numbers
 from collections.abc import Callable, Iterable
 
 from keras_vit.text import printable, without_secrets
 
 LONGEST = 2000  # characters of a message
+LARGEST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
 
 # What something is called in other packages, and here: a name, or where no name is meant a sentence.
 FOREIGN_NAMES = {
@@ -33,6 +35,15 @@ def make_presentable(text):
     """`text` fit to be shown; if it is longer than a message should be, its two ends."""
     text = printable(without_secrets(text))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Whether a value is a whole number from `least` to 2 ** 31 - 1; True and False are none.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, least=1)
+    (True, False, False, False)
+    """
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= LARGEST
 
 
 class KerasVitError(Exception):

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, that are regular or not opened, and the digest that identifies one."""
+"""Files that are whole or not there, regular or not opened, and their digests; whether the network may be used."""
 
 import contextlib
 import errno
@@ -27,6 +27,11 @@ ADVICE = {
     "Choose a place that can be written, or change its permissions.": (errno.EROFS, errno.EACCES, errno.EPERM),
     "A file stands where a folder is needed: choose another path.": (errno.ENOTDIR, errno.EEXIST),
 }
+
+
+def is_offline() -> bool:
+    """Whether KERAS_VIT_OFFLINE=1 forbids the network."""
+    return os.environ.get("KERAS_VIT_OFFLINE", "").strip().casefold() not in ("", "0", "false", "no")
 
 
 def describe_refusal(error: OSError) -> str:

@@ -1,7 +1,20 @@
-"""LoRA (arXiv 2106.09685) in Keras' layers, read: a kernel and what its two factors add to it, as one kernel.
+"""LoRA (arXiv 2106.09685) in Keras' layers: two thin factors beside a kernel, and the kernel with what they add to it.
 
-Keras' own merging, when it saves, rounds the kernels of a layer that computes in bfloat16. Imports no Keras.
+Keras' own merging, when it saves, rounds the kernels of a layer that computes in bfloat16. Only `add_factors` imports
+Keras.
 """
+
+import contextlib
+
+
+def add_factors(dense, rank, seed):
+    """Keras' LoRA on a dense layer, with variables that are named as its others are."""
+    import keras
+
+    with contextlib.ExitStack() as scopes:
+        for name in dense.path.split("/")[:-1]:
+            scopes.enter_context(keras.name_scope(name))
+        dense.enable_lora(rank, a_initializer=keras.initializers.HeUniform(seed=seed))
 
 
 def has_lora(layer):

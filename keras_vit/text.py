@@ -1,7 +1,6 @@
 """Makes text from files and servers safe to print, log and put into messages."""
 
 import re
-import shlex
 
 # Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -31,29 +30,6 @@ def without_secrets(text: object) -> str:
     return ADDRESS.sub(
         lambda found: found["slashes"] + ("..." if NO_PORT.match(found["place"]) else found["place"]), str(text)
     )
-
-
-def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
-    """The lines of a shell command, within `width` columns where its words allow that, which can be pasted as they are.
-
-    >>> print(*break_command("keras-vit export runs/1 --to onnx tflite --out 'my files'", "$ ", 46), sep="\\n")
-    $ keras-vit export runs/1 --to onnx tflite \\
-        --out 'my files'
-    """
-    parts = []  # an option and its values are one
-    for word in map(shlex.quote, shlex.split(command)):
-        if parts and not word.startswith("--"):
-            parts[-1] += f" {word}"
-        else:
-            parts.append(word)
-    lines = [before + parts[0]]
-    for part in parts[1:]:
-        if len(lines[-1]) + len(part) + len("  \\") > width:
-            lines[-1] += " \\"
-            lines.append(" " * (4 + len(before) - len(before.lstrip())) + part)
-        else:
-            lines[-1] += f" {part}"
-    return lines
 
 
 def shorten(text: object, length: int) -> str:

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from keras_vit.images import tf_jpeg, tf_orientation
-from keras_vit.images.limits import MOST_PIXELS
+from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"

@@ -16,8 +16,7 @@ from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
-from keras_vit.data.reading.batches import distribute, first_step
-from keras_vit.data.reading.chunks import fill_with_blanks, fill_with_redraws, read_chunks
+from keras_vit.data.reading.batches import distribute, fill_with_blanks, fill_with_redraws, first_step, read_chunks
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -10,12 +10,24 @@ import numpy as np
 from keras_vit.console import log
 from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.checks import require_described
 from keras_vit.evaluation.scores import Evaluation, Share, count_confusion, measure_calibration, score_classes
 from keras_vit.models.probabilities import to_probabilities
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
+
+
+def require_described(model: Any) -> None:
+    """Refuses a model that does not say how images become its input, as a Keras model of others does not.
+
+    Raises:
+        ConfigError: for such a model.
+    """
+    if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
+        raise ConfigError(
+            f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
+            "an exported one, as inference.open_classifier opens it."
+        )
 
 
 def evaluate(

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.checks import require_described
+from keras_vit.evaluation.evaluating import require_described
 from keras_vit.evaluation.least_squares import few_shot
 
 if TYPE_CHECKING:

@@ -13,8 +13,11 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.limits import MOST_BYTES, MOST_PIXELS, MOST_SCANNED
 
+# How large an image may be, whoever reads it. predict.py of a bundle imports nothing, and so repeats MOST_PIXELS.
+MOST_PIXELS = 2**26  # 8192 x 8192; cameras' 61 million
+MOST_BYTES = 8 * MOST_PIXELS  # of a file: four channels of 16 bits each
+MOST_SCANNED = 64 * MOST_PIXELS  # pixels times scans of a JPEG: seconds. Encoders write 1 to 20 scans.
 # What Pillow may open; JPEG includes MPO. Others start programs (EPS: Ghostscript) or have old decoders (PSD, FITS).
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEIF")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}

@@ -6,7 +6,7 @@ Pipelines and exported models look here whether to decode a file, and where its 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.images.limits import MOST_SCANNED
+from keras_vit.images.pillow import MOST_SCANNED
 
 MOST_SEGMENTS = 1000  # that are looked at
 APP1, SOS = 0xFFE1, 0xFFDA

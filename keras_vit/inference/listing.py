@@ -10,10 +10,9 @@ import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
 from keras_vit.errors import DownloadError, ImageError
-from keras_vit.images.limits import MOST_BYTES
-from keras_vit.images.pillow import ADDRESS
+from keras_vit.files import is_offline
+from keras_vit.images.pillow import ADDRESS, MOST_BYTES
 from keras_vit.images.pixels import read_any_image
-from keras_vit.offline import is_offline
 
 
 def list_images(places: Iterable[str]) -> list[str]:

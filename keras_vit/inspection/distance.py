@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_vit.inspection.checks import require_grid
+from keras_vit.inspection.attention import require_grid
 
 
 def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1) -> np.ndarray:

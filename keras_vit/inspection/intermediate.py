@@ -6,7 +6,7 @@ import numpy as np
 from keras import Model, ops, tree
 
 from keras_vit.errors import ConfigError
-from keras_vit.inspection.checks import as_inputs, require_transformer
+from keras_vit.inspection.attention import as_inputs, require_transformer
 
 
 def features(

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict, get_args, get_type_hints
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, is_whole
 
 
 def require(condition, message):
@@ -15,12 +15,7 @@ def require(condition, message):
         raise ConfigError(message)
 
 
-LARGEST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
 MOST_STAGES = 16  # each halves the image
-
-
-def is_whole(value, least=0):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def pair(name, size):

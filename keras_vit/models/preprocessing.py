@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from keras_vit.errors import ImageError
-from keras_vit.images.limits import MOST_PIXELS
+from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.pixels import require_images
 from keras_vit.images.resizing import crop_offset, passes, size_before_crop
 from keras_vit.models.config import is_number, pair, require

@@ -1,7 +1,6 @@
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
-from .finetuning.freezing import freeze, freeze_first, layer_decay
+from .finetuning.freezing import count_trainable, enable_lora, freeze, freeze_first, layer_decay
 from .finetuning.imbalance import balanced_weights, weigh_classes
-from .finetuning.lora import count_trainable, enable_lora
 from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
 from .masked_patches.model import MaskedPatchModel
 from .metrics import Accuracy, MeanAveragePrecision

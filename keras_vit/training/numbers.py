@@ -3,17 +3,15 @@
 import numbers
 from typing import Any
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, is_whole
 
 LEAST, MOST = 2.0**-126, 3.4e38  # the range of float32, in which a model trains
-TOO_MANY = 2**31
 
 
 def require_counts(**counts: Any) -> None:
     """Raises ConfigError unless each is a positive whole number below 2 ** 31, or None."""
     for name, value in counts.items():
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if value is not None and not (whole and 0 < value < TOO_MANY):
+        if value is not None and not is_whole(value, least=1):
             raise ConfigError(f"{name} must be positive: a whole number below 2 ** 31. Received: {name}={value!r}.")
 
 

@@ -12,8 +12,8 @@ import typer
 from PIL import Image
 
 from keras_vit import cli, training, zoo
+from keras_vit.console import break_command
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.text import break_command
 from keras_vit.training import RECIPES
 
 COMMANDS = typer.main.get_command(cli.app).commands

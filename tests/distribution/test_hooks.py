@@ -10,7 +10,8 @@ import tensorflow as tf
 from training_worker import data, small, sparse
 
 from keras_vit import training
-from keras_vit.distribution import DistributedModel, GlobalUpdate, checks
+from keras_vit.distribution import DistributedModel, GlobalUpdate
+from keras_vit.distribution import model as distributed
 from keras_vit.errors import ConfigError
 from keras_vit.layers import gradients
 
@@ -159,7 +160,7 @@ def test_a_saved_model_goes_on_as_it_would_have(tmp_path):
 
 
 def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
-    monkeypatch.setattr(checks, "replica_count", lambda: 2)
+    monkeypatch.setattr(distributed, "replica_count", lambda: 2)
     model = small("vit")
     with pytest.warns(UserWarning, match="Use keras_vit.training.AdamW"):
         model.compile(keras.optimizers.AdamW(global_clipnorm=1.0), sparse())
@@ -172,6 +173,6 @@ def test_clipping_each_replica_for_itself_is_warned_of(monkeypatch):
 def test_compiling_the_step_of_several_replicas_as_one_is_refused(monkeypatch):
     model = small("vit")
     model.compile("sgd", sparse(), jit_compile=True)
-    monkeypatch.setattr(checks, "replica_count", lambda: 2)
+    monkeypatch.setattr(distributed, "replica_count", lambda: 2)
     with pytest.raises(ConfigError, match="jit_compile=True cannot train on 2 replicas"):
         model.compile("sgd", sparse(), jit_compile=True)

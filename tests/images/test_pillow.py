@@ -19,7 +19,7 @@ from keras_vit.data.datasets import folder
 from keras_vit.data.reading import decode, photos, sources
 from keras_vit.errors import ImageError
 from keras_vit.export import predict_script
-from keras_vit.images import limits, pillow, tf_jpeg
+from keras_vit.images import pillow, tf_jpeg
 from keras_vit.images.pillow import read_image
 from keras_vit.inference import predicting
 from keras_vit.inference.predictions import write_lines
@@ -58,7 +58,7 @@ def one_after_the_other(size=(8000, 8000)):
     return content[:scan] + b"".join(b"\xff\xda\0\x08\1%c\0\0\x3f\0" % (1 + n % 3) for n in range(200)) + b"\xff\xd9"
 
 
-MANY = limits.MOST_SCANNED // (2000 * 1600) + 1
+MANY = pillow.MOST_SCANNED // (2000 * 1600) + 1
 HARMFUL = {
     "EPS": (EPS, "none of the formats"),
     "PSD": (b"8BPS\0\1" + bytes(6) + struct.pack(">HIIHH", 3, 30_000, 30_000, 8, 3) + bytes(20), "none of the formats"),
@@ -140,7 +140,7 @@ def test_what_is_not_a_file_is_not_opened(tmp_path):
 
 def test_the_script_of_a_bundle_has_the_same_limits():
     """It stands alone, so it repeats them."""
-    assert (predict_script.MOST_PIXELS, predict_script.FORMATS) == (limits.MOST_PIXELS, pillow.FORMATS)
+    assert (predict_script.MOST_PIXELS, predict_script.FORMATS) == (pillow.MOST_PIXELS, pillow.FORMATS)
 
 
 def test_addresses_are_not_paths():

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from keras_vit.offline import is_offline
+from keras_vit.files import is_offline
 from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import cached_path, web_address
 from keras_vit.zoo.fetch.download import fetch

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from keras_vit.errors import DownloadError
-from keras_vit.offline import is_offline
+from keras_vit.files import is_offline
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import cached_path, requested_url

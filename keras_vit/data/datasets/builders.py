@@ -16,7 +16,7 @@ from keras_vit.data.datasets.targets import LABELS
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Encoded
 from keras_vit.data.reading.stream import Stream
-from keras_vit.offline import is_offline
+from keras_vit.files import is_offline
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
 RETRIES = 5  # of TFDS, after 0, 0.4, 0.8, 1.6 and 3.2 seconds

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, is_whole
 from keras_vit.evaluation.device.process import DeviceProcess, DoesNotFit
 from keras_vit.evaluation.device.record import Record
 from keras_vit.files import write_whole
@@ -53,7 +53,7 @@ def nearest_size(model: str, image_size: int) -> int:
 
 def require_some(**counts):
     for name, values in counts.items():
-        if not values or any(isinstance(value, bool) or value < 1 for value in values):
+        if not values or not all(is_whole(value, least=1) for value in values):
             raise ConfigError(f"{name} must be at least 1, and one of them at least. Received: {list(values)}.")
 
 
