@@ -14,25 +14,23 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.card import write_card
 from keras_vit.export.conversion import Options, write_proved
-from keras_vit.export.description import describe_model, describe_outputs, describe_preprocessing
+from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
 from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.prediction import predict_source
-from keras_vit.export.preparation import choose_input_shapes, fill_free_sizes, prepare_model
+from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.examples import EXAMPLES, write_examples
 from keras_vit.export.proof.model_json import read_model_json
-from keras_vit.export.proof.probes import choose_inputs
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
-from keras_vit.export.transformers_js import FILES, WEB_LAYOUTS
-from keras_vit.export.transformers_js import FOLDER as LAYOUT
-from keras_vit.export.transformers_js.layout import describe_layout, write_layout
 from keras_vit.export.web import FOLDER as PAGE
+from keras_vit.export.web import LAYOUT, LAYOUT_FILES, WEB_LAYOUTS
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.texts import TEXTS
+from keras_vit.export.web.transformers_js import describe_layout, write_layout
 
 
 def bundle(
@@ -90,13 +88,15 @@ def bundle(
         raise ExportError(
             "vendor copies what a page needs beside it. There is no page: ask for one with web=True or --web."
         )
+    latency = options.pop("latency", False)
+    source = prepare(model, **options)
     if web:
-        require_page(model, prepare_model(model), vendor)
-    added = [*layout_files(model, web_layout), *(f"{PAGE}/{name}" for name in (TEXTS if web else ()))]
-    names = [*companion_files(model), *added, *(name for row in rows for name in row.bundled_files())]
+        require_page(source, vendor)
+    added = [*layout_files(source, web_layout), *(f"{PAGE}/{name}" for name in (TEXTS if web else ()))]
+    names = [*companion_files(source), *added, *(name for row in rows for name in row.bundled_files())]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
-        others = keep_others(model, out, staging, [row.name for row in rows], options)
+        others = keep_others(source, out, staging, [row.name for row in rows])
         for entry in others:
             tell(f"{entry['format']}: kept as it is, of the same model")
         for row in rows:
@@ -104,15 +104,15 @@ def bundle(
             path = staging / row.bundled
             path.parent.mkdir(parents=True, exist_ok=True)
             served, kind = row.supported_endpoints(endpoints), supported_quantize(row, quantize)
-            report = write_proved(model, row, path, kind, served, tell=tell, **options)
+            report = write_proved(source, row, path, kind, served, latency, tell)
             reports.append(dataclasses.replace(report, path=str(Path(out) / row.bundled)))
             tell(str(reports[-1]))
-        about, inputs = write_companions(model, staging, [*others, *map(describe_artefact, reports)], options)
+        about, inputs = write_companions(source, staging, [*others, *map(describe_artefact, reports)])
         if web_layout:
-            write_layout(model, staging / LAYOUT, options, tell)
+            write_layout(source, staging / LAYOUT, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
         if web:
-            write_page(model, staging / PAGE, about, inputs, options, pictures=pictures, vendor=vendor, tell=tell)
+            write_page(source, staging / PAGE, about, inputs, pictures=pictures, vendor=vendor, tell=tell)
     return reports
 
 
@@ -131,11 +131,11 @@ def require_formats(rows, quantize, endpoints):
             )
 
 
-def layout_files(model, web_layout):
+def layout_files(source, web_layout):
     """The files of the layout, in the bundle; raises before any work unless the layout can say what the model is."""
     if web_layout not in (None, *WEB_LAYOUTS):
         raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
-    return [f"{LAYOUT}/{name}" for name in (*describe_layout(model), *FILES)] if web_layout else []
+    return [f"{LAYOUT}/{name}" for name in (*describe_layout(source), *LAYOUT_FILES)] if web_layout else []
 
 
 def supported_quantize(row, quantize):
@@ -143,13 +143,13 @@ def supported_quantize(row, quantize):
     return None if quantize in QUANTIZE and not row.quantize else quantize
 
 
-def companion_files(model):
+def companion_files(source):
     """The files of a bundle beside its artefacts."""
-    preprocessing = describe_preprocessing(getattr(model, "preprocessing", None))
+    preprocessing = describe_preprocessing(source.preprocessing)
     return ["README.md", "examples.npz", "model.json", *(["predict.py"] if preprocessing else [])]
 
 
-def keep_others(model, out, staging, formats, options):
+def keep_others(source, out, staging, formats):
     """Puts the artefacts of other formats that `out` has into the new bundle; their entries of model.json.
 
     Raises:
@@ -157,28 +157,25 @@ def keep_others(model, out, staging, formats, options):
     """
     before, others = find_others(out, formats)
     if others:
-        source = prepare_model(model)
-        shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
-        require_same_model(out, before, others, describe_model(model, source, shapes), source)
+        require_same_model(out, before, others, source.describe(source.choose_shapes()), source.functional)
         keep_artefacts(out, others, staging)
     return others
 
 
-def write_companions(model, folder, artefacts, options):
+def write_companions(source, folder, artefacts):
     """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing.
 
     Returns:
         What model.json says, and the examples' inputs.
     """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
-    source = prepare_model(model)
-    shapes = choose_input_shapes(model, source, options.get("image_size"), free_size=True)
-    inputs = choose_examples(model, source, shapes, options, artefacts)
+    model, shapes = source.functional, source.choose_shapes()
+    inputs = source.choose_inputs(shapes, count_examples(EXAMPLES, source.batch_size, artefacts))
     names = sorted({name for entry in artefacts for name in entry["further_outputs"]})
-    outputs = run_in_batches(model_runner(source, names), inputs, (EXAMPLES,))
+    outputs = run_in_batches(model_runner(model, names), inputs, (EXAMPLES,))
     write_examples(folder / "examples.npz", inputs, outputs)
-    further = describe_outputs(names, outputs[len(source.outputs) :])
-    about = describe_model(model, source, shapes, options.get("metadata"), further)
+    further = describe_outputs(names, outputs[len(model.outputs) :])
+    about = source.describe(shapes, further)
     about.setdefault("date", datetime.now(UTC).date().isoformat())
     about["artefacts"] = artefacts
     (folder / "model.json").write_text(json.dumps(about, indent=2, default=str) + "\n", "utf-8")
@@ -186,13 +183,6 @@ def write_companions(model, folder, artefacts, options):
     if about["preprocessing"]:
         (folder / "predict.py").write_text(predict_source([entry["format"] for entry in artefacts]), "utf-8")
     return about, inputs
-
-
-def choose_examples(model, source, shapes, options, artefacts):
-    """A few inputs, whole batches where the batch is fixed."""
-    count = count_examples(EXAMPLES, options.get("batch_size"), artefacts)
-    preprocessing = getattr(model, "preprocessing", None)
-    return choose_inputs(source, fill_free_sizes(shapes, model), options.get("images"), count, preprocessing)
 
 
 def describe_artefact(report):

@@ -136,7 +136,7 @@ def artefact_row(entry):
 def describe_further_outputs(about):
     """A line for each output beside the logits, with the artefacts that have it."""
     lines = []
-    for output in about.get("further_outputs", ()):
+    for output in about["further_outputs"]:
         name = output["name"]
         having = [entry for entry in about["artefacts"] if name in entry["further_outputs"]]
         files = ", ".join(f"{x['file']} (largest difference {x['further_outputs'][name]:.1e})" for x in having)

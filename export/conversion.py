@@ -1,23 +1,18 @@
 """`convert`: a model to a file or folder that is compared with it before it appears."""
 
-import contextlib
 import dataclasses
-import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import keras
 import numpy as np
 
-from keras_vit.errors import ExportError, KerasVitError
-from keras_vit.export.description import describe_model
+from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
-from keras_vit.export.preparation import choose_input_shapes, fill_free_sizes, prepare_model
-from keras_vit.export.proof.comparison import Trial, compare, probe_count, require_parity
-from keras_vit.export.proof.latency import measure_latencies
-from keras_vit.export.proof.probes import choose_inputs
+from keras_vit.export.preparation import Source, prepare, raise_converter_errors
+from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, probe_count, require_parity
 from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.staging.stage import stage
@@ -75,39 +70,31 @@ def convert(
     >>> keras_vit.export.convert(model, "vit.onnx").cosine > 0.999
     True
     """
-    form = format_of_path(path)
+    form, latency = format_of_path(path), options.pop("latency", False)
     with stage(path, form.expected_files(path), is_folder=form.is_folder) as staging:
-        report = write_proved(model, form, staging, quantize, endpoints, **options)
+        report = write_proved(prepare(model, **options), form, staging, quantize, endpoints, latency)
     return dataclasses.replace(report, path=str(path))
 
 
 def write_proved(
-    model,
+    source: Source,
     form: Format,
     path: Path,
     quantize: Quantize | None = None,
     endpoints: Sequence[str] = (),
-    *,
-    images=None,
-    image_size=None,
-    batch_size=None,
-    metadata=None,
-    latency=False,
-    tell=None,
+    latency: bool = False,
+    tell: Callable[[str], object] | None = None,
 ) -> Report:
-    """`convert` to a path where nothing is, in the format `form`."""
-    kind = choose_kind(quantize, form)
-    with raise_converter_errors(form):
-        source = prepare_model(model)
-        require_float_weights(source, form)
-        require_endpoints(source, form, endpoints)
-        shapes = [fix_batch(s, batch_size) for s in choose_input_shapes(model, source, image_size, form.free_size)]
-        probe_shapes, count = fill_free_sizes(shapes, model), probe_count(kind, batch_size)
-        inputs = choose_inputs(source, probe_shapes, images, count, getattr(model, "preprocessing", None))
-        asked = {"endpoints": tuple(endpoints), "given": images is not None}
-        trial = Trial(source=source, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
-        description = describe_model(model, source, shapes, metadata, trial.further_outputs)
-        finer = trial.write(source, path, description, tell, trial.endpoints)
+    """`convert` to a path where nothing is, in the format `form`; `tell` takes lines of text."""
+    kind, model = choose_kind(quantize, form), source.functional
+    with raise_converter_errors(form.name):
+        require_float_weights(model, form)
+        require_endpoints(model, form, endpoints)
+        shapes = [fix_batch(shape, source.batch_size) for shape in source.choose_shapes(form.free_size)]
+        inputs = source.choose_inputs(shapes, probe_count(kind, source.batch_size))
+        asked = {"endpoints": tuple(endpoints), "given": source.images is not None}
+        trial = Trial(model=model, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
+        finer = trial.write(model, path, source.describe(shapes, trial.further_outputs), tell, trial.endpoints)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}
@@ -116,8 +103,8 @@ def write_proved(
         path=str(path),
         quantize=quantize,
         bytes=size_of(path),
-        weight_bytes=form.load_module().weight_bytes(path),
-        model_weight_bytes=4 * source.count_params(),
+        weight_bytes=form.load_module("reading").weight_bytes(path),
+        model_weight_bytes=4 * model.count_params(),
         **difference.numbers(),
         images=trial.compared,
         batches=trial.batches,
@@ -125,23 +112,6 @@ def write_proved(
         finer=finer,
         **latencies,
     )
-
-
-@contextlib.contextmanager
-def raise_converter_errors(form):
-    """Within, whatever a converter or a runtime raises becomes an ExportError, with that as its cause."""
-    try:
-        yield
-    except KerasVitError:
-        raise
-    except Exception as error:
-        message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
-        full = os.strerror(errno.ENOSPC) in str(error)
-        advice = "Make room there" if full else "Try another format, or export a part of the model"
-        raise ExportError(
-            f"The model could not be exported as {form.name}: "
-            f"{type(error).__name__}, {message}. Nothing was written. {advice}."
-        ) from error
 
 
 def require_float_weights(model, form):

@@ -13,6 +13,11 @@ from keras_vit.text import without_secrets
 
 LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?", re.DOTALL)
 
+LONGEST = 1 << 22  # bytes of a description; Python's lists of 60 MB of brackets would take 2 GB
+# What is read of an artefact that lies alone.
+DESCRIBED = ("inputs", "outputs", "preprocessing", "labels", "probabilities")
+TEXTS = ("probabilities",)  # of these
+
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
@@ -98,3 +103,20 @@ def as_properties(description):
         for name, value in description.items()
         if value is not None
     }
+
+
+def from_properties(properties):
+    """The entries DESCRIBED of a description, from the strings that `as_properties` made of it.
+
+    Raises:
+        ValueError: when they are longer than any description, or not JSON.
+    """
+    texts = {name: properties[name] for name in DESCRIBED if name in properties}
+    require_short(sum(map(len, texts.values())))
+    return {name: text if name in TEXTS else json.loads(text) for name, text in texts.items()}
+
+
+def require_short(length):
+    """Raises ValueError for a length that no description has."""
+    if length > LONGEST:
+        raise ValueError(f"its description has more than {LONGEST:,} bytes")

@@ -1,6 +1,6 @@
 """The formats of an export, a row each. Imports nothing heavy, because the command line reads the rows too.
 
-Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of three modules:
+Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of two modules:
 
 - `__init__.py` writes artefacts.
   `write(model, shapes, path, description, quantize=None, goal=None, tell=None, endpoints=())` writes the functional
@@ -11,13 +11,13 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   the other formats one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
   layers that are stored more finely than `quantize` says. A file, unlike a folder, must end in a seal, see
   `staging.listing.seal`.
-  `weight_bytes(path)` returns the size of the stored weights. `load` is imported from `runtime.py`.
-- `runtime.py` runs artefacts, without Keras.
+- `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
   pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
-- `allowed.py` inspects an artefact from elsewhere before its runtime opens it.
-  `check(path)` calls `proof.allowed.refuse` if the artefact could do more than compute.
+  `check(path)`, called before a runtime opens the artefact, calls `refuse` if it could do more than compute.
+  `weight_bytes(path)` returns the size of the stored weights. Of a file, `read_description(path)` returns the entries
+  that `write` stored in it, or None.
 """
 
 import importlib
@@ -30,7 +30,6 @@ from types import ModuleType
 from typing import Literal, get_args
 
 from keras_vit.errors import ExportError
-from keras_vit.text import printable
 
 Quantize = Literal["float16", "dynamic", "int8", "mixed_float16"]
 QUANTIZE = get_args(Quantize)
@@ -53,6 +52,7 @@ class Format:
         further_outputs: the endpoints that it can have as a further output of the forward pass.
         files: of a folder: the names of the files that are known before.
         folder_pattern: of a folder: a regular expression of the names of all files that it may have.
+        protobuf: the suffix of those of its files that are protocol buffers, which hold up to 2 GiB.
         data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
             belong to it; "" where it never has any.
     """
@@ -68,6 +68,7 @@ class Format:
     further_outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder_pattern: str = ""
+    protobuf: str = ""
     data_pattern: str = ""
 
     @property
@@ -82,9 +83,9 @@ class Format:
         """The format's package, or its module `part`."""
         return importlib.import_module(".".join(["keras_vit.export", self.name, *([part] if part else [])]))
 
-    def runtime_file(self) -> Path:
-        """runtime.py, for a process that imports nothing else of the package."""
-        return Path(__file__).parent / self.name / "runtime.py"
+    def reading_file(self) -> Path:
+        """reading.py, for a process that imports no Keras."""
+        return Path(__file__).parent / self.name / "reading.py"
 
     def expected_files(self, path: str | os.PathLike) -> list[str]:
         """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
@@ -112,6 +113,7 @@ FORMATS = (
         quantize=QUANTIZE,
         free_size=True,
         further_outputs=("attention",),
+        protobuf=".onnx",
         data_pattern=rf"-{DIGEST}\.onnx\.data",
     ),
     Format(
@@ -131,6 +133,7 @@ FORMATS = (
         package="tensorflow",
         free_size=True,
         endpoints=True,
+        protobuf=".pb",
         files=(
             "saved_model.pb",
             "fingerprint.pb",
@@ -168,9 +171,16 @@ def format_of_path(path: str | os.PathLike) -> Format:
     files = " or ".join(row.suffix for row in FORMATS if row.suffix)
     bare = " or ".join(row.title for row in FORMATS if not row.suffix)
     raise ExportError(
-        f"No format has the suffix {printable(suffix)!r}. Expected a path that ends in {files}, or, for a {bare}, one "
-        f"without a suffix. Received: {printable(path)}."
+        f"No format has the suffix {suffix!r}. Expected a path that ends in {files}, or, for a {bare}, one "
+        f"without a suffix. Received: {path}."
     )
+
+
+def recognise(path: Path) -> Format | None:
+    """The row of a file by its suffix, or of a folder by the first file in it; None for others."""
+    folders = [row for row in FORMATS if row.is_folder and (path / row.files[0]).is_file()]
+    files = [row for row in FORMATS if not row.is_folder and path.suffix.lower() == row.suffix]
+    return next(iter(folders + files), None)
 
 
 def data_files(stem: str) -> re.Pattern:
@@ -181,3 +191,20 @@ def data_files(stem: str) -> re.Pattern:
     """
     patterns = "|".join(row.data_pattern for row in FORMATS if row.data_pattern)
     return re.compile(f"{re.escape(stem)}({patterns})", re.ASCII)
+
+
+def require_known_operations(format_name: str, path: Path) -> None:
+    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+    try:
+        format_named(format_name).load_module("reading").check(Path(path))
+    except ImportError as error:
+        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
+    except ExportError:
+        raise
+    except Exception as error:  # whatever the readers of protocol buffers and flatbuffers raise for damaged files
+        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
+
+
+def refuse(path: Path, what: str) -> None:
+    """Raises ExportError: the artefact is not opened, because of what it has."""
+    raise ExportError(f"{path} was not opened: it has {what}. Run it only if you trust whoever made it.")

@@ -1,7 +1,5 @@
 """Artefacts opened to be used: what they say of their input and classes, and the function that runs them."""
 
-import json
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from keras_vit.errors import ExportError
-from keras_vit.export.formats import Format, format_named, format_of_path
-from keras_vit.export.proof.allowed import require_known_operations
-from keras_vit.export.proof.model_json import FIELDS, LATER_FIELDS, LONGEST, read_model_json
-from keras_vit.text import printable
+from keras_vit.export.description import DESCRIBED
+from keras_vit.export.formats import Format, format_named, recognise, require_known_operations
+from keras_vit.export.proof.model_json import FIELDS, read_model_json
 
 DESCRIPTION = "model.json"
-GRAPH = "saved_model.pb"
-DESCRIBED = ("inputs", "outputs", "preprocessing", "labels", "probabilities")
-TEXTS = ("probabilities",)  # of these; ONNX has the others as JSON
 
 
 @dataclass(frozen=True)
@@ -43,16 +37,16 @@ def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
     Raises:
         ExportError: for a bundle that is damaged.
     """
-    if path.is_file() and path.suffix.lower() in (".onnx", ".tflite"):
-        row = format_of_path(path)
+    if path.is_file() and (row := recognise(path)):
         return row, path, read_stored_description(row, path)
     if (path / DESCRIPTION).is_file():
         about = read_model_json(path)
         first = about["artefacts"][0]
         return format_named(first["format"]), path / first["file"], about
     for folder in (path, path / "1"):
-        if (folder / GRAPH).is_file():
-            return format_named("saved_model"), folder, describe_by_bundle(folder)
+        row = recognise(folder)
+        if row and row.is_folder:
+            return row, folder, describe_by_bundle(folder)
     return None
 
 
@@ -68,45 +62,17 @@ def describe_by_bundle(folder):
 
 def read_stored_description(row, path):
     """What `write` of the format stored in a file, or None where an export did not write it."""
-    read = {"onnx": read_onnx_properties, "tflite": read_tflite_archive}[row.name]
     try:
-        about = read(path)
+        about = row.load_module("reading").read_description(path)
         if about is None:
             return None
-        about = {name: about.get(name, LATER_FIELDS.get(name)) for name in DESCRIBED}
+        about = {name: about.get(name) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
     except Exception as error:  # whatever the readers of damaged files raise
-        raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
+        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
     if wrong:
-        raise ExportError(f"{printable(path)} does not describe itself as an export does: see its {wrong[0]!r}.")
+        raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
     return about
-
-
-def read_onnx_properties(path):
-    import onnx
-
-    properties = {x.key: x.value for x in onnx.load(path, load_external_data=False).metadata_props}
-    if "inputs" not in properties:
-        return None
-    texts = {name: properties[name] for name in DESCRIBED if name in properties}
-    require_short(sum(map(len, texts.values())))
-    return {name: text if name in TEXTS else json.loads(text) for name, text in texts.items()}
-
-
-def read_tflite_archive(path):
-    if not zipfile.is_zipfile(path):
-        return None
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo("metadata.json")
-        if entry.compress_type != zipfile.ZIP_STORED:  # zipfile would unpack more than the stated length
-            raise ValueError("its metadata.json is compressed, as no export writes it")
-        require_short(entry.file_size)
-        return json.loads(archive.read(entry))
-
-
-def require_short(length):
-    if length > LONGEST:
-        raise ValueError(f"its description has more than {LONGEST:,} bytes")
 
 
 def open_artefact(path: Path) -> Artefact | None:
@@ -133,11 +99,11 @@ def open_artefact(path: Path) -> Artefact | None:
         require_classifier(place, about)
     require_known_operations(row.name, place)
     try:
-        run = row.load_module().load(place, None if about is None else [about["inputs"][0]["name"]])
+        run = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])
     except ImportError as error:
-        raise ExportError(f"{printable(place)} needs {error.name}, which is not installed.") from error
+        raise ExportError(f"{place} needs {error.name}, which is not installed.") from error
     except Exception as error:  # whatever a runtime raises
-        raise ExportError(f"{printable(place)} cannot be opened: {printable(error)[:400]}.") from error
+        raise ExportError(f"{place} cannot be opened: {error!s:.400}.") from error
     batch = about["inputs"][0]["shape"][0] if about else None
     return Artefact(place, about, run_in_parts(lambda images: run([images])[0], batch))
 
@@ -145,7 +111,7 @@ def open_artefact(path: Path) -> Artefact | None:
 def require_classifier(path, about):
     inputs, outputs = ([len(tensor["shape"]) for tensor in about[name]] for name in ("inputs", "outputs"))
     if (inputs, outputs) != ([4], [2]):
-        raise ExportError(f"{printable(path)} does not take images (n, h, w, c) and give one row of logits for each.")
+        raise ExportError(f"{path} does not take images (n, h, w, c) and give one row of logits for each.")
 
 
 def run_in_parts(run, batch):

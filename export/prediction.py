@@ -20,8 +20,8 @@ def predict_source(formats: Sequence[str]) -> str:
 
 
 def loader_source(form):
-    """The text of the function load_NAME of the format's runtime.py."""
-    text = form.runtime_file().read_text("utf-8")
+    """The text of the function load_NAME of the format's reading.py."""
+    text = form.reading_file().read_text("utf-8")
     functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
     function = next(node for node in functions if node.name == f"load_{form.name}")
     return ast.get_source_segment(text, function) or ""

@@ -1,10 +1,18 @@
 """A model made ready for export: functional, built, float32, with the shapes its artefact will take."""
 
 import contextlib
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import keras
+import numpy as np
 
-from keras_vit.errors import ExportError
+from keras_vit.errors import ExportError, KerasVitError
+from keras_vit.export.description import describe_model
+from keras_vit.export.proof.probes import choose_inputs
 from keras_vit.lora import without_lora
 
 
@@ -109,45 +117,92 @@ def follow_export_calls(model):
             del vars(layer)["call"]
 
 
-def choose_input_shapes(model, source, image_size, free_size):
-    """The shape of each input in the artefact; None for a free batch, height or width.
+@dataclass(frozen=True)
+class Source:
+    """A model made ready once for all its artefacts, with what is asked of them alike.
 
     Args:
-        model: what the user gave; its `preprocessing` may know the image size.
-        source: the functional model.
-        image_size: int, (height, width) or None; fixes what the model leaves free.
-        free_size: whether the format can leave height and width free.
+        model: what the user gave.
+        functional: the same, see `prepare_model`.
+        images, image_size, batch_size, metadata: see `convert`.
+    """
+
+    model: keras.Model
+    functional: keras.Model
+    images: np.ndarray | Iterable[Any] | None = None
+    image_size: int | tuple[int, int] | None = None
+    batch_size: int | None = None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def preprocessing(self):
+        return getattr(self.model, "preprocessing", None)
+
+    def choose_shapes(self, free_size=True):
+        """The shape of each input in an artefact; None for a free batch, height or width.
+
+        Args:
+            free_size: whether the format can leave height and width free.
+
+        Raises:
+            ExportError: if a size is needed and not known, or contradicts the model's.
+        """
+        return [self.choose_shape(tuple(x.shape), free_size) for x in self.functional.inputs]
+
+    def choose_shape(self, shape, free_size):
+        if len(shape) != 4:
+            return shape
+        size = self.image_size
+        if size is not None:
+            size = (size, size) if isinstance(size, int) else tuple(size)
+            if min(size) < 1 or any(own not in (None, wanted) for own, wanted in zip(shape[1:3], size, strict=True)):
+                raise ExportError(f"The model takes images of {shape[1]}x{shape[2]}. Received: image_size={size}.")
+        elif None not in shape[1:3] or free_size:
+            return shape
+        else:
+            size = getattr(self.preprocessing, "image_size", None)
+            if size is None:
+                raise ExportError(
+                    f"The model {self.model.name!r} takes images of any size. Pass image_size=(height, width)."
+                )
+        return (shape[0], *size, shape[3])
+
+    def choose_inputs(self, shapes, count):
+        """An array (count, ...) for each input; images of a free size have the model's own, or 224."""
+        size = getattr(self.preprocessing, "image_size", None) or (224, 224)
+        filled = [
+            (shape[0], *(n or m for n, m in zip(shape[1:3], size, strict=True)), shape[3]) if len(shape) == 4 else shape
+            for shape in shapes
+        ]
+        return choose_inputs(self.functional, filled, self.images, count, self.preprocessing)
+
+    def describe(self, shapes, further_outputs=()):
+        """See `describe_model`."""
+        return describe_model(self.model, self.functional, shapes, self.metadata, further_outputs)
+
+
+def prepare(model: keras.Model, **options) -> Source:
+    """The `Source` of a model; `options` are its other fields.
 
     Raises:
-        ExportError: if a size is needed and not known, or contradicts the model's.
+        ExportError: if the model cannot be exported at all.
     """
-    return [choose_input_shape(tuple(x.shape), model, image_size, free_size) for x in source.inputs]
+    with raise_converter_errors():
+        return Source(model, prepare_model(model), **options)
 
 
-def choose_input_shape(shape, model, image_size, free_size):
-    if len(shape) != 4:
-        return shape
-    if image_size is not None:
-        size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
-        if min(size) < 1 or any(own not in (None, wanted) for own, wanted in zip(shape[1:3], size, strict=True)):
-            raise ExportError(f"The model takes images of {shape[1]}x{shape[2]}. Received: image_size={size}.")
-        return (shape[0], *size, shape[3])
-    if None not in shape[1:3] or free_size:
-        return shape
-    return (shape[0], *require_known_size(model), shape[3])
-
-
-def require_known_size(model):
-    size = getattr(getattr(model, "preprocessing", None), "image_size", None)
-    if size is None:
-        raise ExportError(f"The model {model.name!r} takes images of any size. Pass image_size=(height, width).")
-    return tuple(size)
-
-
-def fill_free_sizes(shapes, model):
-    """The shapes with free heights and widths filled for the proof: the model's own size, else 224."""
-    size = getattr(getattr(model, "preprocessing", None), "image_size", None) or (224, 224)
-    return [
-        (shape[0], *(n or m for n, m in zip(shape[1:3], size, strict=True)), shape[3]) if len(shape) == 4 else shape
-        for shape in shapes
-    ]
+@contextlib.contextmanager
+def raise_converter_errors(format_name=None):
+    """Within, whatever a model, a converter or a runtime raises becomes an ExportError, with that as its cause."""
+    try:
+        yield
+    except KerasVitError:
+        raise
+    except Exception as error:
+        message = (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")
+        full = os.strerror(errno.ENOSPC) in str(error)
+        advice = "Make room there" if full else "Try another format, or export a part of the model"
+        raise ExportError(
+            f"The model could not be exported{f' as {format_name}' if format_name else ''}: "
+            f"{type(error).__name__}, {message}. Nothing was written. {advice}."
+        ) from error

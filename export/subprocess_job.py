@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 
 from keras_vit.errors import ExportError
-from keras_vit.text import printable
 
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -69,6 +68,6 @@ def exchange(process, job, tell):
 
 
 def last_line(log):
-    """The last line that is not blank, without control characters, at most 400 characters."""
+    """The last line that is not blank, at most 400 characters of it."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return printable(lines[-1])[:400] if lines else "its process was killed, perhaps because memory ran out"
+    return lines[-1][:400] if lines else "its process was killed, perhaps because memory ran out"

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.formats import format_named
+from keras_vit.export.formats import FORMATS, format_named, require_known_operations
 from keras_vit.export.prediction import predict_source
-from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import compare_outputs
@@ -26,16 +25,18 @@ from keras_vit.export.staging.listing import MANIFEST, files_in, read_manifest
 from keras_vit.export.staging.placing import JOURNAL, join_names
 from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_script
-from keras_vit.export.transformers_js import PATTERN as LAYOUT
+from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.export.web.texts import list_foreign_files
 from keras_vit.files import sha256_of_regular
-from keras_vit.text import printable
 
 LEAST_TIME = 120  # seconds that an artefact may take
 TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
 LARGEST_FILE = 1 << 34  # bytes; a sparse file may state a size and have no data
-LARGEST_FILES = {".pb": 1 << 31, ".onnx": 1 << 31, ".json": 1 << 26, ".md": 1 << 26, ".py": 1 << 26}
+LARGEST_FILES = {
+    **dict.fromkeys((".json", ".md", ".py"), 1 << 26),
+    **{row.protobuf: 1 << 31 for row in FORMATS if row.protobuf},
+}
 NEEDED = ("README.md", "examples.npz", "model.json")
 SCRIPT = "predict.py"
 
@@ -73,7 +74,7 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
             for line in list_notes(folder, files, about):
                 progress(line)
     except OSError as error:
-        raise ExportError(f"{printable(folder)} cannot be read: {printable(error.strerror or error)}.") from error
+        raise ExportError(f"{folder} cannot be read: {error.strerror or error}.") from error
     inputs, expected = read_examples(
         folder / "examples.npz", about["inputs"], about["outputs"] + about["further_outputs"]
     )
@@ -87,9 +88,7 @@ def require_manifest(folder):
     """What the bundle's manifest says; raises where there is none."""
     files = read_manifest(folder)
     if files is None:
-        raise ExportError(
-            f"{printable(folder)} is not a bundle: it has no {MANIFEST}. Expected a folder that export wrote."
-        )
+        raise ExportError(f"{folder} is not a bundle: it has no {MANIFEST}. Expected a folder that export wrote.")
     return files
 
 
@@ -97,7 +96,7 @@ def require_intact(folder):
     """{name: SHA-256} of the files of the bundle; raises unless each is there, not a link, and unchanged."""
     if (folder / HIDDEN / JOURNAL).exists():
         raise ExportError(
-            f"An export to {printable(folder)} was cut off while it replaced the files. Export to it again: this first "
+            f"An export to {folder} was cut off while it replaced the files. Export to it again: this first "
             "restores the files of the earlier export."
         )
     files = require_manifest(folder)
@@ -110,37 +109,37 @@ def require_digest(folder, name, digest):
     path = folder / name
     largest = LARGEST_FILES.get(path.suffix, LARGEST_FILE)
     if any((folder / parent).is_symlink() for parent in Path(name).parents[:-1]) or path.is_symlink():
-        raise ExportError(f"{printable(path)} is a link, or is reached through one. A bundle has no links.")
+        raise ExportError(f"{path} is a link, or is reached through one. A bundle has no links.")
     try:
         if path.stat().st_size > largest:
-            raise ExportError(f"{printable(path)} has more than {largest:,} bytes, which no file of a bundle has.")
+            raise ExportError(f"{path} has more than {largest:,} bytes, which no file of a bundle has.")
         found = sha256_of_regular(path)
     except FileNotFoundError as error:
-        raise ExportError(f"{printable(path)} is missing from the bundle. Export it again.") from error
+        raise ExportError(f"{path} is missing from the bundle. Export it again.") from error
     except OSError as error:
-        raise ExportError(f"{printable(path)} cannot be read: {printable(error.strerror or error)}.") from error
+        raise ExportError(f"{path} cannot be read: {error.strerror or error}.") from error
     if digest is None:
-        raise ExportError(f"{printable(path)} is not listed in {MANIFEST}. Export it again.")
+        raise ExportError(f"{path} is not listed in {MANIFEST}. Export it again.")
     if found != digest:
-        raise ExportError(f"{printable(path)} was changed after the export: its SHA-256 is not the one in {MANIFEST}.")
+        raise ExportError(f"{path} was changed after the export: its SHA-256 is not the one in {MANIFEST}.")
 
 
 def require_listed(folder, files, about):
     """Raises unless the files of the manifest and those of the artefacts in model.json are the same."""
     places = [entry["file"] for entry in about["artefacts"]]
     if about["preprocessing"] and SCRIPT not in files:
-        raise ExportError(f"{printable(folder / SCRIPT)} is not listed in {MANIFEST}. Export it again.")
+        raise ExportError(f"{folder / SCRIPT} is not listed in {MANIFEST}. Export it again.")
     patterns = [format_named(entry["format"]).bundled_pattern() for entry in about["artefacts"]]
     pattern = re.compile("|".join(patterns), re.ASCII)
     for name in files:
         known = (pattern.pattern, LAYOUT, PAGE)
         if name not in (*NEEDED, SCRIPT) and not any(re.fullmatch(names, name, re.ASCII) for names in known):
-            raise ExportError(f"{printable(folder / name)} does not belong to an artefact that model.json lists.")
+            raise ExportError(f"{folder / name} does not belong to an artefact that model.json lists.")
     tops = {place.partition("/")[0] for place in places}
     present = [f"{top}/{name}" for top in tops if (folder / top).is_dir() for name in files_in(folder / top)]
     present += [name for name in os.listdir(folder) if pattern.fullmatch(name)]
     for name in {*places, *present} - {*files, *(place for place in places if (folder / place).is_dir())}:
-        raise ExportError(f"{printable(folder / name)} is not listed in {MANIFEST}. Remove it.")
+        raise ExportError(f"{folder / name} is not listed in {MANIFEST}. Remove it.")
 
 
 def list_notes(folder, files, about):
@@ -166,12 +165,12 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
     received = run_artefact(path, row, names, entry["batches"], inputs)
     shapes = [[x.shape for x in outputs if x.dtype.kind in "fiub"] for outputs in (expected, received)]
     if shapes[0] != shapes[1]:
-        raise ParityError(f"{printable(path)} has outputs of the shapes {shapes[1]}; the model's had {shapes[0]}.")
+        raise ParityError(f"{path} has outputs of the shapes {shapes[1]}; the model's had {shapes[0]}.")
     difference = compare_outputs(expected, received, entry["further_outputs"])
     broken = kind.broken_bounds(difference)
     if broken:
         raise ParityError(
-            f"{printable(path)} does not match the model: its outputs differ by up to {difference.max_abs_diff:.2e}. "
+            f"{path} does not match the model: its outputs differ by up to {difference.max_abs_diff:.2e}. "
             f"{'; '.join(broken)}."
         )
     return Report(
@@ -196,16 +195,14 @@ def run_artefact(path, row, names, batches, inputs):
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}
         np.savez(places["inputs"], *inputs)
         job = {"path": str(path.resolve()), "names": names, "batches": batches, **places}
-        job["runtime"] = str(row.runtime_file())
-        run_script(
-            "proof/runtimes.py", job, lambda log: f"{printable(path)} does not run: {last_line(log)}", time_limit
-        )
+        job["reading"] = str(row.reading_file())
+        run_script("proof/runtimes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
 
 
 def read_weight_bytes(row, path):
     try:
-        return row.load_module().weight_bytes(path)
+        return row.load_module("reading").weight_bytes(path)
     except Exception as error:  # a file that its runtime and its schema read differently
-        raise ExportError(f"{printable(path)} is damaged: {printable(error)[:400]}.") from error
+        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error

@@ -4,7 +4,7 @@ import json
 
 from samples import TEST_SETS
 
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import rows
 

@@ -32,7 +32,7 @@ from keras_vit import evaluation, zoo
 from keras_vit.cli import app
 from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.files import sha256, write_whole
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.training.runs.folder import FILES, model_of
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import page, rows
@@ -89,7 +89,7 @@ def find_variant(config):
     """The variant of a configuration; a model without one has no name to ship by."""
     name = name_architecture(config)
     if name not in VARIANTS:
-        raise SystemExit(f"No variant is a model of {name}: it needs a row in VARIANTS of keras_vit/models/config.py.")
+        raise SystemExit(f"No variant is a model of {name}: add a row to VARIANTS in keras_vit/models/variants.py.")
     return name
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.architecture import ROOT
-from keras_vit.zoo.formats.official.layouts import prepend_zero
+from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.resizing import (
     POSITION_MATRICES,
     resize_axis,

@@ -16,10 +16,8 @@ from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
 from keras_vit.zoo.fetch.companions import fetch_with_companions
-from keras_vit.zoo.formats.checkpoint import Hints
-from keras_vit.zoo.formats.faults import Fault, about_file
+from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.filling import VariableFiller
-from keras_vit.zoo.formats.opening import open_checkpoint
 from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.other_names import find_variant

@@ -7,7 +7,7 @@ from keras_vit.errors import CheckpointError
 from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo.formats.endings import find_ending
+from keras_vit.zoo.formats.checkpoint import find_ending
 
 
 def save(model: Classifier, path: str | os.PathLike[str]) -> None:

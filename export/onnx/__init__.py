@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,14 +18,13 @@ from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.mixed_float16 import compute_in_float16, measure_ranges
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantize import narrow_weights, quantize_layers
-from keras_vit.export.onnx.runtime import load
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["load", "weight_bytes", "write"]
+__all__ = ["write"]
 
 OPSET = 20
 IR_VERSION = 10
@@ -227,17 +225,3 @@ def list_companions(path):
     proto = onnx.load(path, load_external_data=False)
     names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
     return sorted(names)
-
-
-def weight_bytes(path: Path) -> int:
-    """Bytes of the constants that the file holds or refers to."""
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    return sum(constant_bytes(tensor) for tensor in proto.graph.initializer)
-
-
-def constant_bytes(tensor):
-    from onnx import helper
-
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export import saved_model
+from keras_vit.export.onnx.reading import foreign_nodes
 from keras_vit.export.subprocess_job import run_script
 
 OPSET = 18  # the newest that tf2onnx writes
-STANDARD = ("", "ai.onnx")
 
 
 def convert_with_tf2onnx(model, shapes, folder, reason):
@@ -38,13 +38,6 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
 
 
 def require_standard(proto, reason):
-    known = {schema.name for schema in standard_schemas()}
-    foreign = sorted({n.op_type for n in proto.graph.node if n.domain not in STANDARD or n.op_type not in known})
+    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
     if foreign:
         raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
-
-
-def standard_schemas():
-    import onnx
-
-    return [schema for schema in onnx.defs.get_all_schemas() if schema.domain in STANDARD]

@@ -53,7 +53,7 @@ def quantize_layers(source, output, kind, goal, tell=None):
         "output": str(output),
         "kind": kind,
         "goal": str(source.with_name("goal.npz")),
-        "runtime": str(Path(__file__).parent / "runtime.py"),
+        "reading": str(Path(__file__).with_name("reading.py")),
     }
     goal.save(job["goal"])
     return run_script("onnx/quantize_worker.py", job, tell=tell)

@@ -1,6 +1,6 @@
 """Quantizes one ONNX file; run by `quantize` as a script in its own process, with a job as JSON on stdin.
 
-Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and runtime (see `proof.mixture`).
+Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`).
 """
 
 import json

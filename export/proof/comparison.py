@@ -1,9 +1,11 @@
-"""Comparing an artefact with its model, and finding the first layer at which they differ."""
+"""Comparing an artefact with its model: outputs, times, and the first layer at which they differ."""
 
 import dataclasses
 import functools
 import math
+import statistics
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from keras_vit.export.quantization import Kind
 
 PROBES = 8
 QUANTIZED_PROBES = 64
+RUNS = 5  # that are timed
 MOST_BYTES = 1 << 28  # of a further output on all images compared; attention weights are 22 MB an image for ViT-B/16
 
 
@@ -29,7 +32,7 @@ class Trial:
     """A model, the format it is written in, and the inputs on which artefact and model are compared.
 
     Args:
-        source: the functional float32 model.
+        model: the functional float32 model.
         form: the row of the format.
         kind: the row of the quantization.
         shapes: of the artefact's inputs, None for a free length.
@@ -39,7 +42,7 @@ class Trial:
             layers are chosen.
     """
 
-    source: keras.Model
+    model: keras.Model
     form: Format
     kind: Kind
     shapes: list[tuple[int | None, ...]]
@@ -51,8 +54,8 @@ class Trial:
     def further_outputs(self) -> list[dict]:
         """The "name", "shape" and "dtype" of the endpoints that the artefact has as outputs after the model's own."""
         names = () if self.form.endpoints else self.endpoints
-        outputs = model_runner(self.source, names)([x[:1] for x in self.inputs])
-        return describe_outputs(names, outputs[len(self.source.outputs) :])
+        outputs = model_runner(self.model, names)([x[:1] for x in self.inputs])
+        return describe_outputs(names, outputs[len(self.model.outputs) :])
 
     @property
     def compared(self) -> int:
@@ -68,34 +71,34 @@ class Trial:
         return BATCHES if batch_size is None else (batch_size,)
 
     def input_names(self) -> list[str]:
-        return [x.name for x in self.source.inputs]
+        return [x.name for x in self.model.inputs]
 
     @functools.cached_property
     def expected(self) -> list[np.ndarray]:
         """The model's outputs for all inputs, then its further outputs for the first `compared`."""
-        own = run_in_batches(model_runner(self.source), self.inputs, (8,))
+        own = run_in_batches(model_runner(self.model), self.inputs, (8,))
         names = [x["name"] for x in self.further_outputs]
         if not names:
             return own
         inputs = [x[: self.compared] for x in self.inputs]
-        return own + run_in_batches(model_runner(self.source, names), inputs, (8,))[len(own) :]
+        return own + run_in_batches(model_runner(self.model, names), inputs, (8,))[len(own) :]
 
     def write(self, model, path, description, tell=None, endpoints=()):
-        """Writes `model`, which takes the inputs of `source`, to `path`.
+        """Writes `model`, which takes the inputs of the trial's, to `path`.
 
         Returns what the format's `write` does: how layers are stored that the kind alone would make too rough. Those of
-        another model than `source` are all as rough as the kind.
+        another model are all as rough as the kind.
         """
         goal = None
         if self.kind.calibrated or self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
-            outputs = self.expected[: len(model.outputs)] if self.kind.finer and model is self.source else []
-            goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.source))
+            outputs = self.expected[: len(model.outputs)] if self.kind.finer and model is self.model else []
+            goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.model))
         module = self.form.load_module()
         return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
 
     def load(self, path):
-        return self.form.load_module().load(path, self.input_names())
+        return self.form.load_module("reading").load(path, self.input_names())
 
 
 def has_classes(model):
@@ -169,8 +172,8 @@ def has_one_output(layer):
 
 def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
-    layers = [layer for layer in trial.source.layers if has_one_output(layer)]
-    every_output = keras.Model(trial.source.input, [layer.output for layer in layers])
+    layers = [layer for layer in trial.model.layers if has_one_output(layer)]
+    every_output = keras.Model(trial.model.input, [layer.output for layer in layers])
     inputs = [x[:PROBES] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
@@ -183,3 +186,33 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
         if trial.kind.broken_bounds(dataclasses.replace(difference, top1_regret=None)):
             return layer.name, difference.max_rel_diff
     return None
+
+
+def measure_latencies(trial, path):
+    """{"latency_ms": {batch size: ms}, "model_latency_ms": likewise}: the artefact, the model as a TensorFlow function.
+
+    At batch 1 and 8, or at the artefact's own where it is fixed.
+    """
+    import tensorflow as tf
+
+    model = trial.model
+    original = tf.function(lambda *x: model(pack_inputs(model, x), training=False), reduce_retracing=True)
+    runs = {
+        "latency_ms": trial.load(path),
+        "model_latency_ms": lambda inputs: [np.asarray(y) for y in keras.tree.flatten(original(*inputs))],
+    }
+    sizes = (1, 8) if trial.batches == BATCHES else trial.batches
+    return {
+        name: {size: median_milliseconds(run, [x[:size] for x in trial.inputs]) for size in sizes}
+        for name, run in runs.items()
+    }
+
+
+def median_milliseconds(run, inputs):
+    run(inputs)
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        run(inputs)
+        times.append(1e3 * (time.perf_counter() - start))
+    return round(statistics.median(times), 2)

@@ -6,7 +6,6 @@ import zipfile
 import numpy as np
 
 from keras_vit.errors import ExportError
-from keras_vit.text import printable
 
 EXAMPLES = 4
 MOST_EXAMPLES = 1024
@@ -55,7 +54,7 @@ def read_examples(path, inputs, outputs):
         if len({len(x) for x in arrays.values()}) != 1:
             raise ValueError("its arrays differ in their number of examples")
     except Exception as error:  # whatever zipfile, zlib and NumPy raise for damaged files
-        raise ExportError(f"{printable(path)} does not contain the model's examples: {printable(error)}.") from error
+        raise ExportError(f"{path} does not contain the model's examples: {error}.") from error
     values = list(arrays.values())
     return values[: len(inputs)], values[len(inputs) :]
 

@@ -228,12 +228,12 @@ def quantize_to_goal(job, quantizer):
     Lines of text on what is being done come first, as JSON strings; then {layer: way} as a JSON object.
 
     Args:
-        job: paths under "goal", "output" and "runtime" (a format's runtime.py).
+        job: paths under "goal", "output" and "reading" (a format's reading.py).
         quantizer: has `ladders` and `sizes` of the layers, see `choose_ways`, and `write`, which takes {layer: way} and
             the path of a file that is not there.
     """
     goal, output, ladders = Goal.read(job["goal"]), Path(job["output"]), quantizer.ladders
-    load = runpy.run_path(job["runtime"])["load"]
+    load = runpy.run_path(job["reading"])["load"]
     written = None
 
     def put(ways):

@@ -5,13 +5,11 @@ import sys
 from pathlib import Path
 
 from keras_vit.errors import ExportError
-from keras_vit.export.description import PREPROCESSING
+from keras_vit.export.description import LONGEST, PREPROCESSING
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.export.proof.mixture import WAYS
-from keras_vit.text import printable
 
-LONGEST = 1 << 22  # bytes; Python's lists of 60 MB of brackets would take 2 GB
 MOST = 64  # inputs, outputs, batch sizes
 LENGTHS = 1 << 31
 DTYPES = ("float32", "float64", "float16", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "bool")
@@ -29,10 +27,8 @@ def read_model_json(folder):
             raise ValueError(f"it has more than {LONGEST:,} bytes")
         about = json.loads(path.read_text("utf-8"), parse_constant=refuse_constant)
         require_field(isinstance(about, dict), "", about)
-        about = {**LATER_FIELDS, **about}
         for name, is_right in FIELDS.items():
             require_field(name in about and is_right(about[name]), name, about.get(name))
-        about["artefacts"] = [{**LATER_OF_ARTEFACT, **entry} for entry in about["artefacts"]]
         for entry in about["artefacts"]:
             for name, is_right in ARTEFACT.items():
                 require_field(name in entry and is_right(entry[name]), f"artefacts, {name}", entry.get(name))
@@ -43,7 +39,7 @@ def read_model_json(folder):
         formats = [entry["format"] for entry in about["artefacts"]]
         require_field(len(set(formats)) == len(formats), "artefacts, format", formats)
     except (OSError, ValueError, RecursionError) as error:
-        raise ExportError(f"{printable(path)} does not describe a bundle: {printable(error)}.") from error
+        raise ExportError(f"{path} does not describe a bundle: {error}.") from error
     return about
 
 
@@ -131,9 +127,6 @@ FIELDS = {
     "versions": lambda x: isinstance(x, dict) and all(is_text(y) for y in x.values()),
     "artefacts": lambda x: is_list(x, lambda entry: isinstance(entry, dict), 1),
 }
-# What older files do not say.
-LATER_FIELDS = {"probabilities": "softmax", "further_outputs": []}
-LATER_OF_ARTEFACT = {"finer": {}, "further_outputs": {}}
 ARTEFACT = {
     "format": lambda x: is_text(x) and x in NAMES,
     "file": is_text,

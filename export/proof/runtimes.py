@@ -1,6 +1,6 @@
 """Running an artefact on examples; also the script that does so for `verification`, in a process of its own.
 
-The script reads a job as JSON on stdin, with the keys runtime (a format's runtime.py), path, names (of the inputs),
+The script reads a job as JSON on stdin, with the keys reading (a format's reading.py), path, names (of the inputs),
 batches (their sizes in turn), inputs and outputs (.npz files).
 """
 
@@ -51,7 +51,7 @@ def main():
     prefer_to_be_killed()
     job = json.load(sys.stdin)
     # By its path: importing the format's package would import Keras.
-    load = runpy.run_path(job["runtime"])["load"]
+    load = runpy.run_path(job["reading"])["load"]
     with np.load(job["inputs"], allow_pickle=False) as arrays:
         inputs = [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
     outputs = run_in_batches(load(job["path"], job["names"]), inputs, job["batches"])

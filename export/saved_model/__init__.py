@@ -2,10 +2,7 @@
 
 from keras_vit.errors import ExportError, require_tensorflow
 from keras_vit.export.preparation import pack_inputs
-from keras_vit.export.saved_model.runtime import load
 from keras_vit.export.subprocess_job import last_line
-
-__all__ = ["load", "weight_bytes", "write"]
 
 
 def write(model, shapes, path, description=None, quantize=None, goal=None, tell=None, endpoints=(), further_outputs=()):
@@ -65,8 +62,3 @@ def make_serve(model, further_outputs=()):
         return dict(zip(("output_0", name), getattr(model, f"with_{name}")(packed), strict=True))
 
     return serve
-
-
-def weight_bytes(path):
-    """Bytes of the weights in the folder `path`."""
-    return sum(file.stat().st_size for file in path.glob("variables/variables.data-*"))

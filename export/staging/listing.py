@@ -12,7 +12,7 @@ from pathlib import Path
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, data_files
-from keras_vit.export.transformers_js import PATTERN as LAYOUT
+from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.files import sha256_of_regular
 from keras_vit.text import printable

@@ -16,13 +16,12 @@ from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.tflite.operators import builtin_operators
-from keras_vit.export.tflite.runtime import load
 from keras_vit.text import printable
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["load", "weight_bytes", "write"]
+__all__ = ["write"]
 
 
 def write(
@@ -56,7 +55,7 @@ def write(
             saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
         job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
         if goal is not None:
-            job |= {"goal": str(Path(folder) / "goal.npz"), "runtime": str(Path(__file__).parent / "runtime.py")}
+            job |= {"goal": str(Path(folder) / "goal.npz"), "reading": str(Path(__file__).with_name("reading.py"))}
             goal.save(job["goal"])
         finer = run_script("tflite/worker.py", job, explain_log, tell=tell) or {}
     append_description(path, description)
@@ -89,15 +88,3 @@ def explain_log(log):
         return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
     raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
-
-
-def weight_bytes(path: Path) -> int:
-    """Bytes of the constants in the file and of their scales."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.Model.GetRootAs(path.read_bytes())
-    graphs = [model.Subgraphs(i) for i in range(model.SubgraphsLength())]
-    tensors = [graph.Tensors(i) for graph in graphs for i in range(graph.TensorsLength())]
-    constants = {x.Buffer(): x for x in tensors if model.Buffers(x.Buffer()).DataLength()}
-    scales = sum(4 * x.Quantization().ScaleLength() for x in constants.values() if x.Quantization())
-    return scales + sum(model.Buffers(place).DataLength() for place in constants)

@@ -18,15 +18,6 @@ LADDERS = {
 }
 
 
-def quantizer_modules():
-    """(qtyping, quantizer) of LiteRT's quantizer, which was called ai-edge-quantizer up to 0.10."""
-    try:
-        from litert_quantizer import qtyping, quantizer
-    except ModuleNotFoundError:
-        from ai_edge_quantizer import qtyping, quantizer
-    return qtyping, quantizer
-
-
 def list_layers(path):
     """{name of what it computes: (operator, weights)} of the dense layers and convolutions with float weights.
 
@@ -82,7 +73,8 @@ class TFLiteQuantizer:
 
     def configure(self, ways):
         """A quantizer of LiteRT with a configuration for every layer that does not stay in float32."""
-        qtyping, quantizer = quantizer_modules()
+        from litert_quantizer import qtyping, quantizer
+
         quantizing = quantizer.Quantizer(self.path)
         for name, way in ways.items():
             where = f"^{re.escape(name)};", getattr(qtyping.TFLOperationName, self.layers[name])

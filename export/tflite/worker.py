@@ -1,7 +1,7 @@
 """Converts one SavedModel to TFLite; run by `tflite` as a script in its own process, with a job as JSON on stdin.
 
 Keys of the job: saved_model (folder), output (file), quantize (None, "float16", "dynamic" or "int8"); for the last two
-also goal and runtime (see `proof.mixture`).
+also goal and reading (see `proof.mixture`).
 """
 
 import json

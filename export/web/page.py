@@ -4,6 +4,7 @@ The page needs no network but for onnxruntime-web, which `vendor` puts beside it
 files, such as `keras-vit serve`, and not from the disk.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.conversion import write_proved
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
-from keras_vit.export.preparation import prepare_model
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.web.examples import write_examples
 from keras_vit.export.web.runtime import VENDORED, WEBGPU_OPERATORS, copy_runtime, describe_runtime, fetch_runtime
@@ -24,13 +24,13 @@ CHANNELS = (1, 3)
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
 
-def require_page(model, source, vendor):
+def require_page(source, vendor):
     """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out."""
-    shapes = [tuple(tensor.shape) for tensor in (*source.inputs, *source.outputs)]
-    if describe_preprocessing(getattr(model, "preprocessing", None)) is None:
+    shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]
+    if describe_preprocessing(source.preprocessing) is None:
         raise ExportError(
-            f"A page must know how pictures become inputs of {model.name!r}, whose preprocessing is unknown. Give "
-            "preprocessing= to zoo.load, or leave out the page."
+            f"A page must know how pictures become inputs of {source.model.name!r}, whose preprocessing is unknown. "
+            "Give preprocessing= to zoo.load, or leave out the page."
         )
     if [len(shape) for shape in shapes] != [4, 2] or shapes[0][-1] not in CHANNELS:
         raise ExportError(
@@ -41,13 +41,12 @@ def require_page(model, source, vendor):
         fetch_runtime(BACKENDS)
 
 
-def write_page(model, folder, about, inputs, options, *, pictures, vendor, tell):
+def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
     """Writes the page of a bundle into the new folder `folder`.
 
     Args:
         about: the contents of the bundle's model.json.
         inputs: the bundle's examples, [float32 (n, h, w, c)].
-        options: those of `convert`.
         pictures: that the page tries itself on; see `bundle`.
         vendor: whether the runtime's files are copied beside the page.
         tell: called with lines of text.
@@ -55,8 +54,8 @@ def write_page(model, folder, about, inputs, options, *, pictures, vendor, tell)
     (folder / "examples").mkdir(parents=True)
     if not about["labels"]:
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
-    reports = write_models(model, folder, options, tell)
-    run = model_runner(prepare_model(model))
+    model, run = source.model, model_runner(source.functional)
+    reports = write_models(dataclasses.replace(source, batch_size=None), folder, tell)
     entries = write_examples(folder / "examples", pictures, *inputs, model, lambda x: np.asarray(run([x])[0]))
     backends = tuple(report["backend"] for report in reports)
     runtime = describe_runtime(backends, vendor)
@@ -72,12 +71,12 @@ def write_page(model, folder, about, inputs, options, *, pictures, vendor, tell)
         (folder / name).write_text(text, "utf-8")
 
 
-def write_models(model, folder, options, tell):
+def write_models(source, folder, tell):
     """Writes the models of the page, each compared with the model as every artefact; their entries in model.json."""
     entries = []
     for row in MODELS:
         try:
-            entries.append(write_model(model, row, folder, options, tell))
+            entries.append(write_model(source, row, folder, tell))
         except ExportError as error:
             if row is MODELS[-1]:
                 raise
@@ -87,19 +86,18 @@ def write_models(model, folder, options, tell):
     return entries
 
 
-def write_model(model, row, folder, options, tell):
+def write_model(source, row, folder, tell):
     """Writes a model of the page; its entry in model.json."""
-    onnx, path = format_named("onnx"), folder / row.file
+    onnx, path, model = format_named("onnx"), folder / row.file, source.model
     able = onnx.supported_endpoints([LOOKS]) and read_grid(model) and callable(getattr(model, LOOKS, None))
     looks = (LOOKS,) if able else ()
-    options = {name: value for name, value in options.items() if name in ("images", "image_size", "metadata")}
     try:
-        report = write_proved(model, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"), **options)
+        report = write_proved(source, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:
         if row is not MODELS[-1]:
             raise
         tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
-        report = write_proved(model, onnx, path, None, looks, **options)
+        report = write_proved(source, onnx, path, None, looks)
     if report.bytes > LARGEST:
         raise ExportError(
             f"The model {model.name!r} takes {report.bytes / 1e9:.1f} GB; a browser holds 2 GB, and a page takes up to "

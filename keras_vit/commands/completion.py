@@ -5,7 +5,7 @@ import os
 
 from keras_vit.data.augment.rows import AUGMENTATIONS
 from keras_vit.data.datasets.schemes import DATASETS
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.scaling import FAMILIES
 from keras_vit.zoo.names.rows import checkpoints

@@ -19,8 +19,8 @@ from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import KerasVitError
 from keras_vit.export.formats import NAMES, QUANTIZE
-from keras_vit.export.transformers_js import WEB_LAYOUTS
 from keras_vit.export.web import FOLDER as PAGE
+from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 

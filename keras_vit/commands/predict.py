@@ -13,10 +13,11 @@ from keras_vit.commands import BatchSize, Like, import_keras, require_model, sho
 from keras_vit.commands.completion import complete_place
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
+from keras_vit.export.formats import recognise
 from keras_vit.files import make_folder, write_whole
 from keras_vit.images.pillow import ADDRESS, describe_missing
 from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 
 
 def print_classes(predictions, console):
@@ -87,9 +88,9 @@ def require_images(places):
     """Refuses a model where images are expected, which other commands take there, and images of which none is there."""
     for place in places:
         path = Path(place)
-        names = ("model.keras", "best.weights.npz", "model.json", "saved_model.pb")
+        names = ("model.keras", "best.weights.npz", "model.json")
         is_name = place.partition(":")[0] in VARIANTS and not path.exists()
-        if is_name or path.suffix in (".keras", ".npz", ".onnx", ".tflite") or any((path / x).is_file() for x in names):
+        if is_name or path.suffix in (".keras", ".npz") or recognise(path) or any((path / x).is_file() for x in names):
             raise ConfigError(
                 f"{place} is a model, not an image. Give it as --model: keras-vit predict IMAGE --model {place}"
             )

@@ -9,7 +9,7 @@ from keras_vit.commands import Data, import_keras, require_model, try_file
 from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.settings import Settings
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.errors import KerasVitError
-from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.training.runs.files import read_small_json
 from keras_vit.training.runs.folder import FILES

@@ -14,7 +14,6 @@ import typer
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
 from keras_vit.export.web import FOLDER as PAGE
-from keras_vit.text import printable
 
 LOOPBACK = "127.0.0.1"
 INDEX = "index.html"
@@ -83,9 +82,7 @@ def find_page(folder: Path) -> Path:
         if (page / INDEX).is_file() and (page / "model.json").is_file():
             return page
     there = "there is no such folder" if not folder.is_dir() else "it has no page"
-    raise ExportError(
-        f"{printable(folder)} cannot be served: {there}. Expected a bundle made by keras-vit export MODEL --web."
-    )
+    raise ExportError(f"{folder} cannot be served: {there}. Expected a bundle made by keras-vit export MODEL --web.")
 
 
 def open_server(folder: Path, port: int) -> ThreadingHTTPServer:

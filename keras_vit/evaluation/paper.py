@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.variants import VARIANTS
 
 # What the tables call the datasets of `data.load`: in their column "dataset", or as a column of its own.
 DATASETS = {

@@ -10,8 +10,9 @@ import numpy as np
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.export.opening import Artefact, open_artefact
-from keras_vit.models.config import VARIANTS, ProbabilityKind
+from keras_vit.models.config import ProbabilityKind
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.models.variants import VARIANTS
 from keras_vit.training.runs.folder import model_of
 
 if TYPE_CHECKING:

@@ -36,11 +36,15 @@ class ConfiguredLayer(keras.layers.Layer):
     trainable) and those of the layer that it extends, and overrides it only where an argument is to be serialized.
     """
 
+    @classmethod
+    def argument_names(cls) -> list[str]:
+        """The names of the constructor's arguments but Keras' own."""
+        extended = [c for c in cls.__mro__ if issubclass(c, ConfiguredLayer) and "__init__" in vars(c)]
+        parameters = [p for c in extended for p in inspect.signature(c.__init__).parameters.values()]
+        return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+
     def get_config(self):
-        extended = [cls for cls in type(self).__mro__ if issubclass(cls, ConfiguredLayer) and "__init__" in vars(cls)]
-        parameters = [p for cls in extended for p in inspect.signature(cls.__init__).parameters.values()]
-        names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {**super().get_config(), **{name: getattr(self, name) for name in self.argument_names()}}
 
     def _post_build(self):
         super()._post_build()

@@ -1,17 +1,9 @@
 from .axial import AxialResNet, AxialVisionTransformer
 from .building import build
-from .config import (
-    VARIANTS,
-    AxialResNetConfig,
-    AxialViTConfig,
-    BackboneConfig,
-    ResNetConfig,
-    Variant,
-    ViTConfig,
-    variant,
-)
+from .config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig
 from .preprocessing import Preprocessing
 from .resnet import ResNet
+from .variants import VARIANTS, Variant, variant
 from .vit import VisionTransformer
 
 __all__ = [

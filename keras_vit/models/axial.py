@@ -1,14 +1,11 @@
 """The axial models (Appendix D.6, Figure 13): Axial-ViT and AxialResNet."""
 
-from collections.abc import Mapping, Sequence
-
 import keras
 
 from keras_vit.layers import AxialBottleneck, AxialEncoderBlock
-from keras_vit.models.classifier import Classifier, image_input, linear_head
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ProbabilityKind
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
-from keras_vit.models.vit import VisionTransformer, hybrid_backbone
+from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.vit import VisionTransformer, block_arguments, hybrid_backbone
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -39,7 +36,7 @@ class AxialVisionTransformer(VisionTransformer):
     @staticmethod
     def make_block(i, config, dtype):
         axis = "column" if i % 2 else "row"
-        return AxialEncoderBlock(axis, config.grid, **config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
+        return AxialEncoderBlock(axis, **block_arguments(AxialEncoderBlock, config, i), dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -51,17 +48,7 @@ class AxialResNet(Classifier):
     is the layer "blockB_unitU" (both from 1).
 
     Args:
-        image_size: int or (height, width) in pixels, multiples of the stride (32 for four stages): attention spans
-            whole rows and columns, so its relative positions are of one size, to which `zoo.load` resizes them.
-        depths: units of each stage: (3, 4, 6, 3) is AxialResNet50.
-        width_factor: multiplies every width.
-        num_classes: width of the logits; 0 for features (n, 2048 * width_factor).
-        num_channels: of the images.
-        group_norm_epsilon: 1e-4 in the authors' code.
-        kernel_variance_epsilon, kernel_std_epsilon: of the standardized kernels, see `StandardizedConv2D`.
-        num_heads: attention heads of every unit, 8 in the authors' code.
-        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
-            class; "sigmoid", where it has several or none.
+        FIELDS
         preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
@@ -72,50 +59,10 @@ class AxialResNet(Classifier):
     """
 
     config: AxialResNetConfig
+    config_class = AxialResNetConfig
 
-    def __init__(
-        self,
-        image_size: int | tuple[int, int] = (224, 224),
-        depths: Sequence[int] = (3, 4, 6, 3),
-        width_factor: float = 1,
-        num_classes: int = 1000,
-        num_channels: int = 3,
-        group_norm_epsilon: float = 1e-4,
-        kernel_variance_epsilon: float = 0.0,
-        kernel_std_epsilon: float = 1e-5,
-        num_heads: int = 8,
-        probabilities: ProbabilityKind = "softmax",
-        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
-        labels: Sequence[str] | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-        name: str | None = None,
-        trainable: bool | Mapping[str, bool] = True,
-    ):
-        config = AxialResNetConfig(
-            image_size=image_size,
-            depths=depths,
-            width_factor=width_factor,
-            num_classes=num_classes,
-            num_channels=num_channels,
-            group_norm_epsilon=group_norm_epsilon,
-            kernel_variance_epsilon=kernel_variance_epsilon,
-            kernel_std_epsilon=kernel_std_epsilon,
-            num_heads=num_heads,
-            probabilities=probabilities,
-        )
-        dtype = keras.dtype_policies.get(dtype)
-        images = image_input(*config.image_size, config.num_channels, dtype)
+    @staticmethod
+    def make_graph(images, config, dtype):
         x = hybrid_backbone(images, config, dtype, AxialBottleneck, num_heads=config.num_heads)
         x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
-        if config.num_classes:
-            x = linear_head(x, config.num_classes, dtype)
-        super().__init__(
-            images,
-            x,
-            config,
-            preprocessing=preprocessing,
-            labels=labels,
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
-        )
+        return linear_head(x, config.num_classes, dtype) if config.num_classes else x

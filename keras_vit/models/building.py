@@ -1,22 +1,16 @@
 """From a configuration to its model."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import keras
 
 from keras_vit.models.axial import AxialResNet, AxialVisionTransformer
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.resnet import ResNet
 from keras_vit.models.vit import VisionTransformer
 
-MODELS = {
-    ViTConfig: VisionTransformer,
-    ResNetConfig: ResNet,
-    AxialViTConfig: AxialVisionTransformer,
-    AxialResNetConfig: AxialResNet,
-}
+MODELS = {cls.config_class: cls for cls in (VisionTransformer, ResNet, AxialVisionTransformer, AxialResNet)}
 
 
 def build(
@@ -32,4 +26,4 @@ def build(
     5717416
     """
     cls = MODELS[type(config)]
-    return cls(**dataclasses.asdict(config), preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)
+    return cls(config, preprocessing=preprocessing, labels=labels, dtype=dtype, name=name)

@@ -1,8 +1,9 @@
 """What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import keras
 import numpy as np
@@ -12,16 +13,18 @@ from keras_vit.distribution import DistributedModel
 from keras_vit.distribution.first_batch import checks_first_batch
 from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_tensorflow
 from keras_vit.layers.base import wide_type
-from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 
 class Classifier(DistributedModel):
     """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
 
+    A subclass names its `config_class` and makes the graph of one, in `make_graph`; its constructor takes such a
+    configuration, or the fields of one, and its docstring explains them where it says FIELDS.
+
     Args:
-        inputs, outputs: the functional graph.
-        config: the dataclass whose fields are the constructor's architecture arguments.
+        configuration: a configuration, changed by the fields that follow by name; or fields in their order.
         preprocessing: how images become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
             (resize to image_size, pixels to [-1, 1]). With an `UnknownPreprocessing`, reading the attribute raises.
         labels: names of the classes in the order of the logits, or None.
@@ -29,28 +32,51 @@ class Classifier(DistributedModel):
         name: of the model.
         trainable: False freezes all layers; {path: bool} sets `trainable` of layers, layers within them and weights, in
             that order, such as {"embedding": False} or {"": False, "head": True}, where "" is the model.
+        fields: of the configuration, by name.
 
     Raises:
-        ConfigError: if the number of labels is not the number of classes, or no part of the model has such a path.
+        ConfigError: if an argument is invalid or contradicts another, the number of labels is not the number of
+            classes, or no part of the model has such a path.
     """
+
+    config_class: type
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        own = [p for p in inspect.signature(Classifier.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        cls.__signature__ = inspect.Signature([*parameters_of(cls.config_class), *own])
+        cls.__doc__ = (cls.__doc__ or "").replace("        FIELDS", describe_fields(cls.config_class))
 
     def __init__(
         self,
-        inputs: Any,
-        outputs: Any,
-        config: ViTConfig | ResNetConfig | Any,
+        *configuration: Any,
         preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
         labels: Sequence[str] | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         name: str | None = None,
         trainable: bool | Mapping[str, bool] = True,
+        **fields: Unpack[ConstructorFields],
     ):
-        super().__init__(inputs, outputs, name=name)
-        self.dtype_policy = keras.dtype_policies.get(dtype)
+        config = self.configure(configuration, fields)
+        dtype = keras.dtype_policies.get(dtype)
+        images = image_input(*(config.image_size or (None, None)), config.num_channels, dtype)
+        super().__init__(images, self.make_graph(images, config, dtype), name=name)
+        self.dtype_policy = dtype
         self.config: Any = config  # of its family; Any, so that fields of one family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
         set_trainable(self, trainable)
+
+    @classmethod
+    def configure(cls, configuration, fields):
+        """The `config_class` of a constructor's arguments."""
+        if len(configuration) == 1 and isinstance(configuration[0], cls.config_class):
+            return dataclasses.replace(configuration[0], **fields)
+        try:
+            fields = cls.__signature__.bind(*configuration, **fields).arguments
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}.") from None
+        return cls.config_class(**fields)
 
     @property
     def preprocessing(self) -> Preprocessing:

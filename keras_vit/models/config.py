@@ -1,10 +1,13 @@
-"""What a model is made of, as data: the configurations and the table of variants. Imports no Keras."""
+"""What a model is made of, as data. Imports no Keras."""
 
+import dataclasses
+import inspect
 import numbers
+import textwrap
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, get_args
+from typing import Annotated, Literal, TypedDict, get_args, get_type_hints
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.errors import ConfigError
 
 
 def require(condition, message):
@@ -86,49 +89,71 @@ def set_depths(config):
     )
 
 
-# What a ViTConfig knows that is an argument of its encoder blocks, under the same names.
-BLOCK_ARGUMENTS = (
-    "num_heads",
-    "mlp_dim",
-    "dropout_rate",
-    "attention_dropout_rate",
-    "gelu_approximate",
-    "layer_norm_epsilon",
-    "relative_patches",
-)
-
-
 # What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8);
 # sincos2d is big_vision's.
 PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d"]
 PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
 # What makes probabilities of the logits: softmax where an image has one class, sigmoid where it has several or none.
 ProbabilityKind = Literal["softmax", "sigmoid"]
+Probabilities = Annotated[
+    ProbabilityKind,
+    'what makes probabilities of the logits, which the model gives: "softmax", where an image has one class; '
+    '"sigmoid", where it has several or none.',
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
     """A Vision Transformer or a hybrid; fields are the arguments of `VisionTransformer`, where they are explained."""
 
-    image_size: tuple[int, int] = (224, 224)
-    patch_size: tuple[int, int] = (16, 16)
-    hidden_size: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
-    mlp_dim: int = 3072
-    num_classes: int = 1000
-    representation_size: int | None = None
-    classifier: Literal["token", "gap"] = "token"
-    dropout_rate: float = 0.0
-    attention_dropout_rate: float = 0.0
-    num_channels: int = 3
-    gelu_approximate: bool = True
-    layer_norm_epsilon: float = 1e-6
-    backbone: BackboneConfig | None = None
-    position_embedding: PositionEmbeddingKind = "1d"
-    position_embedding_at: PositionEmbeddingPlace = "stem"
-    stochastic_depth_rate: float = 0.0
-    probabilities: ProbabilityKind = "softmax"
+    image_size: Annotated[tuple[int, int], "int or (height, width) in pixels; a whole number of patches."] = (224, 224)
+    patch_size: Annotated[
+        tuple[int, int], "int or (height, width), in pixels, or in cells of the backbone's feature map."
+    ] = (16, 16)
+    hidden_size: Annotated[int, "width D of the tokens."] = 768
+    num_layers: Annotated[int, "encoder blocks L."] = 12
+    num_heads: Annotated[int, "attention heads k; divides hidden_size."] = 12
+    mlp_dim: Annotated[int, "width of the MLPs' hidden layer."] = 3072
+    num_classes: Annotated[int, "width of the logits; 0 for features (n, hidden_size)."] = 1000
+    representation_size: Annotated[
+        int | None,
+        "width of the tanh layer before the head (pre-training, section 3.1); True for hidden_size, None for none.",
+    ] = None
+    classifier: Annotated[
+        Literal["token", "gap"], '"token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3).'
+    ] = "token"
+    dropout_rate: Annotated[
+        float, "after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1)."
+    ] = 0.0
+    attention_dropout_rate: Annotated[
+        float, "dropout of the attention weights, [0, 1); 0 in every official configuration."
+    ] = 0.0
+    num_channels: Annotated[int, "of the images."] = 3
+    gelu_approximate: Annotated[
+        bool, "GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'."
+    ] = True
+    layer_norm_epsilon: Annotated[float, "1e-6 in the official code."] = 1e-6
+    backbone: Annotated[
+        BackboneConfig | None,
+        "a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.",
+    ] = None
+    position_embedding: Annotated[
+        PositionEmbeddingKind,
+        '"1d" is the paper\'s. Appendix D.4 tries "none", a bag of patches; "2d", a row\'s embedding beside a '
+        'column\'s; "relative", one for each offset between patches in raster order, in the attention of every block. '
+        '"sincos2d" is big_vision\'s: sines and cosines of column and row, which do not learn.',
+    ] = "1d"
+    position_embedding_at: Annotated[
+        PositionEmbeddingPlace,
+        'where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to the input of every '
+        'block, each its own; "every-layer-shared", the same ones.',
+    ] = "stem"
+    stochastic_depth_rate: Annotated[
+        float,
+        "share of the examples for which training skips the last block, [0, 1); it grows linearly from 0 in the first "
+        "block (arXiv 1603.09382, section 3).",
+    ] = 0.0
+    probabilities: Probabilities = "softmax"
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -161,10 +186,9 @@ class ViTConfig:
         require_positions(self)
         require_probabilities(self)
 
-    def block_arguments(self, i: int) -> dict[str, Any]:
-        """What the `EncoderBlock` of number i, from 0, is made with; the rate of stochastic depth grows with i."""
-        rate = self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
-        return {name: getattr(self, name) for name in BLOCK_ARGUMENTS} | {"stochastic_depth_rate": rate}
+    def block_rate(self, i: int) -> float:
+        """The rate of stochastic depth of block i, from 0; it grows linearly with i."""
+        return self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
 
     @property
     def reads_class_token_alone(self) -> bool:
@@ -243,14 +267,14 @@ def require_whole_patches(image_size, step):
 class ResNetConfig:
     """A BiT-style ResNet; fields are the arguments of `ResNet`, where they are explained."""
 
-    image_size: tuple[int, int] | None = (224, 224)
-    depths: tuple[int, ...] = (3, 4, 6, 3)
-    width_factor: float = 1
-    num_classes: int = 1000
-    num_channels: int = 3
-    group_norm_epsilon: float = 1e-5
-    kernel_variance_epsilon: float = 1e-10
-    probabilities: ProbabilityKind = "softmax"
+    image_size: Annotated[tuple[int, int] | None, "int or (height, width) in pixels; None for any size."] = (224, 224)
+    depths: Annotated[tuple[int, ...], "units of each stage: (3, 4, 6, 3) is R50."] = (3, 4, 6, 3)
+    width_factor: Annotated[float, "multiplies every width; 1, 2, 3, 4 in the paper."] = 1
+    num_classes: Annotated[int, "width of the logits; 0 for features (n, 2048 * width_factor)."] = 1000
+    num_channels: Annotated[int, "of the images."] = 3
+    group_norm_epsilon: Annotated[float, "1e-5 in the authors' code."] = 1e-5
+    kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
+    probabilities: Probabilities = "softmax"
 
     def __post_init__(self):
         if self.image_size is not None:
@@ -285,10 +309,15 @@ class AxialViTConfig(ViTConfig):
 class AxialResNetConfig(ResNetConfig):
     """An AxialResNet (Appendix D.6); fields are the arguments of `AxialResNet`, where they are explained."""
 
-    group_norm_epsilon: float = 1e-4
-    kernel_variance_epsilon: float = 0.0
-    kernel_std_epsilon: float = 1e-5
-    num_heads: int = 8
+    image_size: Annotated[
+        tuple[int, int] | None,
+        "int or (height, width) in pixels, multiples of the stride (32 for four stages): attention spans whole rows "
+        "and columns, so its relative positions are of one size, to which `zoo.load` resizes them.",
+    ] = (224, 224)
+    group_norm_epsilon: Annotated[float, "1e-4 in the authors' code."] = 1e-4
+    kernel_variance_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 0.0
+    kernel_std_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 1e-5
+    num_heads: Annotated[int, "attention heads of every unit, 8 in the authors' code."] = 8
 
     def __post_init__(self):
         super().__post_init__()
@@ -337,6 +366,29 @@ class ModelFields(TypedDict, total=False):
     probabilities: ProbabilityKind
 
 
+class ConstructorFields(ModelFields, total=False):
+    """The fields of all configurations, which the models' constructors take, for type checkers."""
+
+    image_size: int | tuple[int, int] | None
+    num_classes: int
+    num_heads: int
+
+
+def parameters_of(config_class) -> list[inspect.Parameter]:
+    """The fields of a configuration as parameters of a function."""
+    hints, kind = get_type_hints(config_class), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fields = dataclasses.fields(config_class)
+    return [inspect.Parameter(x.name, kind, default=x.default, annotation=hints[x.name]) for x in fields]
+
+
+def describe_fields(config_class) -> str:
+    """The fields' meanings, as the lines of a docstring under "Args:"."""
+    hints = get_type_hints(config_class, include_extras=True)
+    meanings = [f"{name}: {hint.__metadata__[0]}" for name, hint in hints.items()]
+    wrap = textwrap.TextWrapper(120, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False)
+    return "\n".join(map(wrap.fill, meanings))
+
+
 # What a ResNet does not have, and the value that asks for none of it.
 VIT_ALONE = {
     "dropout_rate": 0.0,
@@ -360,144 +412,3 @@ def drop_inapplicable(config, fields):
         value = fields.get(name, none)
         require(value == none, f"A ResNet has no {name}; ViTs and hybrids have. Received: {name}={value!r}.")
     return {name: value for name, value in fields.items() if name not in VIT_ALONE}
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
-
-    name: str
-    config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
-    parameters: int
-
-    @property
-    def family(self) -> Literal["ViT", "hybrid", "ResNet"]:
-        if isinstance(self.config, ResNetConfig):
-            return "ResNet"
-        return "hybrid" if self.config.backbone else "ViT"
-
-
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are
-# ours. b is Figure 4's, B with all hidden dimensions halved, those of the heads too.
-SIZES = {
-    "Test": (64, 4, 4, 128),
-    "Mini": (96, 6, 3, 192),
-    "Ti": (192, 12, 3, 768),
-    "S": (384, 12, 6, 1536),
-    "b": (384, 12, 12, 1536),
-    "B": (768, 12, 12, 3072),
-    "L": (1024, 24, 16, 4096),
-    "H": (1280, 32, 16, 5120),
-}
-
-
-def vit(size, patch_size, **fields):
-    hidden_size, num_layers, num_heads, mlp_dim = SIZES[size]
-    return ViTConfig(
-        patch_size=patch_size,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        mlp_dim=mlp_dim,
-        **fields,
-    )
-
-
-def shape(num_layers, hidden_size, mlp_dim, patch_size):
-    """A ViT of Figure 8, which does not name its heads: they have 64 channels, as those of Table 1's B and L."""
-    sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
-    return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
-
-
-def hybrid(size, depths, patch_size=1):
-    return vit(size, patch_size, backbone=BackboneConfig(depths=depths))
-
-
-def resnet(depths, width_factor, **fields):
-    return ResNetConfig(depths=depths, width_factor=width_factor, **fields)
-
-
-def axial_vit(size, patch_size):
-    """Two axial blocks, of rows and of columns, for each block of that size."""
-    config = vit(size, patch_size)
-    fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
-    return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
-
-
-R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
-
-# A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
-VARIANTS: dict[str, Variant] = {
-    name: Variant(name, config, parameters)
-    for name, config, parameters in (
-        ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
-        # docs/paper_in_miniature.md: for images of 28 x 28 pixels, the ResNet's and the hybrid's twice as large.
-        ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
-        ("R20x0.5", resnet((2, 2, 2), 0.5, image_size=56), 1_378_184),
-        ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
-        ("ViT-S/16", vit("S", 16), 22_050_664),
-        ("ViT-S/32", vit("S", 32), 22_878_952),
-        ("ViT-b/32", vit("b", 32), 22_878_952),
-        ("ViT-B/8", vit("B", 8), 86_576_872),
-        ("ViT-B/16", vit("B", 16), 86_567_656),
-        ("ViT-B/30", vit("B", 30, image_size=240), 87_950_056),
-        ("ViT-B/32", vit("B", 32), 88_224_232),
-        ("ViT-L/16", vit("L", 16), 304_326_632),
-        ("ViT-L/32", vit("L", 32), 306_535_400),
-        ("ViT-H/14", vit("H", 14), 632_045_800),
-        ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 6_337_704),
-        ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 36_431_912),
-        ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 101_383_976),
-        ("R50+ViT-B/16", hybrid("B", (3, 4, 9)), 98_659_112),
-        ("R50+ViT-B/32", hybrid("B", R50), 110_945_832),
-        ("R50+ViT-L/16", hybrid("L", (3, 4, 9)), 316_483_624),
-        ("R50+ViT-L/32", hybrid("L", R50), 328_994_856),
-        ("R50x1", resnet(R50, 1), 25_549_352),
-        ("R50x2", resnet(R50, 2), 97_988_712),
-        ("R50x3", resnet(R50, 3), 217_319_080),
-        ("R101x1", resnet(R101, 1), 44_541_480),
-        ("R101x3", resnet(R101, 3), 387_934_888),
-        ("R152x1", resnet(R152, 1), 60_185_128),
-        ("R152x2", resnet(R152, 2), 236_335_208),
-        ("R152x4", resnet(R152, 4), 936_533_224),
-        ("R200x3", resnet(R200, 3), 568_633_000),
-        # Appendix D.2, Figure 8: layers, hidden_size, mlp_dim and patch size scaled by twos from "the intersection of
-        # all lines". The text names 8 layers, 64 and 16; the other steps are ours.
-        (*shape(8, 1024, 2048, 32), 71_425_000),
-        (*shape(2, 1024, 2048, 32), 21_025_768),
-        (*shape(4, 1024, 2048, 32), 37_825_512),
-        (*shape(16, 1024, 2048, 32), 138_623_976),
-        (*shape(32, 1024, 2048, 32), 273_021_928),
-        (*shape(64, 1024, 2048, 32), 541_817_832),
-        (*shape(8, 256, 2048, 32), 11_577_832),
-        (*shape(8, 512, 2048, 32), 27_332_584),
-        (*shape(8, 2048, 2048, 32), 209_941_480),
-        (*shape(8, 1024, 512, 32), 46_246_888),
-        (*shape(8, 1024, 1024, 32), 54_639_592),
-        (*shape(8, 1024, 4096, 32), 104_995_816),
-        (*shape(8, 1024, 8192, 32), 172_137_448),
-        (*shape(8, 1024, 2048, 16), 69_216_232),
-        (*shape(8, 1024, 2048, 8), 69_228_520),
-        (*shape(4, 512, 1024, 32), 10_524_648),
-        (*shape(16, 2048, 4096, 16), 541_264_872),
-        ("Axial-ViT-B/32", axial_vit("B", 32), 173_277_160),
-        ("Axial-ViT-B/16", axial_vit("B", 16), 171_620_584),
-        ("AxialResNet50", AxialResNetConfig(depths=R50), 19_373_640),
-    )
-}
-
-
-def variant(name: str) -> Variant:
-    """The table's row of that name.
-
-    Raises:
-        UnknownNameError: for any other name; the message has the nearest ones.
-
-    >>> variant("ViT-B/16").config.hidden_size
-    768
-    """
-    if name in VARIANTS:
-        return VARIANTS[name]
-    raise UnknownNameError(
-        describe_unknown("model", name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
-    )

@@ -1,13 +1,10 @@
 """ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head."""
 
-from collections.abc import Mapping, Sequence
-
 import keras
 
 from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
-from keras_vit.models.classifier import Classifier, image_input, linear_head
-from keras_vit.models.config import ProbabilityKind, ResNetConfig
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.models.config import ResNetConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -17,15 +14,7 @@ class ResNet(Classifier):
     A functional `keras.Model`: every unit is the layer "blockB_unitUU" (both from 1).
 
     Args:
-        image_size: int or (height, width) in pixels; None for any size.
-        depths: units of each stage: (3, 4, 6, 3) is R50.
-        width_factor: multiplies every width; 1, 2, 3, 4 in the paper.
-        num_classes: width of the logits; 0 for features (n, 2048 * width_factor).
-        num_channels: of the images.
-        group_norm_epsilon: 1e-5 in the authors' code.
-        kernel_variance_epsilon: of the standardized kernels, 1e-10 in the authors' code.
-        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
-            class; "sigmoid", where it has several or none.
+        FIELDS
         preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
@@ -36,48 +25,11 @@ class ResNet(Classifier):
     """
 
     config: ResNetConfig
+    config_class = ResNetConfig
 
-    def __init__(
-        self,
-        image_size: int | tuple[int, int] | None = (224, 224),
-        depths: Sequence[int] = (3, 4, 6, 3),
-        width_factor: float = 1,
-        num_classes: int = 1000,
-        num_channels: int = 3,
-        group_norm_epsilon: float = 1e-5,
-        kernel_variance_epsilon: float = 1e-10,
-        probabilities: ProbabilityKind = "softmax",
-        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
-        labels: Sequence[str] | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-        name: str | None = None,
-        trainable: bool | Mapping[str, bool] = True,
-    ):
-        config = ResNetConfig(
-            image_size=image_size,
-            depths=depths,
-            width_factor=width_factor,
-            num_classes=num_classes,
-            num_channels=num_channels,
-            group_norm_epsilon=group_norm_epsilon,
-            kernel_variance_epsilon=kernel_variance_epsilon,
-            probabilities=probabilities,
-        )
-        dtype = keras.dtype_policies.get(dtype)
-        images = image_input(*(config.image_size or (None, None)), config.num_channels, dtype)
-        x = stem(images, config, dtype)
-        x = stages(x, config, dtype)
-        x = head(x, config, dtype)
-        super().__init__(
-            images,
-            x,
-            config,
-            preprocessing=preprocessing,
-            labels=labels,
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
-        )
+    @staticmethod
+    def make_graph(images, config, dtype):
+        return head(stages(stem(images, config, dtype), config, dtype), config, dtype)
 
 
 def stem(x, config, dtype):

@@ -1,7 +1,6 @@
 """The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -19,15 +18,8 @@ from keras_vit.layers import (
     StandardizedConv2D,
     TakeClassToken,
 )
-from keras_vit.models.classifier import Classifier, image_input, linear_head
-from keras_vit.models.config import (
-    BackboneConfig,
-    PositionEmbeddingKind,
-    PositionEmbeddingPlace,
-    ProbabilityKind,
-    ViTConfig,
-)
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.models.config import ViTConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -38,31 +30,7 @@ class VisionTransformer(Classifier):
     `keras.Model(model.input, model.get_layer("encoderblock_3").output)`.
 
     Args:
-        image_size: int or (height, width) in pixels; a whole number of patches.
-        patch_size: int or (height, width), in pixels, or in cells of the backbone's feature map.
-        hidden_size: width D of the tokens.
-        num_layers: encoder blocks L.
-        num_heads: attention heads k; divides hidden_size.
-        mlp_dim: width of the MLPs' hidden layer.
-        num_classes: width of the logits; 0 for features (n, hidden_size).
-        representation_size: width of the tanh layer before the head (pre-training, section 3.1); True for hidden_size,
-            None for none.
-        classifier: "token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3).
-        dropout_rate: after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1).
-        attention_dropout_rate: dropout of the attention weights, [0, 1); 0 in every official configuration.
-        num_channels: of the images.
-        gelu_approximate: GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'.
-        layer_norm_epsilon: 1e-6 in the official code.
-        backbone: a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.
-        position_embedding: "1d" is the paper's. Appendix D.4 tries "none", a bag of patches; "2d", a row's embedding
-            beside a column's; "relative", one for each offset between patches in raster order, in the attention of
-            every block. "sincos2d" is big_vision's: sines and cosines of column and row, which do not learn.
-        position_embedding_at: where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to
-            the input of every block, each its own; "every-layer-shared", the same ones.
-        stochastic_depth_rate: share of the examples for which training skips the last block, [0, 1); it grows linearly
-            from 0 in the first block (arXiv 1603.09382, section 3).
-        probabilities: what makes probabilities of the logits, which the model gives: "softmax", where an image has one
-            class; "sigmoid", where it has several or none.
+        FIELDS
         preprocessing, labels, dtype, name, trainable: see `Classifier`.
 
     Raises:
@@ -76,74 +44,16 @@ class VisionTransformer(Classifier):
     config: ViTConfig
     config_class = ViTConfig
 
-    def __init__(
-        self,
-        image_size: int | tuple[int, int] = (224, 224),
-        patch_size: int | tuple[int, int] = (16, 16),
-        hidden_size: int = 768,
-        num_layers: int = 12,
-        num_heads: int = 12,
-        mlp_dim: int = 3072,
-        num_classes: int = 1000,
-        representation_size: int | None = None,
-        classifier: Literal["token", "gap"] = "token",
-        dropout_rate: float = 0.0,
-        attention_dropout_rate: float = 0.0,
-        num_channels: int = 3,
-        gelu_approximate: bool = True,
-        layer_norm_epsilon: float = 1e-6,
-        backbone: BackboneConfig | dict | None = None,
-        position_embedding: PositionEmbeddingKind = "1d",
-        position_embedding_at: PositionEmbeddingPlace = "stem",
-        stochastic_depth_rate: float = 0.0,
-        probabilities: ProbabilityKind = "softmax",
-        preprocessing: Preprocessing | UnknownPreprocessing | dict | None = None,
-        labels: Sequence[str] | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-        name: str | None = None,
-        trainable: bool | Mapping[str, bool] = True,
-    ):
-        config = self.config_class(
-            image_size=image_size,
-            patch_size=patch_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            mlp_dim=mlp_dim,
-            num_classes=num_classes,
-            representation_size=representation_size,
-            classifier=classifier,
-            dropout_rate=dropout_rate,
-            attention_dropout_rate=attention_dropout_rate,
-            num_channels=num_channels,
-            gelu_approximate=gelu_approximate,
-            layer_norm_epsilon=layer_norm_epsilon,
-            backbone=backbone,
-            position_embedding=position_embedding,
-            position_embedding_at=position_embedding_at,
-            stochastic_depth_rate=stochastic_depth_rate,
-            probabilities=probabilities,
-        )
-        dtype = keras.dtype_policies.get(dtype)
-        images = image_input(*config.image_size, config.num_channels, dtype)
+    @classmethod
+    def make_graph(cls, images, config, dtype):
         x = hybrid_backbone(images, config.backbone, dtype) if config.backbone else images
         x = tokens(x, config, dtype)
-        x = encoder(x, config, dtype, self.make_block)
-        x = pool(x, config, dtype)
-        super().__init__(
-            images,
-            head(x, config, dtype),
-            config,
-            preprocessing=preprocessing,
-            labels=labels,
-            dtype=dtype,
-            name=name,
-            trainable=trainable,
-        )
+        x = encoder(x, config, dtype, cls.make_block)
+        return head(pool(x, config, dtype), config, dtype)
 
     @staticmethod
     def make_block(i, config, dtype):
-        return EncoderBlock(**config.block_arguments(i), dtype=dtype, name=f"encoderblock_{i}")
+        return EncoderBlock(**block_arguments(EncoderBlock, config, i), dtype=dtype)
 
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
@@ -200,6 +110,13 @@ def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arg
                 name=f"block{stage}_unit{unit}",
             )(x)
     return x
+
+
+def block_arguments(block_class, config, i):
+    """What block i, from 0, is made with: what the configuration has under the names of its arguments."""
+    names = [name for name in block_class.argument_names() if hasattr(config, name)]
+    arguments = {name: getattr(config, name) for name in names}
+    return arguments | {"stochastic_depth_rate": config.block_rate(i), "name": f"encoderblock_{i}"}
 
 
 def block_positions(config):

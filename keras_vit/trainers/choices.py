@@ -3,7 +3,8 @@
 docs/training.md says the same to users.
 """
 
-from keras_vit.models.config import VARIANTS, AxialResNetConfig, ResNetConfig, variant
+from keras_vit.models.config import AxialResNetConfig, ResNetConfig
+from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.zoo.names.rows import checkpoints
 

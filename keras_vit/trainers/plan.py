@@ -13,7 +13,7 @@ from keras_vit import data, training, zoo
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import variant
+from keras_vit.models.variants import variant
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS

@@ -14,7 +14,7 @@ from keras_vit.console import say
 from keras_vit.data import DataError
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.paper import find_published
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
 from keras_vit.trainers.results import ResultsFile
 from keras_vit.trainers.search import load_examples, make_grid, search_fields

@@ -14,7 +14,8 @@ from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import describe_schemes, find_scheme, locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.files import sha256
-from keras_vit.models.config import VARIANTS, PositionEmbeddingKind, PositionEmbeddingPlace
+from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
+from keras_vit.models.variants import VARIANTS
 from keras_vit.text import without_secrets
 from keras_vit.training.numbers import require_counts, require_positive
 from keras_vit.training.recipe_rows import RECIPES

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,10 +257,13 @@ def train(
             model = plan.load_model(settings, recipe, splits.train)
             microbatches = plan.count_microbatches(settings, recipe, model)
             recipe.compile(model, microbatches=microbatches, **plan.compile_arguments(settings, splits.train))
+        tell_broken = partial(say, one_line=False) if tell is say else tell
+        first, *others = describe_training(settings, model, recipe, splits)
+        tell_broken(first)
         if of_run := describe_weights(settings.model):
             tell(of_run)
-        for sentence in describe_training(settings, model, recipe, splits):
-            tell(sentence) if tell is not say else say(sentence, one_line=False)
+        for sentence in others:
+            tell_broken(sentence)
         fit(run, model, recipe, splits, settings, start, resume, progress, verbose)
         return finish(run, model, recipe, splits, tell)
 

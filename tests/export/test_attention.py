@@ -16,7 +16,7 @@ from PIL import Image
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.proof.allowed import require_known_operations
+from keras_vit.export.formats import require_known_operations
 from keras_vit.export.staging import listing
 from keras_vit.models import AxialVisionTransformer, ResNet, VisionTransformer
 

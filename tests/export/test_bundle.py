@@ -147,6 +147,7 @@ def test_predict_goes_on_after_a_bad_picture_and_prints_names_as_they_are(tmp_pa
         "artefacts": [{"file": "model.onnx"}],
         "inputs": [{"shape": [None, 8, 8, 3]}],
         "labels": labels,
+        "probabilities": "softmax",
         "preprocessing": {"image_size": [8, 8], "crop": None, "interpolation": "bilinear", "mean": 0.5, "std": 0.5},
     }
     (tmp_path / "model.json").write_text(json.dumps(about))
@@ -182,6 +183,7 @@ def test_nothing_from_elsewhere_is_markup_in_the_card():
         "preprocessing": None,
         "inputs": [{"shape": [None, 8], "dtype": "float32"}],
         "versions": {"keras": "3"},
+        "further_outputs": [],
         "artefacts": [],
     }
     entry = {
@@ -213,6 +215,7 @@ def test_the_card_says_what_was_measured():
         "inputs": [{"shape": [None, 8], "dtype": "float32"}],
         "versions": {"keras": "3"},
         "evaluated": {"dataset": "folder:photos", "split": "validation", "accuracy": 23 / 36, "images": 36},
+        "further_outputs": [],
         "artefacts": [],
     }
     text = write_card(about)

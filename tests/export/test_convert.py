@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import types
 import zipfile
 
 import keras
@@ -19,9 +18,8 @@ from slowness import slow_but
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx
-from keras_vit.export.proof.allowed import require_known_operations
+from keras_vit.export.formats import require_known_operations
 from keras_vit.export.staging import listing
-from keras_vit.export.tflite.quantize import quantizer_modules
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
@@ -315,14 +313,6 @@ def test_a_tensorflow_without_the_converter_is_a_sentence(tmp_path, monkeypatch)
     ):
         export.convert(convolutional(), tmp_path / "model.tflite")
     assert not (tmp_path / "model.tflite").exists()
-
-
-@pytest.mark.parametrize("name", ["litert_quantizer", "ai_edge_quantizer"])
-def test_the_quantizer_under_its_new_and_its_old_name(name, monkeypatch):
-    for each in ("litert_quantizer", "ai_edge_quantizer"):
-        stands_in = types.SimpleNamespace(qtyping="qtyping", quantizer=each) if each == name else None
-        monkeypatch.setitem(sys.modules, each, stands_in)
-    assert quantizer_modules() == ("qtyping", name)
 
 
 def test_paths_that_hold_something_else_stay(tmp_path):

@@ -17,10 +17,11 @@ ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
 
 @ROWS
 def test_the_protocol_of_a_format(row):
-    module = row.load_module()
-    assert all(callable(getattr(module, name)) for name in ("write", "load", "weight_bytes"))
-    assert callable(row.load_module("allowed").check)
-    assert row.load_module("runtime").load is module.load and row.runtime_file().is_file()
+    assert callable(row.load_module().write)
+    reading = row.load_module("reading")
+    assert all(callable(getattr(reading, name)) for name in ("load", f"load_{row.name}", "check", "weight_bytes"))
+    assert row.is_folder or callable(reading.read_description)
+    assert row.reading_file().samefile(reading.__file__)
 
 
 @ROWS

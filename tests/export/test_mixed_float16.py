@@ -9,8 +9,8 @@ from onnx.reference import ReferenceEvaluator
 
 from keras_vit import export
 from keras_vit.errors import ExportError
+from keras_vit.export.formats import require_known_operations
 from keras_vit.export.onnx import mixed_float16
-from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.models import ResNet, VisionTransformer
 
 TINY = {"image_size": 16, "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}

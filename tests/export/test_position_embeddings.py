@@ -6,7 +6,7 @@ from positions import KINDS, answer, blocks, images, make
 from runtimes import RUN
 
 from keras_vit import export
-from keras_vit.export.proof.allowed import require_known_operations
+from keras_vit.export.formats import require_known_operations
 
 # One of each kind stands for all where a conversion takes a process of its own.
 EACH_KIND = pytest.mark.parametrize(("kind", "place"), [*KINDS[:2], ("2d", "every-layer-shared"), KINDS[-1]])

@@ -9,9 +9,8 @@ from sklearn.datasets import load_digits
 
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
-from keras_vit.export.formats import format_of_path
+from keras_vit.export.formats import format_of_path, require_known_operations
 from keras_vit.export.proof import comparison
-from keras_vit.export.proof.allowed import require_known_operations
 from keras_vit.export.proof.mixture import LEAST_COSINE, WAYS, Goal
 from keras_vit.export.proof.parity import cosine
 from keras_vit.export.proof.runtimes import run_in_batches

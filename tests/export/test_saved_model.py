@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from keras_vit import export
 from keras_vit.errors import ExportError
-from keras_vit.export import saved_model
+from keras_vit.export.saved_model import reading
 from keras_vit.models import VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -58,7 +58,7 @@ def test_a_folder_named_like_a_pattern(exported, tmp_path):
     model, _, path = exported
     place = shutil.copytree(path, tmp_path / "run [1]*?" / "model")
     images = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype("float32")
-    np.testing.assert_allclose(saved_model.load(place)([images])[0], model(images), atol=1e-5)
+    np.testing.assert_allclose(reading.load(place)([images])[0], model(images), atol=1e-5)
 
 
 @pytest.mark.parametrize(

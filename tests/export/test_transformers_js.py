@@ -15,7 +15,7 @@ from keras_vit import export
 from keras_vit.errors import ExportError
 from keras_vit.export.quantization import KINDS
 from keras_vit.export.staging import listing
-from keras_vit.export.transformers_js import FILES, configs
+from keras_vit.export.web import LAYOUT_FILES, transformers_js
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -50,8 +50,10 @@ def made(tmp_path_factory):
 def test_the_files_and_their_tensors(made):
     model, out = made
     files = sorted(path.relative_to(out).as_posix() for path in out.rglob("transformers/**/*") if path.is_file())
-    assert files == sorted(f"transformers/{name}" for name in ("config.json", "preprocessor_config.json", *FILES))
-    for name in FILES:
+    assert files == sorted(
+        f"transformers/{name}" for name in ("config.json", "preprocessor_config.json", *LAYOUT_FILES)
+    )
+    for name in LAYOUT_FILES:
         graph = onnx.load(out / "transformers" / name).graph
         (x,), (y,) = graph.input, graph.output
         assert (x.name, y.name) == ("pixel_values", "logits")
@@ -81,7 +83,7 @@ def test_what_the_configurations_say(made):
     ],
 )
 def test_every_preprocessing_that_can_be_said(preprocessing, size, crop, resample):
-    read = configs.make_preprocessor_config(vit(preprocessing=preprocessing), 3)
+    read = transformers_js.make_preprocessor_config(vit(preprocessing=preprocessing), 3)
     assert (read["size"], read["do_center_crop"], read["resample"]) == (size, crop, resample)
     height, width = preprocessing.image_size
     assert read.get("crop_size", {"height": height, "width": width}) == {"height": height, "width": width}
@@ -107,7 +109,7 @@ def test_the_bundle_lists_it_and_the_next_export_removes_it(made, tmp_path):
     model, out = made
     dist = Path(shutil.copytree(out, tmp_path / "dist"))
     export.verify(dist)
-    assert set(listing.read_manifest(dist)) >= {f"transformers/{name}" for name in FILES}
+    assert set(listing.read_manifest(dist)) >= {f"transformers/{name}" for name in LAYOUT_FILES}
     (dist / "transformers/config.json").write_text("{}")
     with pytest.raises(ExportError, match="config.json was changed after the export"):
         export.verify(dist)
@@ -151,7 +153,7 @@ def tolerance(quantize):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("dtype", "quantize"), [*zip(("fp32", "q8", "fp16"), FILES.values(), strict=True)])
+@pytest.mark.parametrize(("dtype", "quantize"), [*zip(("fp32", "q8", "fp16"), LAYOUT_FILES.values(), strict=True)])
 def test_the_library_answers_as_the_model(node, made, dtype, quantize):
     model, out = made
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")

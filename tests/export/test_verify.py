@@ -21,7 +21,7 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import verification
-from keras_vit.export.proof import allowed
+from keras_vit.export.formats import require_known_operations
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.staging import listing
@@ -446,12 +446,12 @@ CHANGES = (
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_saved_models_that_do_more_than_compute(change, dist, monkeypatch):
     monkeypatch.setattr(verification, "run_artefact", pytest.fail)
-    allowed.require_known_operations("saved_model", dist / "saved_model/1")
+    require_known_operations("saved_model", dist / "saved_model/1")
     proto = saved_model(dist)
     change(proto.meta_graphs[0])
     (dist / "saved_model/1/saved_model.pb").write_bytes(proto.SerializeToString())
     with pytest.raises(ExportError, match="was not opened"):
-        allowed.require_known_operations("saved_model", dist / "saved_model/1")
+        require_known_operations("saved_model", dist / "saved_model/1")
 
 
 def test_a_saved_model_that_writes_writes_nothing(dist, tmp_path):
@@ -478,7 +478,7 @@ def test_two_graphs(dist):
     proto.meta_graphs.add()
     (dist / "saved_model/1/saved_model.pb").write_bytes(proto.SerializeToString())
     with pytest.raises(ExportError, match="2 graphs"):
-        allowed.require_known_operations("saved_model", dist / "saved_model/1")
+        require_known_operations("saved_model", dist / "saved_model/1")
 
 
 def read_everything(folder):
@@ -486,7 +486,7 @@ def read_everything(folder):
     about = read_model_json(folder)
     read_examples(folder / "examples.npz", about["inputs"], about["outputs"])
     for entry in about["artefacts"]:
-        allowed.require_known_operations(entry["format"], folder / entry["file"])
+        require_known_operations(entry["format"], folder / entry["file"])
 
 
 @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ def test_garbage(format_name, data, tmp_path):
     path = tmp_path / "saved_model.pb"
     path.write_bytes(data)
     with pytest.raises(ExportError):
-        allowed.require_known_operations(format_name, tmp_path if format_name == "saved_model" else path)
+        require_known_operations(format_name, tmp_path if format_name == "saved_model" else path)
 
 
 def custom_operator(proto):
@@ -552,7 +552,7 @@ def a_function(proto):
     ids=lambda change: change.__name__,
 )
 def test_onnx_that_does_more_than_compute(change, dist):
-    allowed.require_known_operations("onnx", dist / "model.onnx")
+    require_known_operations("onnx", dist / "model.onnx")
     proto = onnx.load(dist / "model.onnx")
     change(proto)
     (dist / "model.onnx").write_bytes(proto.SerializeToString())
@@ -588,11 +588,11 @@ def test_tflite_that_does_more_than_compute(tmp_path):
     )
     path = tmp_path / "model.tflite"
     path.write_bytes(tflite_file())
-    allowed.require_known_operations("tflite", path)
+    require_known_operations("tflite", path)
     for fields in hostile:
         path.write_bytes(tflite_file(**fields))
         with pytest.raises(ExportError, match="was not opened") as caught:
-            allowed.require_known_operations("tflite", path)
+            require_known_operations("tflite", path)
         assert str(caught.value).isprintable()
 
 

@@ -89,6 +89,7 @@ DESCRIPTION = json.dumps(
         "outputs": [{"shape": [None, 2], "dtype": "float32"}],
         "preprocessing": None,
         "labels": None,
+        "probabilities": "softmax",
     }
 )
 
@@ -99,7 +100,10 @@ def described_by_zip(path, text, how=zipfile.ZIP_STORED):
 
 
 def described_by_properties(path, text):
-    properties = [onnx.StringStringEntryProto(key=key, value=json.dumps(x)) for key, x in json.loads(text).items()]
+    properties = [
+        onnx.StringStringEntryProto(key=key, value=x if key == "probabilities" else json.dumps(x))
+        for key, x in json.loads(text).items()
+    ]
     properties[0].value += text[len(text.rstrip()) :]
     path.write_bytes(onnx.ModelProto(metadata_props=properties).SerializeToString())
 

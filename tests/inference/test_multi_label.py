@@ -1,6 +1,5 @@
 """A model of images with several classes gives the sigmoid of its logits, wherever it is asked, against scipy's."""
 
-import json
 import subprocess
 import sys
 
@@ -72,17 +71,6 @@ def test_a_server(bundle, expected):
     served = tf.saved_model.load(str(next(bundle.rglob("saved_model.pb")).parent))
     answer = served.serve_uint8(PIXELS[None])["probabilities"].numpy()[0]
     np.testing.assert_allclose(answer, list(expected.values()), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_bundle_of_before(model, bundle, tmp_path):
-    """Which does not say it is of one class per image, as all were."""
-    about = json.loads((bundle / "model.json").read_text())
-    del about["probabilities"]
-    (tmp_path / "model.json").write_text(json.dumps(about))
-    from keras_vit.export.proof.model_json import read_model_json
-
-    assert read_model_json(tmp_path)["probabilities"] == "softmax"
 
 
 @pytest.mark.parametrize(("second", "kind"), [("dog|hen", "sigmoid"), ("dog", "softmax")])

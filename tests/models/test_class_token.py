@@ -4,22 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from positions import TABLE8, images, make
+from positions import TABLE8, images, make, whole
 
 from keras_vit import models
 
 KINDS = {f"{kind} {place}": (kind, place, {}) for kind, place in TABLE8}
 KINDS["hybrid"] = ("1d", "stem", {"patch_size": 2, "backbone": {"depths": (1,), "width_factor": 0.5}})
 KINDS["pre-logits"] = ("1d", "stem", {"representation_size": 8})
-
-
-def whole(model):
-    """The same layers, with every token of every block."""
-    norm = model.get_layer("encoder_norm")
-    x = norm.output
-    for layer in model.layers[model.layers.index(norm) + 1 :]:  # pool and head, in a row
-        x = layer(x)
-    return keras.Model(model.input, x)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -50,7 +50,7 @@ def own_arguments(cls):
     """{name: default} of the constructor's arguments that are not Keras' own, nor handed on by **kwargs."""
     if cls.__init__ is keras.layers.Layer.__init__:
         return {}
-    parameters = inspect.signature(cls.__init__).parameters
+    parameters = getattr(cls, "__signature__", inspect.signature(cls.__init__)).parameters
     return {name: p.default for name, p in parameters.items() if name not in {"self", "kwargs", *BASE_ARGUMENTS}}
 
 

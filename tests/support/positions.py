@@ -50,3 +50,12 @@ def sines_and_cosines(rows, columns, width):
         for part, value in enumerate((np.sin(x * omega), np.cos(x * omega), np.sin(y * omega), np.cos(y * omega))):
             positions[0, y * columns + x, part * quarter + i] = value
     return positions
+
+
+def whole(model):
+    """A ViT's layers with every token of every block; the model's graph has the class token alone of the last."""
+    norm = model.get_layer("encoder_norm")
+    x = norm.output
+    for layer in model.layers[model.layers.index(norm) + 1 :]:  # pool and head, in a row
+        x = layer(x)
+    return keras.Model(model.input, x)

@@ -13,7 +13,7 @@ from keras_vit import cli, data, training, zoo
 from keras_vit.commands import finetune
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers import choices, plan, train
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.checkpoints import Checkpoints

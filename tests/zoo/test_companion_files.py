@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from keras_vit.zoo.formats.companion_files import MOST_BYTES, read_companions, stated_labels
+from keras_vit.zoo.formats.torch.stated import MOST_BYTES, read_companions, stated_labels
 
 
 def test_files_and_links_are_read(tmp_path):

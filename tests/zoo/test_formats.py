@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
 from keras_vit.zoo.formats import npz, safetensors
-from keras_vit.zoo.formats.opening import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import open_checkpoint
 from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.labels import class_names

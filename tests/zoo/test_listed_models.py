@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from keras_vit import zoo
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.names import listed_models, page
 from keras_vit.zoo.names.rows import checkpoints
 

@@ -9,7 +9,8 @@ import pytest
 from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.data.errors import DataError
 from keras_vit.errors import UnknownNameError
-from keras_vit.models.config import VARIANTS, ResNetConfig
+from keras_vit.models.config import ResNetConfig
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo import info, load
 from keras_vit.zoo.names.other_names import exact_name
 from keras_vit.zoo.names.registry import resolve

@@ -9,8 +9,8 @@ import pytest
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models import cost
-from keras_vit.models.config import VARIANTS
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 

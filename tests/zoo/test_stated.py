@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.models import Preprocessing
-from keras_vit.zoo.formats.opening import open_checkpoint
+from keras_vit.zoo.formats.checkpoint import open_checkpoint
 
 SIZES = {"embed_dim": 16, "depth": 2, "patch_size": 4, "mlp_ratio": 2.0, "img_size": [8, 12], "num_classes": 3}
 PLAIN = {"architecture": "vit_small_patch16_224", "model_args": {**SIZES, "num_heads": 4}}
@@ -375,7 +375,7 @@ def test_every_architecture_of_the_table_is_read():
     for name, row in timm_config.read_architectures().items():
         said = {"architecture": f"{name}.some_tag"}
         try:
-            statement = timm_config.stated_bit if name.startswith("resnetv2") else timm_config.stated_vit
+            statement = timm_config.timm_bit if name.startswith("resnetv2") else timm_config.timm_vit
             statement(said, {})
             followed += 1
         except CheckpointError as error:

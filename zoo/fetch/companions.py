@@ -9,7 +9,7 @@ from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import cached_path, web_address
 from keras_vit.zoo.fetch.download import fetch
 from keras_vit.zoo.fetch.replies import NotFoundError
-from keras_vit.zoo.formats.companion_files import COMPANIONS, MOST_BYTES
+from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 

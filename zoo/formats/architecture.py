@@ -5,7 +5,7 @@ import math
 import re
 
 from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig, pair
-from keras_vit.zoo.formats.faults import Fault
+from keras_vit.zoo.formats.checkpoint import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 # Names of layers that add position embeddings, and where these are added; 1-D or 2-D by the names of their tensors.

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from keras_vit.models import cost
-from keras_vit.zoo.formats.faults import Fault, blame_file
+from keras_vit.zoo.formats.checkpoint import Fault, blame_file
 
 SLACK = 2**24  # bytes that any file may unpack to, however small: a head of zeros compresses to nothing
 MOST_TENSORS = 2**15  # H/14 with two optimizer slots has some 1,500

@@ -1,12 +1,107 @@
-"""A checkpoint as it is read from any file, and what the caller adds to it."""
+"""An open checkpoint: its named tensors, the faults it may have, and the kinds of files it comes from.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+No format runs code: arrays are read without pickle, and a model's configuration goes through our own constructors only.
+Importing this imports no Keras and no file library.
+"""
+
+import contextlib
+import importlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
+from keras_vit.errors import CheckpointError, ConfigError, KerasVitError
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
-from keras_vit.zoo.formats.tensors import Tensor
+
+
+class Fault(CheckpointError):
+    """What is wrong with a checkpoint: the rest of a sentence that the path of its file begins (`about_file`)."""
+
+
+@contextlib.contextmanager
+def about_file(path: str | os.PathLike) -> Iterator[None]:
+    """A scope about the file at `path`: a `Fault` inside becomes a CheckpointError that names the file.
+
+    >>> with about_file("mine.npz"):
+    ...     raise Fault("lacks the tensor cls.")
+    Traceback (most recent call last):
+    keras_vit.errors.CheckpointError: mine.npz lacks the tensor cls.
+    """
+    try:
+        yield
+    except Fault as fault:
+        raise CheckpointError(f"{os.fspath(path)} {fault}") from fault.__cause__
+
+
+@contextlib.contextmanager
+def blame_file(complaint: str) -> Iterator[None]:
+    """A scope in which a library reads a stranger's bytes: whatever it raises becomes a `Fault`.
+
+    Libraries raise what their authors did not foresee, so no list of exceptions is ever complete. Nothing but such
+    reading belongs in the scope: a mistake of this package would be taken for the file's there.
+    """
+    try:
+        yield
+    except KerasVitError:
+        raise
+    except Exception as error:
+        cause = str(error).rstrip(".") or type(error).__name__
+        raise Fault(f"{complaint}: {cause}. Fetch the file again from its source.") from error
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a file: its name there, its shape, and `read()`, which fetches its values."""
+
+    source: str
+    shape: tuple
+    read: Callable
+
+    def map(self, shape, function):
+        """The tensor that `function` makes of this one's values, of the given shape."""
+        return replace(self, shape=tuple(shape), read=lambda: function(self.read()))
+
+    def reshape(self, shape):
+        return self.map(shape, lambda values: values.reshape(shape))
+
+    def share(self, uses):
+        """This tensor for `uses` others made of it: its values are read for the first and dropped after the last."""
+        return replace(self, read=SharedRead(self.read, uses))
+
+
+class SharedRead:
+    """A tensor's `read` whose values are kept for so many uses."""
+
+    def __init__(self, read, uses):
+        self.read, self.uses, self.left, self.values = read, uses, 0, None
+
+    def __call__(self):
+        if not self.left:
+            self.left, self.values = self.uses, self.read()
+        self.left -= 1
+        values = self.values
+        if not self.left:
+            self.values = None
+        return values
+
+
+def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """{name: Tensor} of (name, tensor) pairs, if no two have one name."""
+    tensors = {}
+    for name, tensor in named:
+        if name in tensors:
+            raise Fault(f"holds two tensors of one name, {name}. Fetch the file again from its source.")
+        tensors[name] = tensor
+    return tensors
+
+
+def count_numbers(tensors: Mapping[str, Tensor]) -> int:
+    """How many numbers the tensors hold."""
+    return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 @dataclass(frozen=True)
@@ -45,3 +140,72 @@ class OpenCheckpoint:
     preprocessing: Preprocessing | UnknownPreprocessing | None = None
     labels: tuple[str, ...] | None = None
     trainable: bool | Mapping[str, bool] = True
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A kind of checkpoint file.
+
+    Args:
+        suffix: how the names of its files end.
+        title: what it is called in sentences.
+        module: has `read(path, hints)`, which opens such a file as an `OpenCheckpoint`, and `write(model, path)`,
+            which raises OSError where there is no room.
+    """
+
+    suffix: str
+    title: str
+    module: str
+
+    def load(self) -> ModuleType:
+        """The module that reads and writes such files."""
+        return importlib.import_module(self.module)
+
+
+ENDINGS = (
+    Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
+    Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
+    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras.model_file"),
+    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras.weights_file"),
+)
+
+
+def find_ending(path: str | os.PathLike) -> Ending:
+    """The row of a file.
+
+    Raises:
+        CheckpointError: for an ending that no row has.
+
+    >>> find_ending("runs/best.npz").title
+    "the authors' layouts"
+    """
+    for ending in ENDINGS:
+        if os.fspath(path).endswith(ending.suffix):
+            return ending
+    known = ", ".join(f"{ending.suffix} ({ending.title})" for ending in ENDINGS)
+    raise CheckpointError(f"{path} has an ending that names no checkpoint format. Known: {known}.")
+
+
+def require_file(path: str | os.PathLike) -> None:
+    """Refuses a path that leads to no file."""
+    expected = "the path of a checkpoint, the folder of a run, or a name that zoo.list() shows"
+    if os.path.isdir(path):
+        raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
+    if not os.path.isfile(path):
+        kind = "file" if os.path.splitext(path)[1] else "folder or file"
+        raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")
+
+
+def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
+    """The checkpoint in a file, by the file's ending; `hints` tell what it cannot say.
+
+    Raises:
+        CheckpointError: for a file that is missing, damaged or foreign.
+    """
+    require_file(path)
+    module = find_ending(path).load()
+    with about_file(path):
+        try:
+            return module.read(path, hints or Hints())
+        except ConfigError as error:
+            raise Fault(f"does not describe a model that this package can build. {error}") from error

@@ -5,7 +5,7 @@ from dataclasses import fields
 from keras_vit.errors import ConfigError
 from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, preprocessing_of
-from keras_vit.zoo.formats.faults import Fault
+from keras_vit.zoo.formats.checkpoint import Fault
 
 CONFIGS = {
     "VisionTransformer": ViTConfig,
@@ -13,8 +13,6 @@ CONFIGS = {
     "AxialVisionTransformer": AxialViTConfig,
     "AxialResNet": AxialResNetConfig,
 }
-# Fields that files from before do not have: the defaults are what models were then.
-LATER_FIELDS = ("position_embedding", "position_embedding_at", "stochastic_depth_rate", "probabilities")
 
 
 def serialize_model(model):
@@ -28,8 +26,7 @@ def read_description(description):
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        names = [field.name for field in fields(kind)]
-        config = kind(**{name: values[name] for name in names if name in values or name not in LATER_FIELDS})
+        config = kind(**{field.name: values[field.name] for field in fields(kind)})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from keras_vit.zoo.formats.faults import Fault
+from keras_vit.zoo.formats.checkpoint import Fault
 from keras_vit.zoo.formats.variables import official_variables
 
 

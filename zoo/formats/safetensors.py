@@ -11,12 +11,8 @@ import numpy as np
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
-from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
-from keras_vit.zoo.formats.companion_files import read_companions, stated_labels
+from keras_vit.zoo.formats.checkpoint import Fault, OpenCheckpoint, Tensor, blame_file, count_numbers
 from keras_vit.zoo.formats.description import read_description, serialize_model
-from keras_vit.zoo.formats.faults import Fault, blame_file
-from keras_vit.zoo.formats.tensors import Tensor, count_numbers
-from keras_vit.zoo.formats.torch import timm_config, transformers_config
 from keras_vit.zoo.formats.torch.layouts import (
     find_layout,
     heads_by_size,
@@ -26,8 +22,15 @@ from keras_vit.zoo.formats.torch.layouts import (
     to_official,
     with_numerics,
 )
-from keras_vit.zoo.formats.torch.stated import require_own_config
-from keras_vit.zoo.formats.torch.stated_input import stated_preprocessing
+from keras_vit.zoo.formats.torch.stated import (
+    read_companions,
+    require_own_config,
+    stated_labels,
+    stated_preprocessing,
+    transformers_bit,
+    transformers_vit,
+)
+from keras_vit.zoo.formats.torch.timm_config import timm_bit, timm_vit
 from keras_vit.zoo.formats.variables import official_arrays
 
 log = logging.getLogger("keras_vit")
@@ -38,6 +41,8 @@ MOST_HEADER = 2**22
 # The format's names, and how numpy reads them: bfloat16 as the upper half of a float32.
 DTYPES = {"BF16": "<u2"} | {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 DTYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
+# What the config.json of either library states of a ViT or hybrid, and of a ResNet.
+STATEMENTS = {"timm": (timm_vit, timm_bit), "transformers": (transformers_vit, transformers_bit)}
 
 
 def read(path, hints):
@@ -56,8 +61,8 @@ def read(path, hints):
 def read_with_companions(path, tensors, layout, hints):
     """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
     config_json, processor_json = read_companions(path)
-    statements = {"timm": timm_config, "transformers": transformers_config}[layout.library]
-    stated = (statements.stated_vit if layout.numerics else statements.stated_bit)(config_json, tensors)
+    vit, bit = STATEMENTS[layout.library]
+    stated = (vit if layout.numerics else bit)(config_json, tensors)
     warn_of_unknown(path, stated)
     require_own_config(sizes_of(tensors), stated)
     heads = hints.num_heads or stated.num_heads or hints.variant_heads

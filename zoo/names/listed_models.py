@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from keras_vit.errors import UnknownNameError
 from keras_vit.models import cost
-from keras_vit.models.config import VARIANTS, variant
+from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import LOCAL, checkpoints, default_tag
 

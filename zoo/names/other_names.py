@@ -3,7 +3,7 @@
 import re
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.models.config import VARIANTS, Variant
+from keras_vit.models.variants import VARIANTS, Variant
 from keras_vit.zoo.names.rows import checkpoints
 
 SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}

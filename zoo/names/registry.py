@@ -17,9 +17,9 @@ import re
 from pathlib import Path
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.fetch.addresses import web_address
-from keras_vit.zoo.formats.endings import require_file
+from keras_vit.zoo.formats.checkpoint import require_file
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.other_names import describe_unknown_model, exact_name
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag

@@ -6,8 +6,9 @@ import importlib.resources
 import json
 from typing import Any
 
-from keras_vit.models.config import VARIANTS, ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.labels import LABEL_SETS
 
 LOCAL = "local"  # in place of an address

@@ -17,7 +17,6 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Encoded
 from keras_vit.data.reading.stream import Stream
 from keras_vit.offline import is_offline
-from keras_vit.text import printable
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
 RETRIES = 5  # of TFDS, after 0, 0.4, 0.8, 1.6 and 3.2 seconds
@@ -125,8 +124,7 @@ def require_local(name, data_dir):
     remote += [data_dir] if "://" in str(data_dir) else []
     if remote and is_offline():
         raise DataError(
-            f"{printable(remote[0])} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local "
-            f"data_dir."
+            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
         )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from keras_vit.evaluation.device.largest_batch import LargestBatch
 from keras_vit.evaluation.device.speed import Speed, best_speeds
-from keras_vit.models.config import variant
+from keras_vit.models.variants import variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from keras_vit.errors import ConfigError
 from keras_vit.evaluation.device.process import DeviceProcess, DoesNotFit
 from keras_vit.evaluation.device.record import Record
 from keras_vit.files import write_whole
-from keras_vit.models.config import variant
+from keras_vit.models.variants import variant
 
 MOST_CALLS = 1000  # steps of one round
 

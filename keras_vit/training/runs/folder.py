@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from keras_vit.files import require_local, sha256, write_whole
-from keras_vit.models.config import VARIANTS
+from keras_vit.models.variants import VARIANTS
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.files import (
     lock_folder,

@@ -5,7 +5,7 @@ import math
 import zlib
 
 from keras_vit.zoo.formats.bounds import most_bytes, parse_json, require_few
-from keras_vit.zoo.formats.faults import Fault, blame_file
+from keras_vit.zoo.formats.checkpoint import Fault, blame_file
 
 ATTRIBUTE = "keras_vit"  # of the file, for the description of its model
 DEFLATE, SHUFFLE, CHECKSUM = 1, 2, 3  # numbers that HDF5 gives its filters

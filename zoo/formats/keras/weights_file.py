@@ -7,11 +7,9 @@ import os
 import numpy as np
 
 from keras_vit.zoo.formats.bounds import require_plausible
-from keras_vit.zoo.formats.checkpoint import OpenCheckpoint
+from keras_vit.zoo.formats.checkpoint import Fault, OpenCheckpoint, Tensor, blame_file
 from keras_vit.zoo.formats.description import read_description, serialize_model
-from keras_vit.zoo.formats.faults import Fault, blame_file
 from keras_vit.zoo.formats.keras import hdf5
-from keras_vit.zoo.formats.tensors import Tensor
 from keras_vit.zoo.formats.variables import official_variables
 
 

@@ -7,16 +7,23 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import SIZES, AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.faults import Fault
-from keras_vit.zoo.formats.official.layouts import prepend_zero
-from keras_vit.zoo.formats.tensors import gather
-from keras_vit.zoo.formats.torch.kinds import KINDS, convert_tensor
-from keras_vit.zoo.formats.torch.other_models import require_ours
-from keras_vit.zoo.formats.torch.templates import TO_OFFICIAL, TO_TORCH, translate
-from keras_vit.zoo.formats.torch.timm import TIMM_BIT, TIMM_STEM, TIMM_VIT
-from keras_vit.zoo.formats.torch.transformers import HF_BIT, HF_VIT
+from keras_vit.zoo.formats.checkpoint import Fault, gather
+from keras_vit.zoo.formats.official import prepend_zero
+from keras_vit.zoo.formats.torch.names import (
+    HF_BIT,
+    HF_VIT,
+    KINDS,
+    TIMM_BIT,
+    TIMM_STEM,
+    TIMM_VIT,
+    TO_OFFICIAL,
+    TO_TORCH,
+    convert_tensor,
+    translate,
+)
 
 # Both libraries' convolutions and group norms.
 RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
@@ -41,6 +48,28 @@ LAYOUTS = (
     Layout("embedder.convolution.weight", HF_BIT, "transformers", {}),
 )
 
+# What only other models have, by the names of their tensors, in either library.
+OTHER_MODELS = (
+    (r"(^|\.)(dist_token|distillation_token)$", "has a distillation token"),
+    (r"(^|\.)(reg_token|register_tokens)$", "has register tokens"),
+    (r"(^|\.)(ls[12]|layer_scale[12])\.|(^|\.)(gamma_[12]|lambda_[12])$", "scales its branches (LayerScale)"),
+    (r"(^|\.)(norm_pre|pre_layrnorm|pre_layernorm)\.", "normalizes before its first block (pre_norm)"),
+    (r"(^|\.)(attn_pool|head\.probe)", "pools by attention (global_pool 'map')"),
+    (r"(^|\.)fc_norm\.", "normalizes after pooling (fc_norm); models of the paper normalize before it"),
+    (r"attn\.(q_norm|k_norm)\.", "normalizes queries and keys (qk_norm)"),
+    (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
+    (r"rel_pos|relative_position", "has relative positions"),
+    (r"(^|\.|_)(rope|freqs|inv_freq)", "has rotary positions"),
+    (r"mlp\.(fc1_g|fc1_x|gate|w1|w2|w3|w12)\b", "has a gated MLP"),
+    (
+        r"(^|\.)(decoder|mask_token|embeddings\.mask_token)",
+        "fills in masked patches (mask token or decoder)",
+    ),
+    (r"\.running_mean$", "has batch norms"),
+    (r"(^|\.)head_dist\.|distillation_classifier", "has a distillation head"),
+    (r"attn\.(q_bias|v_bias)$", "has biases of queries and values alone"),
+)
+
 
 def strip_model_prefix(tensors):
     """The tensors without the prefix of transformers' classifiers."""
@@ -61,6 +90,21 @@ def find_layout(tensors):
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
     )
+
+
+def require_ours(tensors):
+    """Refuses models that compute something else than the paper's, by the tensors' names."""
+    for pattern, what in OTHER_MODELS:
+        name = next((name for name in tensors if re.search(pattern, name)), None)
+        if name:
+            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
+    for name in tensors:
+        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+        if weight and f"{weight[1]}.bias" not in tensors:
+            raise Fault(
+                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                "(qkv_bias=False), while those of the paper's models have."
+            )
 
 
 def sizes_of(tensors):

@@ -4,7 +4,7 @@ import functools
 import importlib.resources
 import json
 
-from keras_vit.zoo.formats.torch.stated import Stated, as_size, require_stated
+from keras_vit.zoo.formats.torch.stated import Stated, as_size, pretrained_cfg, require_stated
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
 HARMLESS = {
@@ -63,12 +63,6 @@ def arguments_of(architecture):
     return known[row] if isinstance(row, str) else row
 
 
-def pretrained_cfg(config_json):
-    """What config.json says of the weights; the oldest files say it at the top."""
-    inner = config_json.get("pretrained_cfg")
-    return inner if isinstance(inner, dict) else config_json
-
-
 def stated_arguments(config_json):
     """Every argument that config.json states of its model, by the architecture's name or itself."""
     given = config_json.get("model_args")
@@ -77,7 +71,7 @@ def stated_arguments(config_json):
     return {**by_name, **top, **(given if isinstance(given, dict) else {})}
 
 
-def stated_vit(config_json, tensors):
+def timm_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid.
 
     Raises:
@@ -99,8 +93,8 @@ def stated_vit(config_json, tensors):
     )
 
 
-def stated_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises as `stated_vit` does."""
+def timm_bit(config_json, tensors):
+    """The `Stated` of a ResNet; raises as `timm_vit` does."""
     args = stated_arguments(config_json)
     require_values(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})

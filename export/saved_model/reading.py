@@ -1,6 +1,12 @@
-"""Which SavedModels may be opened: TensorFlow has operations that read and write any file, and none of them passes."""
+"""SavedModels from elsewhere, without Keras; see `formats`.
 
-from keras_vit.export.proof.allowed import refuse
+TensorFlow has operations that read and write any file: a SavedModel with one of them is not opened.
+"""
+
+import numpy as np
+
+from keras_vit.export.formats import refuse
+from keras_vit.export.proof.runtimes import literal
 
 # The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(
@@ -40,6 +46,20 @@ PLAIN_OBJECTS = {
 }
 REGISTERED = {"", "tf.TrackableConstant"}  # classes that TensorFlow itself registers
 MAIN = "saved_model_main_op"  # the collection with the name of the node that a server runs first
+
+
+def load_saved_model(path, names=None):
+    """A function from a list of arrays to the list of outputs."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(*inputs))]
+
+
+def load(path, names=None):
+    """The same for a path of any characters."""
+    with literal(path) as place:
+        return load_saved_model(place, names)
 
 
 def check(path):
@@ -129,3 +149,8 @@ def list_callees(node, library):
 def require_computing(path, node, library):
     if node.op not in COMPUTING and node.op not in library:
         refuse(path, f"the operation {node.op}, which is not among those that an export writes")
+
+
+def weight_bytes(path):
+    """Bytes of the weights in the folder `path`."""
+    return sum(file.stat().st_size for file in path.glob("variables/variables.data-*"))

@@ -6,9 +6,7 @@ import numpy as np
 
 from keras_vit.zoo.formats.architecture import POSITIONS, ROW_POSITIONS
 from keras_vit.zoo.formats.bounds import MOST_TENSORS
-from keras_vit.zoo.formats.faults import Fault
-from keras_vit.zoo.formats.official import big_vision
-from keras_vit.zoo.formats.tensors import gather
+from keras_vit.zoo.formats.checkpoint import Fault, gather
 
 # Where a file keeps the model, and what it may hold beside that, to be left out: optimizer slots, the text tower of a
 # two-tower model.
@@ -24,6 +22,24 @@ LINEN = (
     (r"(encoderblock[_0-9]*)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
     (r"(encoderblock[_0-9]*)/MlpBlock_0/", r"\1/MlpBlock_3/"),
 )
+# models/bit_paper.py to the names of big_transfer: the inverse of its maybe_convert_big_transfer_format. A kernel of
+# the head becomes one of a 1x1 convolution; norms' parameters lose their leading axes (1, 1, 1, c).
+BIT_NAMES = (
+    (r"root_block/conv_root/kernel", r"resnet/root_block/standardized_conv2d/kernel"),
+    (r"(block\d+/unit\d+)/conv_proj/kernel", r"resnet/\1/a/proj/standardized_conv2d/kernel"),
+    *(
+        (rf"(block\d+/unit\d+)/{part}", rf"resnet/\1/{letter}/{name}")
+        for i, letter in enumerate("abc", start=1)
+        for part, name in (
+            (f"conv{i}/kernel", "standardized_conv2d/kernel"),
+            (f"gn{i}/scale", "group_norm/gamma"),
+            (f"gn{i}/bias", "group_norm/beta"),
+        )
+    ),
+    (r"norm-pre-head/scale", r"resnet/group_norm/gamma"),
+    (r"norm-pre-head/bias", r"resnet/group_norm/beta"),
+    (r"head/(kernel|bias)", r"resnet/head/conv2d/\1"),
+)
 
 
 def to_first_layout(tensors):
@@ -33,8 +49,8 @@ def to_first_layout(tensors):
         Fault: when the file is in none of the authors' layouts.
     """
     tensors = strip_prefix(tensors)
-    if big_vision.is_bit(tensors):
-        return gather(big_vision.rename_bit(tensors))
+    if is_bit(tensors):
+        return gather(rename_bit(tensors))
     if any(name.startswith("resnet/") for name in tensors):
         unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
         return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
@@ -58,7 +74,7 @@ def strip_prefix(tensors):
 
 def require_transformer(tensors):
     """Refuses tensors that are not those of a ViT or hybrid of the paper."""
-    big_vision.require_second_version(tensors)
+    require_second_version(tensors)
     if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
         raise Fault(
             "is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
@@ -140,3 +156,33 @@ def squeeze_norms(tensors):
 def expand_norms(arrays):
     """The inverse of `squeeze_norms`, for writing: {name: array} in pre-Linen shapes."""
     return {name: values.reshape(1, 1, 1, -1) if is_hybrid_norm(name) else values for name, values in arrays.items()}
+
+
+def is_bit(tensors):
+    return any(name.startswith("root_block/") for name in tensors)
+
+
+def rename_bit(tensors):
+    """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
+
+    The model is big_transfer's too, which pads its root's max-pool with zeros; bit_paper.py pads with -inf.
+    """
+    for name, tensor in tensors.items():
+        rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
+        pattern, replacement = next(rows, (None, None))
+        yield (re.sub(pattern, replacement, name), reshape_bit(name, tensor)) if pattern else (name, tensor)
+
+
+def reshape_bit(name, tensor):
+    if name == "head/kernel":
+        return tensor.reshape((1, 1, *tensor.shape))
+    return tensor.reshape(tensor.shape[3:]) if tensor.shape[:3] == (1, 1, 1) and len(tensor.shape) == 4 else tensor
+
+
+def require_second_version(tensors):
+    """Refuses a ResNet whose norms follow its convolutions: the package has one under a Transformer alone."""
+    if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
+        raise Fault(
+            "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
+            "BiT's, models/bit_paper.py, with the norm before it."
+        )

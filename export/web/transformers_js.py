@@ -1,0 +1,156 @@
+"""The folder that transformers.js opens: `pipeline("image-classification", folder)`.
+
+Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses among them by
+its option dtype: "fp32", "q8" (int8, ranges as they come) or "fp16" (mixed_float16). What its configurations cannot say
+is refused. How a resize averages pixels they leave to the library: transformers.js uses the browser's own way, or
+sharp's under Node.
+"""
+
+import json
+import math
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ExportError, ParityError
+from keras_vit.export.conversion import write_proved
+from keras_vit.export.description import describe_preprocessing
+from keras_vit.export.formats import format_named
+from keras_vit.export.onnx import INLINE_LIMIT
+from keras_vit.export.onnx.trace import unrecorded
+from keras_vit.export.preparation import prepare
+from keras_vit.export.proof.comparison import QUANTIZED_PROBES
+from keras_vit.export.web import LAYOUT_FILES
+
+RESAMPLE = {"nearest": 0, "lanczos3": 1, "bilinear": 2, "bicubic": 3}  # Pillow's numbers
+# By whether the model has attention: what the library calls a model that it feeds images and asks for logits.
+TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetForImageClassification")}
+
+
+def describe_layout(source):
+    """{file name: contents} of config.json and preprocessor_config.json.
+
+    Raises:
+        ExportError: for a model that transformers.js cannot open or feed.
+    """
+    model = source.functional
+    shapes = [tuple(tensor.shape) for tensor in (*model.inputs, *model.outputs)]
+    if [len(shape) for shape in shapes] != [4, 2]:
+        raise ExportError(
+            "transformers.js takes images (n, 3, height, width) and one row of logits for each. Received: a model of "
+            f"the inputs and outputs {shapes}. Leave out web_layout."
+        )
+    if 4 * model.count_params() > INLINE_LIMIT:
+        raise ExportError(
+            f"{source.model.name!r} has {4 * model.count_params() / 1e9:.1f} GB of weights, which a browser cannot "
+            "hold. Leave out web_layout, or choose a smaller model."
+        )
+    return {
+        "config.json": make_config(source.model, shapes[1][-1]),
+        "preprocessor_config.json": make_preprocessor_config(source.model, shapes[0][-1]),
+    }
+
+
+def write_layout(source, folder, tell):
+    """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
+
+    Args:
+        tell: called with lines of text.
+    """
+    (folder / "onnx").mkdir(parents=True)
+    if not getattr(source.model, "labels", None):
+        tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")
+    for name, contents in describe_layout(source).items():
+        (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
+    images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
+    images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    with unrecorded(source.functional):
+        twin = with_channels_first(source.functional, images.shape[1:])
+        twin = prepare(twin, images=images, metadata=source.metadata)
+        for name, quantize in LAYOUT_FILES.items():
+            try:
+                report = write_proved(
+                    twin, format_named("onnx"), folder / name, quantize, tell=lambda line: tell(f"transformers: {line}")
+                )
+            except ParityError as error:
+                if quantize is None:
+                    raise
+                (folder / name).unlink(missing_ok=True)
+                tell(f"transformers: {name} is left out. {error}")
+            else:
+                tell(f"transformers: {name}, {report.bytes / 1e6:.1f} MB, max difference {report.max_abs_diff:.1e}")
+
+
+def with_channels_first(source, shape):
+    """The model of images (n, c, h, w), with the names of tensors that the library expects."""
+    x = keras.Input(shape, name="pixel_values")
+    return keras.Model(x, {"logits": source(keras.ops.transpose(x, (0, 2, 3, 1)))}, name=source.name)
+
+
+def make_config(model, num_classes):
+    """The contents of config.json for a model and the number of its logits.
+
+    Raises:
+        ExportError: for probabilities that are not softmax's, the only ones of the library's image classification.
+    """
+    if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
+        raise ExportError(
+            f"transformers.js makes softmax of every image classifier's logits, and {model.name!r} needs sigmoid: its "
+            "images have several classes. Leave out web_layout, or use the .onnx file with onnxruntime-web."
+        )
+    labels = getattr(model, "labels", None) or [f"LABEL_{i}" for i in range(num_classes)]
+    model_type, architecture = TYPES[hasattr(model, "attention")]
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "id2label": {str(i): name for i, name in enumerate(labels)},
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
+
+
+def make_preprocessor_config(model, channels):
+    """The contents of preprocessor_config.json: what `Preprocessing` does to an RGB image.
+
+    Raises:
+        ExportError: for an unknown preprocessing, other channels than three, and a crop that keeps the aspect ratio
+            and is not square.
+    """
+    about = describe_preprocessing(getattr(model, "preprocessing", None))
+    if about is None or channels != 3:
+        received = "an unknown preprocessing" if about is None else f"{channels} channels"
+        raise ExportError(
+            f"transformers.js feeds RGB images, preprocessed as the model says. {model.name!r} has {received}: leave "
+            "out web_layout."
+        )
+    height, width = about["image_size"]
+    size, crop = {"height": height, "width": width}, about["crop"]
+    cropping: dict = {"do_center_crop": False}
+    if crop is not None:
+        before = [math.floor(length / crop + 1e-6) for length in (height, width)]
+        cropping = {"do_center_crop": True, "crop_size": size}
+        size = {"height": before[0], "width": before[1]}
+        if about["crop_mode"] != "squash":
+            if height != width:
+                raise ExportError(
+                    "preprocessor_config.json has no words for a crop that keeps the aspect ratio and is not square. "
+                    f"Received: {height}x{width}. Leave out web_layout, or give a preprocessing with another crop."
+                )
+            size = {"shortest_edge": before[0]}
+    numbers = {name: [*map(float, as_three(about[name]))] for name in ("mean", "std")}
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": size,
+        "resample": RESAMPLE[about["interpolation"]],
+        **cropping,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": numbers["mean"],
+        "image_std": numbers["std"],
+    }
+
+
+def as_three(numbers):
+    """A number for each of three channels."""
+    return numbers if isinstance(numbers, list) else [numbers] * 3

@@ -1,0 +1,148 @@
+"""The table of variants: the paper's models and ours by name. Imports no Keras."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from keras_vit.errors import UnknownNameError, describe_unknown
+from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
+
+    name: str
+    config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
+    parameters: int
+
+    @property
+    def family(self) -> Literal["ViT", "hybrid", "ResNet"]:
+        if isinstance(self.config, ResNetConfig):
+            return "ResNet"
+        return "hybrid" if self.config.backbone else "ViT"
+
+
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are
+# ours. b is Figure 4's, B with all hidden dimensions halved, those of the heads too.
+SIZES = {
+    "Test": (64, 4, 4, 128),
+    "Mini": (96, 6, 3, 192),
+    "Ti": (192, 12, 3, 768),
+    "S": (384, 12, 6, 1536),
+    "b": (384, 12, 12, 1536),
+    "B": (768, 12, 12, 3072),
+    "L": (1024, 24, 16, 4096),
+    "H": (1280, 32, 16, 5120),
+}
+
+
+def vit(size, patch_size, **fields):
+    hidden_size, num_layers, num_heads, mlp_dim = SIZES[size]
+    return ViTConfig(
+        patch_size=patch_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        **fields,
+    )
+
+
+def shape(num_layers, hidden_size, mlp_dim, patch_size):
+    """A ViT of Figure 8, which does not name its heads: they have 64 channels, as those of Table 1's B and L."""
+    sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
+    return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
+
+
+def hybrid(size, depths, patch_size=1):
+    return vit(size, patch_size, backbone=BackboneConfig(depths=depths))
+
+
+def resnet(depths, width_factor, **fields):
+    return ResNetConfig(depths=depths, width_factor=width_factor, **fields)
+
+
+def axial_vit(size, patch_size):
+    """Two axial blocks, of rows and of columns, for each block of that size."""
+    config = vit(size, patch_size)
+    fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
+    return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
+
+
+R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
+
+# A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
+VARIANTS: dict[str, Variant] = {
+    name: Variant(name, config, parameters)
+    for name, config, parameters in (
+        ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
+        # docs/paper_in_miniature.md: for images of 28 x 28 pixels, the ResNet's and the hybrid's twice as large.
+        ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
+        ("R20x0.5", resnet((2, 2, 2), 0.5, image_size=56), 1_378_184),
+        ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
+        ("ViT-S/16", vit("S", 16), 22_050_664),
+        ("ViT-S/32", vit("S", 32), 22_878_952),
+        ("ViT-b/32", vit("b", 32), 22_878_952),
+        ("ViT-B/8", vit("B", 8), 86_576_872),
+        ("ViT-B/16", vit("B", 16), 86_567_656),
+        ("ViT-B/30", vit("B", 30, image_size=240), 87_950_056),
+        ("ViT-B/32", vit("B", 32), 88_224_232),
+        ("ViT-L/16", vit("L", 16), 304_326_632),
+        ("ViT-L/32", vit("L", 32), 306_535_400),
+        ("ViT-H/14", vit("H", 14), 632_045_800),
+        ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 6_337_704),
+        ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 36_431_912),
+        ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 101_383_976),
+        ("R50+ViT-B/16", hybrid("B", (3, 4, 9)), 98_659_112),
+        ("R50+ViT-B/32", hybrid("B", R50), 110_945_832),
+        ("R50+ViT-L/16", hybrid("L", (3, 4, 9)), 316_483_624),
+        ("R50+ViT-L/32", hybrid("L", R50), 328_994_856),
+        ("R50x1", resnet(R50, 1), 25_549_352),
+        ("R50x2", resnet(R50, 2), 97_988_712),
+        ("R50x3", resnet(R50, 3), 217_319_080),
+        ("R101x1", resnet(R101, 1), 44_541_480),
+        ("R101x3", resnet(R101, 3), 387_934_888),
+        ("R152x1", resnet(R152, 1), 60_185_128),
+        ("R152x2", resnet(R152, 2), 236_335_208),
+        ("R152x4", resnet(R152, 4), 936_533_224),
+        ("R200x3", resnet(R200, 3), 568_633_000),
+        # Appendix D.2, Figure 8: layers, hidden_size, mlp_dim and patch size scaled by twos from "the intersection of
+        # all lines". The text names 8 layers, 64 and 16; the other steps are ours.
+        (*shape(8, 1024, 2048, 32), 71_425_000),
+        (*shape(2, 1024, 2048, 32), 21_025_768),
+        (*shape(4, 1024, 2048, 32), 37_825_512),
+        (*shape(16, 1024, 2048, 32), 138_623_976),
+        (*shape(32, 1024, 2048, 32), 273_021_928),
+        (*shape(64, 1024, 2048, 32), 541_817_832),
+        (*shape(8, 256, 2048, 32), 11_577_832),
+        (*shape(8, 512, 2048, 32), 27_332_584),
+        (*shape(8, 2048, 2048, 32), 209_941_480),
+        (*shape(8, 1024, 512, 32), 46_246_888),
+        (*shape(8, 1024, 1024, 32), 54_639_592),
+        (*shape(8, 1024, 4096, 32), 104_995_816),
+        (*shape(8, 1024, 8192, 32), 172_137_448),
+        (*shape(8, 1024, 2048, 16), 69_216_232),
+        (*shape(8, 1024, 2048, 8), 69_228_520),
+        (*shape(4, 512, 1024, 32), 10_524_648),
+        (*shape(16, 2048, 4096, 16), 541_264_872),
+        ("Axial-ViT-B/32", axial_vit("B", 32), 173_277_160),
+        ("Axial-ViT-B/16", axial_vit("B", 16), 171_620_584),
+        ("AxialResNet50", AxialResNetConfig(depths=R50), 19_373_640),
+    )
+}
+
+
+def variant(name: str) -> Variant:
+    """The table's row of that name.
+
+    Raises:
+        UnknownNameError: for any other name; the message has the nearest ones.
+
+    >>> variant("ViT-B/16").config.hidden_size
+    768
+    """
+    if name in VARIANTS:
+        return VARIANTS[name]
+    raise UnknownNameError(
+        describe_unknown("model", name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
+    )
