@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
-from keras_vit.layers.blockwise import BLOCKWISE, BlockwiseAttention
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
 from keras_vit.layers.positions import RelativePositionLogits
@@ -34,7 +34,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
 
     Attributes:
         largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
-            gradient; beyond, `BlockwiseAttention` does without. 128 MiB in float32, above every model of the paper.
+            gradient; beyond, `fast.attention_in_blocks` does without. 128 MiB in float32, above every model of the
+            paper.
 
     Raises:
         ValueError: when num_heads does not divide d.
@@ -70,8 +71,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def call(self, x, training=None, return_weights=False, class_token=False):
         asking = x[:, :1] if class_token else x
         q, k, v = project(asking, self.query), project(x, self.key), project(x, self.value)
-        in_blocks = self.in_blocks(x.shape[1]) and not (return_weights or class_token)
-        y, a = (self.attend_in_blocks if in_blocks else self.attend)(q, k, v, training)
+        y, a = self.attend(q, k, v, training, whole=return_weights)
         y = project(y, self.out)
         return (y, self.spread_weights(a)) if return_weights else y
 
@@ -89,19 +89,18 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         projections = (self.query, self.key, self.value)
         (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
         q = project(asking, lambda x: ops.matmul(x, q) + q_bias)
-        y, a = self.attend(q, *(project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v)), training)
+        k, v = (project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v))
+        y, a = self.attend(q, k, v, training, whole=True)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = project(y, lambda y: ops.matmul(y, self.out.kernel) + bias)
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def in_blocks(self, l):
-        """Whether A, of l tokens, is too large to be whole in memory."""
-        return BLOCKWISE and self.num_heads * l * l > self.largest_whole
-
-    def attend(self, q, k, v, training):
+    @fast.attention_in_blocks
+    def attend(self, q, k, v, training, whole=False):
         """A v (Eq. 6 and 7), (n, m, d), and A, (n, heads, m, l), of queries (n, m, d), keys and values (n, l, d).
 
-        m is l, or 1 for the class token's query, which is at no offset from any patch.
+        m is l, or 1 for the class token's query, which is at no offset from any patch. Unless A is asked for `whole`,
+        it may be None.
         """
         q, k, v = (self.split_heads(x) for x in (q * self.scale, k, v))
         y, a = self.weigh(q, k, v, training, self.relative if q.shape[2] == k.shape[2] else None)
@@ -112,15 +111,6 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         logits = ops.matmul(q, ops.swapaxes(k, -1, -2))
         a = ops.softmax(logits if relative is None else logits + relative(q))
         return ops.matmul(self.dropout(a, training=training), v), a
-
-    def attend_in_blocks(self, q, k, v, training):
-        """A v as `attend` has it, but for the numbers that dropout draws, without A: None."""
-        drop, embedding = self.dropout.draw_blocks(training), ()
-        if self.relative is not None:
-            embedding = (ops.cast(self.relative.embedding, q.dtype),)
-        blockwise = BlockwiseAttention(self.num_heads, q.shape[1], drop, self.relative_patches or 0)
-        y = blockwise.attend(*(self.split_heads(x) for x in (q * self.scale, k, v)), *embedding)
-        return self.join_heads(y), None
 
     def split_heads(self, x):
         x = ops.reshape(x, (-1, x.shape[1], self.num_heads, x.shape[2] // self.num_heads))

@@ -53,7 +53,7 @@ class AxialSelfAttention(MultiHeadSelfAttention):
             )
         super().build(input_shape)
 
-    def attend(self, q, k, v, training):
+    def attend(self, q, k, v, training, whole=False):
         """A v, (n, m, d), and A of the lines, (n * lines, heads, length, length), and of the class token or None."""
         if q.shape[1] < k.shape[1]:  # the class token alone, which attends to all
             return super().attend(q, k, v, training)

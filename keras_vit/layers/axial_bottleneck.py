@@ -5,6 +5,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_vit.layers import fast
 from keras_vit.layers.axial import AXES
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
@@ -180,7 +181,8 @@ class AxialBottleneck(Bottleneck):
             self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
             build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
 
-    def transform(self, x):
+    @fast.rematerialized
+    def call(self, x, training=None):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
         y = self.norm1(self.conv1(x), relu=True)
         y = self.column_attention(self.row_attention(y))

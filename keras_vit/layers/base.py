@@ -1,5 +1,6 @@
-"""A layer whose configuration is what it was made with, and the type in which norms and sums are computed."""
+"""A layer whose configuration is what it was made with, its fast paths, and the type of norms and sums."""
 
+import functools
 import inspect
 
 import keras
@@ -13,6 +14,19 @@ def wide_type(dtype):
 def widen(x):
     """In `wide_type`."""
     return keras.ops.cast(x, wide_type(x.dtype))
+
+
+def fast_path(function):
+    """Makes function(call, layer, *args, **kwargs) a decorator of a layer's method `call`, which it may hand on to."""
+
+    def decorate(call):
+        @functools.wraps(call)  # Keras reads its signature
+        def decorated(self, *args, **kwargs):
+            return function(call, self, *args, **kwargs)
+
+        return decorated
+
+    return functools.wraps(function)(decorate)
 
 
 class ConfiguredLayer(keras.layers.Layer):

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
-from keras_vit.layers.remat import rematerialize
 
 
 class Bottleneck(ConfiguredLayer):
@@ -22,7 +22,7 @@ class Bottleneck(ConfiguredLayer):
         kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
 
     Attributes:
-        remat: whether training computes the unit's inner values again for the gradient; see `rematerialize`.
+        remat: whether training computes the unit's inner values again for the gradient; see `fast.rematerialized`.
     """
 
     padding = "fixed"
@@ -60,9 +60,6 @@ class Bottleneck(ConfiguredLayer):
         return GroupNormalization(
             epsilon=self.group_norm_epsilon, gamma_initializer=gamma_initializer, dtype=self.dtype_policy, name=name
         )
-
-    def call(self, x, training=None):
-        return rematerialize(self, self.transform, x) if self.remat and training else self.transform(x)
 
     def changes_shape(self, input_shape):
         return self.strides > 1 or input_shape[-1] != 4 * self.filters
@@ -102,7 +99,8 @@ class PreActivationBottleneck(Bottleneck):
             self.shortcut = self.conv(4 * f, 1, s, "shortcut")
             self.shortcut.build(input_shape)
 
-    def transform(self, x):
+    @fast.rematerialized
+    def call(self, x, training=None):
         y = self.norm1(x, relu=True)
         shortcut = x if self.shortcut is None else self.shortcut(y)
         y = self.norm2(self.conv1(y), relu=True)
@@ -134,7 +132,8 @@ class PostActivationBottleneck(Bottleneck):
             self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
             build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
 
-    def transform(self, x):
+    @fast.rematerialized
+    def call(self, x, training=None):
         shortcut = x if self.shortcut is None else self.shortcut_norm(self.shortcut(x))
         y = self.norm1(self.conv1(x), relu=True)
         y = self.norm2(self.conv2(y), relu=True)

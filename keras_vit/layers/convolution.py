@@ -5,7 +5,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_vit.layers import gradients
+from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer, widen
 
 
@@ -58,10 +58,8 @@ class StandardizedConv2D(ConfiguredLayer):
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
         return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
 
+    @fast.standardized_convolution
     def call(self, x):
-        w, epsilons = widen(self.kernel), (self.variance_epsilon, self.std_epsilon)
-        if gradients.TENSORFLOW and w.dtype == "float32":  # its one operation has no other type
-            return self.convolve(x, gradients.standardize(w, epsilons=epsilons))
         return self.convolve(x, self.standardized_kernel())
 
     def export_call(self, x):
@@ -135,11 +133,9 @@ class GroupNormalization(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(c,), initializer=self.gamma_initializer, autocast=False)
         self.beta = self.add_weight(name="beta", shape=(c,), initializer="zeros", autocast=False)
 
+    @fast.group_norm
     def call(self, x, training=None, relu=False):
         y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
-        if gradients.needs_fast_gradient(training):
-            arguments = {"groups": self.groups, "epsilon": self.epsilon, "relu": relu}
-            return gradients.group_norm(x, gamma, beta, **arguments)
         c = x.shape[-1]
         grouped = (-1, self.groups, c // self.groups)
         mean = average_pixels(y)

@@ -23,16 +23,6 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
         return seed + keras.ops.stack([offset, keras.ops.zeros_like(offset)])
 
 
-class DrawnSeed(keras.random.SeedGenerator):
-    """A seed that is drawn already, where Keras takes a generator."""
-
-    def __init__(self, seed):
-        self.seed = seed
-
-    def next(self, ordered=True):
-        return self.seed
-
-
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(ConfiguredLayer):
     """`keras.layers.Dropout` that draws another mask on every replica, reproducible from the seed.
@@ -63,23 +53,6 @@ class Dropout(ConfiguredLayer):
         if not training or self.rate == 0:
             return x
         return keras.random.dropout(x, self.rate, noise_shape=self.noise_shape, seed=self.seed_generator)
-
-    def draw_blocks(self, training=False):
-        """A function (x, i) to x with dropout, the i-th block of a tensor; it drops the same when it is called again.
-
-        One call draws one seed, as `call` does.
-        """
-        if not training or self.rate == 0:
-            return lambda x, i: x
-        seed = self.seed_generator.next()
-
-        def drop(x, i):
-            # The second number counts calls: so far apart, no block of a run draws as another call's.
-            block = keras.ops.cast(i, seed.dtype) * keras.ops.cast(2**24 + 43, seed.dtype)
-            block = keras.ops.stack([keras.ops.zeros_like(block), block])
-            return keras.random.dropout(x, self.rate, seed=DrawnSeed(seed + block))
-
-        return drop
 
     def compute_output_shape(self, input_shape):
         return input_shape

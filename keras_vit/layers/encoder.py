@@ -5,12 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.distribution.replicas import TENSORFLOW
+from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
-from keras_vit.layers.remat import rematerialize
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -86,7 +85,7 @@ class EncoderBlock(ConfiguredLayer):
             `return_weights`.
 
     Attributes:
-        remat: whether training computes the block's inner values again for the gradient; see `rematerialize`.
+        remat: whether training computes the block's inner values again for the gradient; see `fast.rematerialized`.
 
     >>> tuple(EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
@@ -139,24 +138,24 @@ class EncoderBlock(ConfiguredLayer):
             name="attention",
         )
 
+    @fast.rematerialized_block
     def call(self, z, training=None, return_weights=False, class_token=False):
-        if self.remat and training and not return_weights:
-            return rematerialize(self, lambda z: self.transform(z, training, class_token=class_token), z)
-        return self.transform(z, training, return_weights, class_token)
+        z, weights = self.attend(z, training, return_weights, class_token)
+        z = self.transform(z, training)
+        return (z, weights) if return_weights else z
 
-    def transform(self, z, training=None, return_weights=False, class_token=False):
+    def attend(self, z, training, return_weights=False, class_token=False):
+        """z' (Eq. 2), and the attention weights or None."""
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
         z = z[:, :1] if class_token else z
-        z = z + self.stochastic_depth(self.dropout(y, training=training), training=training)
-        if training and not self.remat and TENSORFLOW and self.attention.in_blocks(z.shape[1]):
-            # Without A, the MLP's values would be most of what so many tokens take.
-            y = rematerialize(self, lambda z: self.mlp(self.mlp_norm(z), training=training), z)
-        else:
-            y = self.mlp(self.mlp_norm(z), training=training)
-        z = z + self.stochastic_depth(y, training=training)
-        return (z, weights) if return_weights else z
+        return z + self.stochastic_depth(self.dropout(y, training=training), training=training), weights
+
+    def transform(self, z, training):
+        """What Eq. 3 makes of z'."""
+        y = self.mlp(self.mlp_norm(z), training=training)
+        return z + self.stochastic_depth(y, training=training)
 
     def export_call(self, z, training=None, return_weights=False, class_token=False):
         """The same, with the scale and shift of both norms folded into the products that follow them."""

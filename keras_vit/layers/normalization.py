@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.layers import gradients
+from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer, widen
 
 
@@ -32,10 +32,9 @@ class LayerNormalization(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros", autocast=False)
 
+    @fast.layer_norm
     def call(self, x, training=None):
         y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
-        if gradients.needs_fast_gradient(training):
-            return ops.cast(gradients.layer_norm(y, gamma, beta, epsilon=self.epsilon), x.dtype)
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
         return ops.cast(y * gamma + beta, x.dtype)
@@ -75,9 +74,8 @@ class GELU(ConfiguredLayer):
         super().__init__(**kwargs)
         self.approximate = approximate
 
+    @fast.gelu
     def call(self, x, training=None):
-        if self.approximate and gradients.needs_fast_gradient(training):
-            return gradients.gelu(x)
         if self.approximate:
             return 0.5 * x * (1.0 + ops.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
         return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))

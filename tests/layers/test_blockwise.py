@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import layers, models
-from keras_vit.layers import blockwise
+from keras_vit.layers.fast import blockwise
 
 RNG = np.random.default_rng(0)
 
@@ -93,7 +93,7 @@ def test_dropout_drops_the_same_in_the_gradient_and_for_the_same_seed(monkeypatc
 
 
 def test_blocks_drop_different_weights_at_the_rate():
-    drop = layers.Dropout(0.25, seed=1).draw_blocks(training=True)
+    drop = blockwise.draw_blocks(layers.Dropout(0.25, seed=1), training=True)
     ones = keras.ops.ones((2, 3, 10, 200))
     masks = np.stack([keras.ops.convert_to_numpy(drop(ones, i)) for i in range(6)])
     assert set(np.unique(masks)) == {0, np.float32(4 / 3)}
@@ -120,8 +120,8 @@ def test_no_model_of_the_paper_is_in_blocks():
     for name, size in [("ViT-H/14", 518), ("ViT-L/16", 512), ("ViT-B/16", 512)]:
         config = models.variant(name).config
         l = (size // config.patch_size[0]) ** 2 + 1
-        assert not layers.MultiHeadSelfAttention(config.num_heads).in_blocks(l)
-    assert layers.MultiHeadSelfAttention(6).in_blocks(64**2 + 1)  # S/16 at 1,024 pixels
+        assert not blockwise.is_too_large(layers.MultiHeadSelfAttention(config.num_heads), l)
+    assert blockwise.is_too_large(layers.MultiHeadSelfAttention(6), 64**2 + 1)  # S/16 at 1,024 pixels
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import pytest
 
 from keras_vit.layers import GELU, GroupNormalization, LayerNormalization, StandardizedConv2D
 
-pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow alone derives slowly")
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow's own differentiation is slow"
+)
 tf = pytest.importorskip("tensorflow")
 
 
@@ -59,7 +61,7 @@ CASES = {
 }
 
 
-def derive(function, x, weights, dy):
+def differentiate(function, x, weights, dy):
     with tf.GradientTape() as tape:
         tape.watch([x, *weights])
         y = function(x)
@@ -74,9 +76,9 @@ def arguments(name):
 
 
 def in_float64(formula, x, layer, dy):
-    """What `derive` is to find."""
+    """What `differentiate` is to find."""
     x, dy, *weights = (tf.constant(np.asarray(z, "float64")) for z in (x, dy, *layer.weights))
-    return derive(lambda x: formula(x, weights), x, weights, dy)
+    return differentiate(lambda x: formula(x, weights), x, weights, dy)
 
 
 @pytest.mark.parametrize("traced", [True, False], ids=["graph", "eager"])
@@ -93,7 +95,7 @@ def test_values_and_gradients_in_training(name, offset, traced):
     dy = random.normal(size=call(x).shape).astype("float32")
 
     weights = [w.value for w in layer.weights]
-    found = derive(tf.function(call) if traced else call, tf.constant(x), weights, dy)
+    found = differentiate(tf.function(call) if traced else call, tf.constant(x), weights, dy)
     expected = in_float64(formula, x, layer, dy)
     for values, truth in zip(found, expected, strict=True):
         assert values.shape == truth.shape
@@ -124,7 +126,7 @@ def test_group_norm_in_mixed_precision_rounds_its_results_alone():
     layer, random = built_group_norm(dtype="mixed_bfloat16"), np.random.default_rng(1)
     x, dy = (tf.cast(random.normal(size=(2, 8, 9, 6)) + 3, tf.bfloat16) for _ in range(2))
     call = tf.function(functools.partial(layer, relu=True, training=True))
-    found = derive(call, x, [w.value for w in layer.weights], dy)
+    found = differentiate(call, x, [w.value for w in layer.weights], dy)
     assert [z.dtype.name for z in found] == ["bfloat16", "bfloat16", "float32", "float32"]
     expected = in_float64(group_norm_and_relu, x, layer, dy)
     for values, truth in zip(found, expected, strict=True):
@@ -159,7 +161,7 @@ def test_group_norm_of_no_images():
     layer = built_group_norm()
     x = tf.zeros((0, 4, 4, 6))
     for call in (layer, tf.function(layer)):
-        found = derive(functools.partial(call, training=True), x, [w.value for w in layer.weights], x)
+        found = differentiate(functools.partial(call, training=True), x, [w.value for w in layer.weights], x)
         assert [z.shape for z in found] == [(0, 4, 4, 6), (0, 4, 4, 6), (6,), (6,)]
         assert not any(z.any() for z in found)
 

@@ -1,6 +1,12 @@
 """Rematerialization: a layer's inner values are computed a second time for the gradient, in place of being kept."""
 
+import functools
+
 from keras import StatelessScope, ops, remat
+
+from keras_vit.distribution.replicas import TENSORFLOW
+from keras_vit.layers.base import fast_path
+from keras_vit.layers.fast.blockwise import is_too_large
 
 
 def rematerialize(layer, function, x):
@@ -28,3 +34,29 @@ def rematerialize(layer, function, x):
     for variable, state in list(moved.values()):
         variable.assign(state)
     return y
+
+
+@fast_path
+def rematerialized(call, layer, x, training=None, **asked):
+    """Where `layer.remat` is set, training keeps x alone; not where attention weights are asked for."""
+    compute = functools.partial(call, layer, training=training, **asked)
+    if layer.remat and training and not asked.get("return_weights"):
+        return rematerialize(layer, compute, x)
+    return compute(x)
+
+
+@fast_path
+def rematerialized_block(call, block, z, training=None, return_weights=False, class_token=False):
+    """`rematerialized`, and by itself Eq. 3 alone under TensorFlow where `attention_in_blocks` does without A.
+
+    The MLP's values would then be most of what so many tokens take.
+    """
+    compute = functools.partial(call, block, training=training, return_weights=return_weights, class_token=class_token)
+    if not training or return_weights:
+        return compute(z)
+    if block.remat:
+        return rematerialize(block, compute, z)
+    if class_token or not TENSORFLOW or not is_too_large(block.attention, z.shape[1]):
+        return compute(z)
+    z, _ = block.attend(z, training)
+    return rematerialize(block, functools.partial(block.transform, training=training), z)

@@ -7,10 +7,10 @@ block at a time, for the gradient, which keeps queries, keys, values and A v (ar
 import keras
 from keras import ops
 
-from keras_vit.layers.base import widen
+from keras_vit.layers.base import fast_path, widen
 from keras_vit.layers.positions import align_offsets, spread_offsets
 
-BLOCKWISE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
+AVAILABLE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
 BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
 
 
@@ -147,3 +147,50 @@ def put_block(blocks, block, i):
 def next_after(i, done):
     """i + 1, once `done` is computed: TensorFlow's loops begin up to ten steps side by side where they can."""
     return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
+
+
+class DrawnSeed(keras.random.SeedGenerator):
+    """A seed that is drawn already, where Keras takes a generator."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def next(self, ordered=True):
+        return self.seed
+
+
+def draw_blocks(dropout, training=False):
+    """A function (x, i) to x after `dropout`, the i-th block of a tensor; it drops the same when it is called again.
+
+    One call draws one seed, as the layer's own does.
+    """
+    if not training or dropout.rate == 0:
+        return lambda x, i: x
+    seed = dropout.seed_generator.next()
+
+    def drop(x, i):
+        # The second number counts calls: so far apart, no block of a run draws as another call's.
+        block = ops.cast(i, seed.dtype) * ops.cast(2**24 + 43, seed.dtype)
+        block = ops.stack([ops.zeros_like(block), block])
+        return keras.random.dropout(x, dropout.rate, seed=DrawnSeed(seed + block))
+
+    return drop
+
+
+def is_too_large(attention, l):
+    """Whether A of that layer, of l tokens, is too large to be whole in memory."""
+    return AVAILABLE and attention.num_heads * l * l > attention.largest_whole
+
+
+@fast_path
+def attention_in_blocks(call, layer, q, k, v, training=None, whole=False):
+    """A v as `attend` has it, but for the numbers that dropout draws, without A: None."""
+    l = q.shape[1]
+    if whole or l < k.shape[1] or not is_too_large(layer, l):
+        return call(layer, q, k, v, training, whole)
+    embedding = () if layer.relative is None else (ops.cast(layer.relative.embedding, q.dtype),)
+    blockwise = BlockwiseAttention(
+        layer.num_heads, l, draw_blocks(layer.dropout, training), layer.relative_patches or 0
+    )
+    y = blockwise.attend(*(layer.split_heads(x) for x in (q * layer.scale, k, v)), *embedding)
+    return layer.join_heads(y), None

@@ -2,27 +2,22 @@
 
 TensorFlow differentiates every elementary operation by itself: it keeps what each of them made, and passes over all of
 it again. Written by hand, a norm keeps one array of its input's size and GELU two, and the gradient takes half the
-passes. Group norm, which computes little of much, is compiled besides. The layers use these where
-`needs_fast_gradient`; the other backends compile such operations into one.
+passes. Group norm, which computes little of much, is compiled besides. The other backends compile such operations into
+one.
 """
 
 import functools
 import math
 
-import keras
+from keras_vit.distribution.replicas import TENSORFLOW
+from keras_vit.layers.base import fast_path, widen
 
-TENSORFLOW = keras.backend.backend() == "tensorflow"
 if TENSORFLOW:
     import tensorflow as tf
 
 SLOPE = 2 * math.sqrt(2 / math.pi)  # (1 + tanh(z)) / 2 = sigmoid(2 z)
 CUBIC = 0.044715
 LEAST_VARIANCE = 1e-30  # whose root float32 still holds: a constant kernel stays 0
-
-
-def needs_fast_gradient(training: bool | None) -> bool:
-    """Whether TensorFlow will differentiate this layer operation by operation."""
-    return TENSORFLOW and bool(training)
 
 
 def with_gradient(function):
@@ -37,7 +32,7 @@ def with_gradient(function):
 
 
 @with_gradient
-def gelu(x):
+def gelu_by_tanh(x):
     """GELU's approximation by tanh, which is x sigmoid(SLOPE (x + CUBIC x^3)), of any shape."""
     share = tf.sigmoid(x * (SLOPE + SLOPE * CUBIC * tf.square(x)))
     y = x * share
@@ -49,7 +44,7 @@ def gelu(x):
 
 
 @with_gradient
-def layer_norm(x, gamma, beta, epsilon):
+def normalize(x, gamma, beta, epsilon):
     """(..., d), (d,), (d,) of one type -> (..., d)."""
     y = x - tf.reduce_mean(x, -1, keepdims=True)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(y), -1, keepdims=True) + epsilon)
@@ -132,7 +127,7 @@ def differentiate_groups(x, gamma, beta, mean, scale, dz, groups, relu):
 
 
 @with_gradient
-def group_norm(x, gamma, beta, groups, epsilon, relu):
+def normalize_in_groups(x, gamma, beta, groups, epsilon, relu):
     """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's type, computed in that of gamma; `relu`: then ReLU."""
     y, mean, scale = normalize_groups(x, gamma, beta, groups, epsilon, relu)
     return y, lambda dy: differentiate_groups(x, gamma, beta, mean, scale, dy, groups, relu)
@@ -172,3 +167,33 @@ def standardize(kernel, epsilons):
         return tf.reshape(dw, kernel.shape)
 
     return tf.reshape(y * share if std_epsilon else y, kernel.shape), gradient
+
+
+@fast_path
+def gelu(call, layer, x, training=None):
+    if TENSORFLOW and training and layer.approximate:
+        return gelu_by_tanh(x)
+    return call(layer, x, training=training)
+
+
+@fast_path
+def layer_norm(call, layer, x, training=None):
+    if TENSORFLOW and training:
+        return tf.cast(normalize(*map(widen, (x, layer.gamma, layer.beta)), epsilon=layer.epsilon), x.dtype)
+    return call(layer, x, training=training)
+
+
+@fast_path
+def group_norm(call, layer, x, training=None, relu=False):
+    if TENSORFLOW and training:
+        gamma, beta = widen(layer.gamma), widen(layer.beta)
+        return normalize_in_groups(x, gamma, beta, groups=layer.groups, epsilon=layer.epsilon, relu=relu)
+    return call(layer, x, training=training, relu=relu)
+
+
+@fast_path
+def standardized_convolution(call, layer, x):
+    kernel = widen(layer.kernel)
+    if TENSORFLOW and kernel.dtype == "float32":  # its one operation has no other type
+        return layer.convolve(x, standardize(kernel, epsilons=(layer.variance_epsilon, layer.std_epsilon)))
+    return call(layer, x)
