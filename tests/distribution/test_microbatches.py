@@ -66,7 +66,8 @@ def test_losses_of_several_outputs_are_those_of_the_whole_batch():
         keras.utils.set_random_seed(0)
         model = small("two outputs")
         randomize(model)
-        model.compile(keras.optimizers.SGD(0.1), {"a": sparse(), "b": "mse"})
+        # At 0.1 this mse diverges, and enlarges the rounding of sums over parts.
+        model.compile(keras.optimizers.SGD(0.01), {"a": sparse(), "b": "mse"})
         model.microbatches = count
         uneven = data(two=True)  # batches of 12, the last of 2
         history = model.fit(uneven, verbose=0).history
@@ -77,7 +78,7 @@ def test_losses_of_several_outputs_are_those_of_the_whole_batch():
     for name, value in histories[0].items():
         np.testing.assert_allclose(histories[1][name], value, rtol=1e-5, err_msg=name)
     for whole, parts in zip(*weights, strict=True):
-        np.testing.assert_allclose(parts, whole, atol=1e-5)
+        np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
 @pytest.mark.parametrize("by_batch", [False, True])

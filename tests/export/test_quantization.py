@@ -84,7 +84,7 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
     expected = model.predict(images, verbose=0)
     assert (expected.argmax(-1) == digits[1]).mean() > 0.9
     report = export.convert(model, tmp_path / name, quantize=quantize, images=images)
-    received = run_in_batches(format_of_path(name).load_module().load(tmp_path / name), [images], (64,))[0]
+    received = run_in_batches(format_of_path(name).load_module("reading").load(tmp_path / name), [images], (64,))[0]
     assert (expected.argmax(-1) == received.argmax(-1)).mean() >= 0.99
     assert cosine(expected, received) > 0.98
     assert report.cosine >= LEAST_COSINE - 1e-4
@@ -152,7 +152,7 @@ def test_openvino_reads_what_is_stored_of_a_hybrid(quantize, tmp_path):
     openvino = pytest.importorskip("openvino")
     images = np.random.default_rng(0).uniform(-1, 1, (2, 64, 64, 3)).astype("float32")
     read = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = format_of_path(path).load_module().load(path)([images])[0]
+    expected = format_of_path(path).load_module("reading").load(path)([images])[0]
     assert cosine(expected, read(images)[0]) > 0.999
 
 
