@@ -13,7 +13,7 @@ from keras_vit import training
 from keras_vit.distribution import DistributedModel, GlobalUpdate
 from keras_vit.distribution import model as distributed
 from keras_vit.errors import ConfigError
-from keras_vit.layers import gradients
+from keras_vit.layers.fast import gradients
 
 MODEL_HOOKS = {
     "_maybe_symbolic_build": ["self", "iterator", "data_batch"],
