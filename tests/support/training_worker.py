@@ -76,7 +76,7 @@ def in_blocks():
     model = small("relative")
     attention = model.get_layer("encoderblock_0").attention
     attention.largest_whole, blockwise.BLOCK = 0, 1
-    assert attention.in_blocks(5)
+    assert blockwise.is_too_large(attention, 5)
     return model
 
 
