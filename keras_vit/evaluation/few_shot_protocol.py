@@ -134,6 +134,6 @@ class FewShot(keras.callbacks.Callback):
             return
         if self.reader is None:
             self.reader = feature_reader(self.model)
-        sets = [read(*self.reader, split, self.batch_size, None) for split in (self.train, self.test)]
+        sets = [read(self.reader, split, self.batch_size, None) for split in (self.train, self.test)]
         found = solve_all(*sets, self.shots, self.seeds)
         logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})
