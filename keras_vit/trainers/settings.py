@@ -355,7 +355,8 @@ def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Cal
         own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = [p for p in parameters_of_settings(without, **defaults) if p.name not in [o.name for o in own]]
         lines = [f"    {p.name}: {p.annotation.__metadata__[0]}" for p in taken]
-        function.__signature__ = inspect.Signature([*own, *taken])
+        shown = [p.replace(annotation=p.annotation.__origin__) for p in taken]
+        function.__signature__ = inspect.Signature([*own, *shown])
         function.__doc__ = (function.__doc__ or "").replace("        SETTINGS", "\n".join("    " + x for x in lines))
         return function
 
