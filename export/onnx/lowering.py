@@ -29,19 +29,19 @@ def lower(model, input_shapes, endpoints=()):
         for shape, x in zip(input_shapes, model.inputs, strict=True)
     ]
     try:
-        traced = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
+        traced, results = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
     except Untraceable as error:
         raise Unsupported(str(error)) from error
     graph = Graph(batch)
     inputs = [
-        Value(graph.unique(name), tuple(x.shape), x.dtype) for name, x in zip(input_names(model), tensors, strict=True)
+        Value(graph.unique(own.name), tuple(x.shape), x.dtype) for own, x in zip(model.inputs, tensors, strict=True)
     ]
     lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
     traced.steps.reverse()
     while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
         lowering.run(traced.steps.pop())
     graph.path = ""
-    outputs = name_outputs(graph, inputs, [lowering.value(x) for x in traced.outputs])
+    outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
     names = [*output_names(model), *endpoints]
     return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]
 
@@ -63,10 +63,6 @@ def name_outputs(graph, inputs, outputs):
 def output_names(model):
     """The names of the outputs, in the order in which Keras flattens a dictionary of them; None where there is none."""
     return sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
-
-
-def input_names(model):
-    return [getattr(x, "name", None) or f"input_{i}" for i, x in enumerate(model.inputs)]
 
 
 def stand_in(model, input_shapes):
@@ -91,7 +87,7 @@ class Lowering:
         self.values = values
 
     def run(self, step):
-        args, kwargs = keras.tree.map_structure(self.argument, (step.args, step.kwargs))
+        args, kwargs = keras.tree.map_structure(self.value, (step.args, step.kwargs))
         self.graph.path = step.path.strip("/")
         results = self.emit(step, args, kwargs)
         if len(results) != len(step.outputs):
@@ -99,12 +95,8 @@ class Lowering:
         for x, value in zip(step.outputs, results, strict=True):
             self.values[id(x)] = value
 
-    def argument(self, x):
-        if isinstance(x, keras.KerasTensor):
-            return self.value(x)
-        return share_by_batch(as_array(x), self.graph.batch)
-
     def value(self, x):
+        """The Value of a traced tensor; weights and tensors computed from them as arrays, anything else as it is."""
         while id(x) in self.inner_output:
             x = self.inner_output[id(x)]
         if isinstance(x, keras.KerasTensor):

@@ -279,14 +279,8 @@ def main():
 def quantize_layers(source, output, kind, goal, tell=None):
     """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
 
-    Args:
-        source, output: paths; a scratch file comes beside the source.
-        kind: "dynamic" or "int8".
-        goal: see `proof.mixture`.
-        tell: takes a line of text on what is being done; or None.
-
-    Returns:
-        {layer: way} of those that are stored more finely; see `proof.mixture`.
+    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
+    returned.
     """
     job = {
         "source": str(source),

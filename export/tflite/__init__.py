@@ -33,18 +33,9 @@ def write(
     tell: Callable[[str], object] | None = None,
     endpoints: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Writes `model` as the file `path`.
+    """Writes `model` as the file `path`; the labels in its description also become a file of their own.
 
-    Args:
-        shapes: of each input; None for a free batch.
-        description: metadata; its "labels" also become a file of their own.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
+    `formats` says what the arguments are, and what is returned. TFLite has no free length but the batch.
 
     Raises:
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.export.onnx.emit.math import binary
 from keras_vit.export.onnx.emit.shape import reshape_to
-from keras_vit.export.onnx.graph import Spec, Value
+from keras_vit.export.onnx.graph import Value
 
 KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
 
@@ -144,7 +144,7 @@ def depthwise_conv(g, operation, out, inputs, kernel):
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
     """A depthwise kernel (h, w, c, multiplier), then a pointwise one (1, 1, c * multiplier, out)."""
     channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
-    between = Spec((*out.shape[:3], channels), out.dtype)
+    between = Value("between", (*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
     point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
     return convolve(g, point, out, x, np.asarray(pointwise_kernel))
