@@ -12,40 +12,6 @@ class Unsupported(Exception):
     """A step that no emitter can write; the message names the layer and the operation."""
 
 
-def lower(model, input_shapes, endpoints=()):
-    """The graph of `model`, with its inputs and outputs as Values.
-
-    Args:
-        model: a built keras.Model in float32.
-        input_shapes: one shape per input, None for a free length; a free batch comes first.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        (graph, inputs, outputs)
-    """
-    batch = stand_in(model, input_shapes)
-    tensors = [
-        keras.KerasTensor((batch if shape[0] is None else shape[0], *shape[1:]), dtype=x.dtype, name=x.name)
-        for shape, x in zip(input_shapes, model.inputs, strict=True)
-    ]
-    try:
-        traced, results = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
-    except Untraceable as error:
-        raise Unsupported(str(error)) from error
-    graph = Graph(batch)
-    inputs = [
-        Value(graph.unique(own.name), tuple(x.shape), x.dtype) for own, x in zip(model.inputs, tensors, strict=True)
-    ]
-    lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
-    traced.steps.reverse()
-    while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
-        lowering.run(traced.steps.pop())
-    graph.path = ""
-    outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
-    names = [*output_names(model), *endpoints]
-    return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]
-
-
 def name_outputs(graph, inputs, outputs):
     """Outputs with names of their own, channels last: neither an input's, nor one another's."""
     taken, results = {x.name for x in inputs}, []
@@ -76,6 +42,29 @@ def stand_in(model, input_shapes):
     while any(candidate % d == 0 for d in range(2, 60)) or any(n % candidate == 0 for n in lengths):
         candidate += 2
     return candidate
+
+
+def as_array(x):
+    """Weights and tensors of any backend as NumPy arrays, without a copy where that can be; anything else as it is."""
+    if isinstance(x, keras.Variable):
+        x = x.value
+    if not keras.ops.is_tensor(x):
+        return x
+    return np.asarray(x) if keras.backend.backend() == "tensorflow" else keras.ops.convert_to_numpy(x)
+
+
+def share_by_batch(x, batch):
+    """A constant repeated for every image of the stand-in batch, once."""
+    if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[0] != batch:
+        return x
+    if (x == x[:1]).all():
+        return x[:1]
+    raise Unsupported("a constant that differs from image to image")
+
+
+def evaluate(operation, args, kwargs):
+    """An operation on constants, computed now."""
+    return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
 
 
 class Lowering:
@@ -123,24 +112,35 @@ class Lowering:
         return list(result) if isinstance(result, list | tuple) else [result]
 
 
-def as_array(x):
-    """Weights and tensors of any backend as NumPy arrays, without a copy where that can be; anything else as it is."""
-    if isinstance(x, keras.Variable):
-        x = x.value
-    if not keras.ops.is_tensor(x):
-        return x
-    return np.asarray(x) if keras.backend.backend() == "tensorflow" else keras.ops.convert_to_numpy(x)
+def lower(model, input_shapes, endpoints=()):
+    """The graph of `model`, with its inputs and outputs as Values.
 
+    Args:
+        model: a built keras.Model in float32.
+        input_shapes: one shape per input, None for a free length; a free batch comes first.
+        endpoints: a further output, see `formats`.
 
-def share_by_batch(x, batch):
-    """A constant repeated for every image of the stand-in batch, once."""
-    if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[0] != batch:
-        return x
-    if (x == x[:1]).all():
-        return x[:1]
-    raise Unsupported("a constant that differs from image to image")
-
-
-def evaluate(operation, args, kwargs):
-    """An operation on constants, computed now."""
-    return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
+    Returns:
+        (graph, inputs, outputs)
+    """
+    batch = stand_in(model, input_shapes)
+    tensors = [
+        keras.KerasTensor((batch if shape[0] is None else shape[0], *shape[1:]), dtype=x.dtype, name=x.name)
+        for shape, x in zip(input_shapes, model.inputs, strict=True)
+    ]
+    try:
+        traced, results = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
+    except Untraceable as error:
+        raise Unsupported(str(error)) from error
+    graph = Graph(batch)
+    inputs = [
+        Value(graph.unique(own.name), tuple(x.shape), x.dtype) for own, x in zip(model.inputs, tensors, strict=True)
+    ]
+    lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
+    traced.steps.reverse()
+    while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
+        lowering.run(traced.steps.pop())
+    graph.path = ""
+    outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
+    names = [*output_names(model), *endpoints]
+    return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]

@@ -106,6 +106,13 @@ def unrecorded(model):
             del operation._outbound_nodes[outbound:]
 
 
+def deferring(method):
+    def infix(self, other):
+        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+
+    return infix
+
+
 # Infix operations of keras.Variable that KerasTensor has with the operands exchanged.
 INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__")
 
@@ -121,13 +128,6 @@ def variables_that_defer():
     finally:
         for name, method in own.items():
             delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
-
-
-def deferring(method):
-    def infix(self, other):
-        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
-
-    return infix
 
 
 def as_numpy(x):

@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 
+def append_description(path, description):
+    """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
+
+    labels.txt has one line for each class: line breaks in a label are escaped there, not in the metadata.
+    """
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
+        if description.get("labels"):
+            archive.writestr("labels.txt", "".join(f"{printable(name)}\n" for name in description["labels"]))
+
+
+def append_comment(path, key, text):
+    """Puts the entry into the comment of the zip archive, which is the end of the file."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = f"{key} {text}".encode()
+
+
 def write(
     model: keras.Model,
     shapes: Sequence[tuple[int | None, ...]],
@@ -47,20 +64,3 @@ def write(
     append_description(path, description)
     seal(path, append_comment)
     return finer
-
-
-def append_description(path, description):
-    """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
-
-    labels.txt has one line for each class: line breaks in a label are escaped there, not in the metadata.
-    """
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
-        if description.get("labels"):
-            archive.writestr("labels.txt", "".join(f"{printable(name)}\n" for name in description["labels"]))
-
-
-def append_comment(path, key, text):
-    """Puts the entry into the comment of the zip archive, which is the end of the file."""
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.comment = f"{key} {text}".encode()
