@@ -74,7 +74,9 @@ def hash_of(name):
 
 def held_out_of(root, names):
     """{names} of the images that are held out, of a class of these paths within the folder."""
-    return {path.relative_to(root).as_posix() for path, _ in folder.hold_out({(root / name, 0) for name in names}, root)}
+    return {
+        path.relative_to(root).as_posix() for path, _ in folder.hold_out({(root / name, 0) for name in names}, root)
+    }
 
 
 def test_a_hash_below_a_tenth_is_held_out(tmp_path):
