@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS, is_leaf
+from keras_vit.export.onnx.emit import LAYERS, OPERATIONS, is_leaf
 from keras_vit.export.onnx.graph import Graph, Value
 from keras_vit.export.onnx.trace import Untraceable, trace
 

@@ -9,8 +9,9 @@ import inspect
 from dataclasses import dataclass
 
 import keras
+import numpy as np
+from keras import layers, ops
 
-from keras_vit.export.onnx.calls import export_call
 from keras_vit.export.preparation import pack_inputs
 
 
@@ -42,18 +43,61 @@ class Trace:
     keep_alive: list
 
 
-def trace(model, inputs, is_leaf, method=None):
-    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
+# Some layers of Keras have a `call` in code of the backend, which fails on symbolic tensors. Tracing follows these
+# functions in its place, which are in keras.ops.
 
-    Args:
-        method: of the model, to be followed in place of `call`.
+
+def batch_normalization(layer, x):
+    """By the moving moments. Keras' own call fails on symbolic tensors where only one of scale and center is set."""
+    mean = np.asarray(layer.moving_mean)
+    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
+    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+    variance = np.asarray(layer.moving_variance)
+    return ops.batch_normalization(x, mean, variance, layer.axis, offset=beta, scale=gamma, epsilon=layer.epsilon)
+
+
+def rescaling(layer, x):
+    return ops.add(ops.multiply(ops.cast(x, layer.compute_dtype), np.float32(layer.scale)), np.float32(layer.offset))
+
+
+def normalization(layer, x):
+    """(x - mean) / deviation; Keras keeps the deviation at or above its epsilon."""
+    if layer.invert:
+        raise ValueError("a Normalization layer with invert=True")
+    deviation = np.maximum(np.sqrt(np.asarray(layer.variance)), keras.config.epsilon())
+    return ops.divide(ops.subtract(ops.cast(x, layer.compute_dtype), np.asarray(layer.mean)), deviation)
+
+
+def activation(layer, x):
+    is_hard_silu = layer.activation is keras.activations.hard_silu
+    return ops.hard_silu(x) if is_hard_silu else layer.activation(x)
+
+
+def unchanged(layer, x):
+    return x
+
+
+# Augmentation inside a model changes images in training alone; RandomCrop, which also resizes, is not among them.
+AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
+CALLS = {
+    layers.Activation: activation,
+    layers.BatchNormalization: batch_normalization,
+    layers.Normalization: normalization,
+    layers.Rescaling: rescaling,
+    **dict.fromkeys(AUGMENTATIONS, unchanged),
+}
+
+
+def export_call(layer):
+    """The function that tracing calls for `layer`: an `export_call` of its own, of fewer operations, or what is above.
+
+    A subclass of a layer above may compute something else, and is traced by its `call`.
     """
-    tracer = Tracer(is_leaf)
-    with unrecorded(model), variables_that_defer():
-        known = {id(x) for x in inputs}
-        call = method or export_call(model)
-        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
-    return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)
+    if hasattr(layer, "export_call"):
+        return layer.export_call
+    if type(layer) in CALLS:
+        return lambda x, **kwargs: CALLS[type(layer)](layer, x)  # masks and `training` change nothing at inference
+    return layer.call
 
 
 @contextlib.contextmanager
@@ -99,6 +143,48 @@ def deferring(method):
     return infix
 
 
+def as_numpy(x):
+    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
+    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
+        return x
+    return keras.ops.convert_to_numpy(x)
+
+
+def at_inference(layer, call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
+
+    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
+    layer is entered by itself, and gets it then.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
+    return {**kwargs, "training": False} if takes_training else kwargs
+
+
+def node_behind(x):
+    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
+    history = getattr(x, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]
+
+
+def order_nodes(outputs, known):
+    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
+    nodes, seen = [], set(known)
+    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
+    while stack:
+        x, ready = stack.pop()
+        if ready:
+            nodes.append(node_behind(x))
+        elif id(x) not in seen and node_behind(x) is not None:
+            node = node_behind(x)
+            seen.update(id(y) for y in node.outputs)
+            stack.append((x, True))
+            stack.extend((y, False) for y in reversed(node.input_tensors))
+    return nodes
+
+
 class Tracer:
     def __init__(self, is_leaf):
         self.is_leaf = is_leaf
@@ -140,43 +226,15 @@ class Tracer:
         return as_numpy(x)
 
 
-def as_numpy(x):
-    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
-    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
-        return x
-    return keras.ops.convert_to_numpy(x)
+def trace(model, inputs, is_leaf, method=None):
+    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
 
-
-def at_inference(layer, call, kwargs):
-    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
-
-    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
-    layer is entered by itself, and gets it then.
+    Args:
+        method: of the model, to be followed in place of `call`.
     """
-    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
-    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
-    return {**kwargs, "training": False} if takes_training else kwargs
-
-
-def order_nodes(outputs, known):
-    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
-    nodes, seen = [], set(known)
-    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
-    while stack:
-        x, ready = stack.pop()
-        if ready:
-            nodes.append(node_behind(x))
-        elif id(x) not in seen and node_behind(x) is not None:
-            node = node_behind(x)
-            seen.update(id(y) for y in node.outputs)
-            stack.append((x, True))
-            stack.extend((y, False) for y in reversed(node.input_tensors))
-    return nodes
-
-
-def node_behind(x):
-    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
-    history = getattr(x, "_keras_history", None)
-    if history is None or history.operation is None:
-        return None
-    return history.operation._inbound_nodes[history.node_index]
+    tracer = Tracer(is_leaf)
+    with unrecorded(model), variables_that_defer():
+        known = {id(x) for x in inputs}
+        call = method or export_call(model)
+        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
+    return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.images import tf_jpeg, tf_orientation
+from keras_vit.images import tf_jpeg
 from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
@@ -65,7 +65,7 @@ def decode_jpeg_upright(encoded, channels, pixels):
     few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
     with tf.control_dependencies([few]):
         image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
-    return turn_upright(image, tf_orientation.read_orientation(encoded))
+    return turn_upright(image, tf_jpeg.read_orientation(encoded))
 
 
 def turn_upright(image, orientation):

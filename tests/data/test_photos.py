@@ -14,8 +14,7 @@ from PIL import Image, ImageOps
 from keras_vit import data
 from keras_vit.data.reading import batches, decode, sources
 from keras_vit.errors import ImageError
-from keras_vit.images import tf_png
-from keras_vit.images.pillow import read_image
+from keras_vit.images.pillow import is_plain_png, read_image
 from keras_vit.models import Preprocessing
 
 SIDE = 64
@@ -206,12 +205,13 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
 
 
 def test_which_png_are_plain(photo):
-    """TensorFlow decodes these, without Python's lock."""
+    """TensorFlow decodes these, without Python's lock, as the test above compares."""
     plain = {
-        channels: {name for name, (content, _) in kinds(photo).items() if tf_png.is_plain(content, channels)}
+        channels: {name for name, (content, _) in kinds(photo).items() if is_plain_png(content, channels)}
         for channels in (1, 3)
     }
-    coloured = {"png", "png interlaced", "png in equal chunks", "png in a chunk and a half"}
+    chunks = {"png in equal chunks", "png in a chunk and a half", "png in chunks of all sizes"}
+    coloured = {"png", "png interlaced", "png with a text", "png with a long text", *chunks}
     assert plain == {1: {"png grey"}, 3: coloured}
 
 

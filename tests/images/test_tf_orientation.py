@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.images import pillow
-from keras_vit.images.tf_orientation import read_orientation
+from keras_vit.images.tf_jpeg import read_orientation
 
 XMP = b"http://ns.adobe.com/xap/1.0/\0"
 ORIENTATION, MAKER = 0x0112, 0x010F

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.export.web.runtime import RUNTIME, VERSION
+from keras_vit.export.web.assets import RUNTIME, VERSION
 from keras_vit.zoo.fetch.addresses import cached_path
 
 FOLDER = "ONNXRUNTIME_WEB"  # names a folder that has the files

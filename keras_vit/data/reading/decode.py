@@ -6,11 +6,13 @@ A `box` is a function of an image's (height, width), int32 (2,), to the (top, le
 int32 (4,): it is called in the graph, once the size is known.
 """
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.errors import ImageError
-from keras_vit.images import pillow, tf_jpeg, tf_png
+from keras_vit.images import pillow, tf_jpeg
 
 
 def whole_image(shape):
@@ -63,21 +65,19 @@ def decode_with_pillow(data, channels):
         return pillow.to_array(image, channels)
 
 
-def is_upright_by_pillow(data):
-    """Whether a file's contents are an upright JPEG of RGB or grey, a numpy bool."""
-    if not as_bytes(data).startswith(pillow.SOI):
-        return np.False_
+def choose_decoder(data, channels):
+    """Which of `read_photo`'s decoders reads a file's contents as Pillow does, a numpy int32: the last is Pillow."""
+    data = as_bytes(data)
+    if pillow.is_plain_png(data, channels):
+        return np.int32(1)
+    if not data.startswith(pillow.SOI):
+        return np.int32(2)
     try:
-        with pillow.open_image(as_bytes(data)) as image:
-            return np.bool_(image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1)
+        with pillow.open_image(data) as image:
+            is_upright = image.mode in ("RGB", "L") and pillow.read_orientation(image) == 1
+            return np.int32(0 if is_upright else 2)
     except ImageError:  # Raised again, where it is reported, when Pillow decodes the image.
-        return np.False_
-
-
-def choose(holds, then, otherwise, data):
-    """then(data) or otherwise(data)."""
-    then, otherwise = as_one_op(then), as_one_op(otherwise)
-    return tf.cond(holds, lambda: then(data), lambda: otherwise(data))
+        return np.int32(2)
 
 
 def read_photo(data, box, channels):
@@ -102,15 +102,14 @@ def read_photo(data, box, channels):
         image = tf.numpy_function(lambda data: decode_with_pillow(data, channels), [data], tf.uint8, stateful=False)
         return crop(image, box)
 
-    def ask_pillow(data):
-        # TensorFlow's operations can read the EXIF data too (images/tf_orientation.py), but are so many that iterators
-        # on replicas would take many seconds to start.
-        is_jpeg = tf.numpy_function(is_upright_by_pillow, [data], tf.bool, stateful=False)
-        return choose(is_jpeg, decode_jpeg, decode_other, data)
+    def look_closer(data):
+        # TensorFlow's operations can read the EXIF data too (images/tf_jpeg.py), but are so many that iterators on
+        # replicas would take many seconds to start.
+        number = tf.numpy_function(lambda data: choose_decoder(data, channels), [data], tf.int32, stateful=False)
+        decoders = [as_one_op(decode) for decode in (decode_jpeg, decode_png, decode_other)]
+        return tf.switch_case(number, [partial(decode, data) for decode in decoders])
 
-    def ask_png(data):
-        return choose(tf_png.is_plain(data, channels), decode_png, ask_pillow, data)
-
-    # Most files show in their first bytes what they are.
-    image = choose(tf_jpeg.is_ordinary(data), decode_jpeg, ask_png, data)
+    # Most JPEGs show in their first bytes what they are.
+    decode_ordinary, look_closer = as_one_op(decode_jpeg), as_one_op(look_closer)
+    image = tf.cond(tf_jpeg.is_ordinary(data), lambda: decode_ordinary(data), lambda: look_closer(data))
     return tf.ensure_shape(image, (None, None, channels))

@@ -1,6 +1,7 @@
-"""Quantizes one ONNX file; run by `quantize` as a script in its own process, with a job as JSON on stdin.
+"""ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products.
 
-Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`).
+Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime
+loads the file, which folds operations on constants. The quantizer runs this file as a script, in a process of its own.
 """
 
 import json
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+from keras_vit.export.subprocess_job import run_script
 
 SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
 PRODUCTS = ("MatMul", "Gemm")
@@ -268,9 +270,33 @@ def drop_what_is_inferred(path):
 
 
 def main():
+    """Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`)."""
     job = json.load(sys.stdin)
     logging.disable(logging.WARNING)
     quantize_to_goal(job, OnnxQuantizer(job))
+
+
+def quantize_layers(source, output, kind, goal, tell=None):
+    """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
+
+    Args:
+        source, output: paths; a scratch file comes beside the source.
+        kind: "dynamic" or "int8".
+        goal: see `proof.mixture`.
+        tell: takes a line of text on what is being done; or None.
+
+    Returns:
+        {layer: way} of those that are stored more finely; see `proof.mixture`.
+    """
+    job = {
+        "source": str(source),
+        "output": str(output),
+        "kind": kind,
+        "goal": str(source.with_name("goal.npz")),
+        "reading": str(Path(__file__).with_name("reading.py")),
+    }
+    goal.save(job["goal"])
+    return run_script(__file__, job, tell=tell)
 
 
 if __name__ == "__main__":
