@@ -25,11 +25,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.peers import PEERS, describe_absence, find_absent
-from benchmarks.processes import find_mixed_precision, measure_apart, tell
+from benchmarks.cases import find_mixed_precision, measure_apart, tell
 from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, read_recorded, record
 from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, save_plot
-from benchmarks.subjects import QUICK, QUICK_PEERS, SUBJECTS, Case, Settings, plan_cases
+from benchmarks.subjects import (
+    PEERS,
+    QUICK,
+    QUICK_PEERS,
+    SUBJECTS,
+    Case,
+    Settings,
+    describe_absence,
+    find_absent,
+    plan_cases,
+)
 from keras_vit.errors import KerasVitError, describe_unknown
 
 QUICK_MINUTES, QUICK_ROUNDS, QUICK_PATIENCE = 2.0, 5, 8.0
@@ -61,14 +70,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--precision", nargs="+", default=[], metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ..."
     )
     what.add_argument("--peers", nargs="*", metavar="PEER", help="only these, or none (default: all; --quick: timm)")
-    what.add_argument("--photos", type=Path, metavar="FOLDER", help="of class folders of images, for the pipeline")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
-    how.add_argument("--seconds", type=float, help="of a case, after which no further round begins, from the third on")
-    how.add_argument("--limit", type=float, help="seconds of a contestant's turn, at most (default: 600)")
-    how.add_argument("--minutes", type=float, help="after which no further case begins")
-    how.add_argument("--threads", type=int, help="of each library (default: its own choice)")
-    how.add_argument("--jit-compile", action="store_true", help="compile our graphs with XLA (TensorFlow)")
     how.add_argument("--remat", action="store_true", help="train with inner values computed again, timm's too")
     into = parser.add_argument_group("what becomes of it")
     into.add_argument(
@@ -178,16 +181,12 @@ def benchmark(given: argparse.Namespace) -> None:
         files = given.files or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = Settings(
             rounds=given.rounds or (QUICK_ROUNDS if given.quick else Settings.rounds),
-            limit=given.limit or Settings.limit,
-            patience=given.seconds or (QUICK_PATIENCE if given.quick else Settings.patience),
+            patience=QUICK_PATIENCE if given.quick else Settings.patience,
             peers=choose_peers(given, cases),
-            threads=given.threads,
-            jit_compile=given.jit_compile,
             remat=given.remat,
             files=files,
-            photos=given.photos and given.photos.absolute(),
         )
-        minutes = given.minutes or (QUICK_MINUTES if given.quick else float("inf"))
+        minutes = QUICK_MINUTES if given.quick else float("inf")
 
         def keep(found):
             save_plot(add_lines(given.out / "results.csv", found), given.out / "ratios.png")

@@ -6,11 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.ceilings import CEILINGS
-from benchmarks.peers import PEERS
-from benchmarks.processes import Outcome
-from benchmarks.subjects import MODELS, SUBJECTS, Case
-from benchmarks.timing import median_ratio
+from benchmarks.cases import Outcome
+from benchmarks.subjects import CEILINGS, MODELS, PEERS, SUBJECTS, Case
 from keras_vit.files import write_whole
 
 CASE = tuple(field.name for field in dataclasses.fields(Case))
@@ -26,21 +23,23 @@ def make_lines(case: Case, outcome: Outcome) -> list[Line]:
     common = dict.fromkeys(COLUMNS, "") | {column: str(value) for column, value in dataclasses.asdict(case).items()}
     common["machine"] = outcome.machine
     lines = []
-    for name, own in outcome.measured.items():
-        median, best = statistics.median(own.values), min(own.values)
+    for name, found in outcome.measured.items():
+        own, values = found.contestant, found.values
+        median, best = statistics.median(values), min(values)
         line = common | {
             "contestant": name,
             "median": f"{median:.6g}",
             "best": f"{best:.6g}",
             "unit": own.unit,
             "rate": f"{own.work / median:.6g}",
-            "rounds": str(len(own.values)),
+            "rounds": str(len(values)),
         }
         present = [over for over in own.over if over in outcome.measured]
         for over in present:
             other = outcome.measured[over]
-            share = own.work / other.work
-            ratio, ratio_best = share * median_ratio(other.values, own.values), share * min(other.values) / best
+            share = own.work / other.contestant.work
+            ratio = share * statistics.median(a / b for a, b in zip(other.values, values, strict=True))
+            ratio_best = share * min(other.values) / best
             lines.append(line | {"over": over, "ratio": f"{ratio:.4g}", "ratio_best": f"{ratio_best:.4g}"})
         if not present:
             lines.append(line)

@@ -6,9 +6,12 @@ import sys
 import tempfile
 from functools import partial
 
-from benchmarks.processes import NotMeasured, peak_memory, run_apart
-from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant, seconds
+from benchmarks.subjects import Case, Contestant, Settings
+from keras_vit.evaluation.device.machine import peak_memory
+from keras_vit.evaluation.device.process import NotMeasured, run_apart
+from keras_vit.evaluation.device.timing import seconds_per_call
+
+seconds = partial(seconds_per_call, least=0)  # of one call
 
 SMALL, EPOCHS = 64, 10  # images of a folder, passes over them
 OPTIONS = ("--image-size", "--batch-size", "--epochs")

@@ -12,7 +12,7 @@ import pytest
 from contestants import INVENTED  # noqa: F401  # lets benchmarks be imported
 
 from benchmarks import __main__ as command
-from benchmarks import processes, results, torch_models
+from benchmarks import cases, results, torch_models
 from keras_vit.models import VARIANTS
 
 ROOT = Path(__file__).parents[1]
@@ -33,9 +33,9 @@ def test_mixed_precision_is_what_the_device_has(monkeypatch, flags, capability, 
             raise FileNotFoundError
         return types.SimpleNamespace(stdout=f"{capability}\n")
 
-    monkeypatch.setattr(processes.subprocess, "run", ask)
-    monkeypatch.setattr(processes, "read_processor", lambda: f"flags\t\t: fpu {flags}")
-    assert processes.find_mixed_precision() == policy
+    monkeypatch.setattr(cases.subprocess, "run", ask)
+    monkeypatch.setattr(cases, "read_processor", lambda: f"flags\t\t: fpu {flags}")
+    assert cases.find_mixed_precision() == policy
 
 
 @pytest.mark.parametrize("fits", [False, True])
@@ -134,7 +134,7 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("line", "cases"),
+    ("line", "count"),
     [
         (f"inference training {TINY} --precision float32", 2),
         pytest.param("exports --models ViT-Test/4 --batch 2", 3, marks=pytest.mark.long),
@@ -144,9 +144,9 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
         pytest.param("pipeline --batch 2 --image-size 32", 2, marks=pytest.mark.long),
     ],
 )
-def test_every_subject_runs_on_a_tiny_model(tmp_path, line, cases):
+def test_every_subject_runs_on_a_tiny_model(tmp_path, line, count):
     lines, said = run_command(tmp_path, f"{line} --rounds 1 --peers")
-    assert said.count("(1 rounds)") == cases
+    assert said.count("(1 rounds)") == count
     if "inference" in line:
         shares = [line for line in lines if (line["contestant"], line["over"]) == ("keras_vit", "matrix product")]
         assert {line["subject"] for line in shares} == {"inference", "training"}
