@@ -215,16 +215,7 @@ def write(
 ) -> dict[str, str]:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
-    Args:
-        shapes: of each input; None for a free length.
-        description: entries of the file's metadata.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by, and "mixed_float16" is calibrated on.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
+    `formats` says what the arguments are, and what is returned.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.

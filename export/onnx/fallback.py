@@ -34,13 +34,6 @@ def log1p(ctx, x, one):
 MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
 
 
-def register_missing():
-    from tf2onnx.handler import tf_op
-
-    for name, rewrite in MISSING.items():
-        tf_op(name)(handler(rewrite))
-
-
 def handler(rewrite):
     """A class as tf2onnx wants it, which puts the operator of `rewrite` in the place of a node."""
 
@@ -54,6 +47,13 @@ def handler(rewrite):
             ctx.make_node(op, inputs, name=node.name, outputs=node.output, dtypes=[kind], shapes=[shape])
 
     return Handler
+
+
+def register_missing():
+    from tf2onnx.handler import tf_op
+
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
 
 
 def hold_constants(path, function):

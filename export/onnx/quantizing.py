@@ -32,6 +32,23 @@ class CalibrationInputs:
         return next(self.batches, None)
 
 
+def attributes(node):
+    import onnx
+
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def is_product(node):
+    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
+    found = attributes(node)
+    return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
+
+
+def skips_pixels(node, dims):
+    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
+    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
+
+
 def list_ladders(graph, kind):
     """{name: ladder} of the products of an activation with a weight, and of the convolutions, which compute in float.
 
@@ -53,21 +70,150 @@ def list_ladders(graph, kind):
     return ladders
 
 
-def attributes(node):
+def list_inputs(nodes):
+    """The names of what the nodes and their branches take, as a set."""
+    names = {name for node in nodes for name in node.input}
+    branches = [attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")]
+    return names.union(*(list_inputs(branch.node) for branch in branches))
+
+
+def round_weights(weights, axis):
+    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
+    scale = np.where(scale == 0, 1, scale).astype("float32")
+    return np.round(weights / scale).astype("int8"), scale
+
+
+def output_axis(node):
+    """The axis of a layer's weights along which its output channels lie."""
+    return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
+
+
+def multiply_in_int8(node, weights, quantized):
+    """(constants by name, nodes) in place of a product: int8 weights, and the range of the activation as it comes.
+
+    Args:
+        quantized: the names of the activations that are in int8 already; takes this one.
+    """
+    from onnx import TensorProto, helper
+
+    if output_axis(node) == 0:
+        weights = weights.T
+    (x, _, *bias), (y,), name = node.input, node.output, node.name
+    parts = [f"{x}/{part}" for part in ("int8", "scale", "zero_point")]
+    nodes = [] if x in quantized else [helper.make_node("DynamicQuantizeLinear", [x], parts)]
+    quantized.add(x)
+    product, kernel = f"{name}/product" if bias else y, f"{name}/weights"
+    nodes += [
+        helper.make_node("MatMulInteger", [parts[0], f"{kernel}/int8", parts[2]], [f"{name}/sum"]),
+        helper.make_node("Cast", [f"{name}/sum"], [f"{name}/cast"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [parts[1], f"{kernel}/scale"], [f"{name}/scales"]),
+        helper.make_node("Mul", [f"{name}/cast", f"{name}/scales"], [product]),
+    ]
+    if bias:
+        nodes.append(helper.make_node("Add", [product, *bias], [y]))
+    integers, scale = round_weights(weights, 1)
+    return {f"{kernel}/int8": integers, f"{kernel}/scale": scale.ravel()}, nodes
+
+
+def widen(node, weights, way):
+    """(constants by name, nodes) in place of a layer: weights on the way "float16" or "int8-weights", and widened.
+
+    A runtime folds what widens them when it loads the file.
+    """
+    from onnx import NodeProto, TensorProto, helper
+
+    kernel = f"{node.name}/weights"
+    wide = f"{kernel}/wide"
+    if way == "float16":
+        constants = {f"{kernel}/float16": np.clip(weights, -LARGEST, LARGEST).astype("float16")}
+        nodes = [helper.make_node("Cast", [f"{kernel}/float16"], [wide], to=TensorProto.FLOAT)]
+    else:
+        integers, scale = round_weights(weights, output_axis(node))
+        constants = {f"{kernel}/int8": integers, f"{kernel}/scale": scale}
+        nodes = [
+            helper.make_node("Cast", [f"{kernel}/int8"], [f"{kernel}/cast"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [f"{kernel}/cast", f"{kernel}/scale"], [wide]),
+        ]
+    layer = NodeProto()
+    layer.CopyFrom(node)
+    layer.input[1] = wide
+    return constants, [*nodes, layer]
+
+
+def store_layers(source, ways):
+    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
     import onnx
 
-    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    tensors = {tensor.name: tensor for tensor in source.graph.initializer}
+    nodes, constants, quantized = [], {}, set()
+    for node in source.graph.node:
+        way = ways.get(node.name)
+        if way not in NARROW:
+            nodes.append(node)
+            continue
+        weights = onnx.numpy_helper.to_array(tensors[node.input[1]])
+        if way == "dynamic":
+            stored, written = multiply_in_int8(node, weights, quantized)
+        else:
+            stored, written = widen(node, weights, way)
+        constants.update(stored)
+        nodes += written
+    used = list_inputs(nodes)
+    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
+    graph = onnx.helper.make_graph(
+        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
+    proto.metadata_props.extend(source.metadata_props)
+    return proto
 
 
-def is_product(node):
-    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
-    found = attributes(node)
-    return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
+def share_constants(graph):
+    """Keeps one of equal constants (zero points are zeros each), and none that is not used.
+
+    Not where branches may use their names.
+    """
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        return
+    first, renamed = {}, {}
+    for tensor in graph.initializer:
+        name, tensor.name = tensor.name, ""
+        renamed[name] = first.setdefault(tensor.SerializeToString(), name)
+        tensor.name = name
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    used = {name for node in graph.node for name in node.input} | {x.name for x in graph.output}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
-def skips_pixels(node, dims):
-    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
-    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
+def drop_zero_points(graph):
+    """Leaves out the zero points of int32 biases, which are 0.
+
+    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
+    """
+    import onnx
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
+        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
+            del node.input[2]
+
+
+def drop_what_is_inferred(path):
+    """The file again without shapes that can be inferred and constants that can be spared."""
+    import onnx
+
+    proto = onnx.load(path)
+    del proto.graph.value_info[:]
+    drop_zero_points(proto.graph)
+    share_constants(proto.graph)
+    onnx.save_model(proto, path)
 
 
 class OnnxQuantizer:
@@ -123,152 +269,6 @@ class OnnxQuantizer:
         drop_what_is_inferred(output)
 
 
-def store_layers(source, ways):
-    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
-    import onnx
-
-    tensors = {tensor.name: tensor for tensor in source.graph.initializer}
-    nodes, constants, quantized = [], {}, set()
-    for node in source.graph.node:
-        way = ways.get(node.name)
-        if way not in NARROW:
-            nodes.append(node)
-            continue
-        weights = onnx.numpy_helper.to_array(tensors[node.input[1]])
-        if way == "dynamic":
-            stored, written = multiply_in_int8(node, weights, quantized)
-        else:
-            stored, written = widen(node, weights, way)
-        constants.update(stored)
-        nodes += written
-    used = list_inputs(nodes)
-    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
-    kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
-    graph = onnx.helper.make_graph(
-        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
-    proto.metadata_props.extend(source.metadata_props)
-    return proto
-
-
-def list_inputs(nodes):
-    """The names of what the nodes and their branches take, as a set."""
-    names = {name for node in nodes for name in node.input}
-    branches = [attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")]
-    return names.union(*(list_inputs(branch.node) for branch in branches))
-
-
-def multiply_in_int8(node, weights, quantized):
-    """(constants by name, nodes) in place of a product: int8 weights, and the range of the activation as it comes.
-
-    Args:
-        quantized: the names of the activations that are in int8 already; takes this one.
-    """
-    from onnx import TensorProto, helper
-
-    if output_axis(node) == 0:
-        weights = weights.T
-    (x, _, *bias), (y,), name = node.input, node.output, node.name
-    parts = [f"{x}/{part}" for part in ("int8", "scale", "zero_point")]
-    nodes = [] if x in quantized else [helper.make_node("DynamicQuantizeLinear", [x], parts)]
-    quantized.add(x)
-    product, kernel = f"{name}/product" if bias else y, f"{name}/weights"
-    nodes += [
-        helper.make_node("MatMulInteger", [parts[0], f"{kernel}/int8", parts[2]], [f"{name}/sum"]),
-        helper.make_node("Cast", [f"{name}/sum"], [f"{name}/cast"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [parts[1], f"{kernel}/scale"], [f"{name}/scales"]),
-        helper.make_node("Mul", [f"{name}/cast", f"{name}/scales"], [product]),
-    ]
-    if bias:
-        nodes.append(helper.make_node("Add", [product, *bias], [y]))
-    integers, scale = round_weights(weights, 1)
-    return {f"{kernel}/int8": integers, f"{kernel}/scale": scale.ravel()}, nodes
-
-
-def widen(node, weights, way):
-    """(constants by name, nodes) in place of a layer: weights on the way "float16" or "int8-weights", and widened.
-
-    A runtime folds what widens them when it loads the file.
-    """
-    from onnx import NodeProto, TensorProto, helper
-
-    kernel = f"{node.name}/weights"
-    wide = f"{kernel}/wide"
-    if way == "float16":
-        constants = {f"{kernel}/float16": np.clip(weights, -LARGEST, LARGEST).astype("float16")}
-        nodes = [helper.make_node("Cast", [f"{kernel}/float16"], [wide], to=TensorProto.FLOAT)]
-    else:
-        integers, scale = round_weights(weights, output_axis(node))
-        constants = {f"{kernel}/int8": integers, f"{kernel}/scale": scale}
-        nodes = [
-            helper.make_node("Cast", [f"{kernel}/int8"], [f"{kernel}/cast"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", [f"{kernel}/cast", f"{kernel}/scale"], [wide]),
-        ]
-    layer = NodeProto()
-    layer.CopyFrom(node)
-    layer.input[1] = wide
-    return constants, [*nodes, layer]
-
-
-def round_weights(weights, axis):
-    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
-    others = tuple(i for i in range(weights.ndim) if i != axis)
-    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
-    scale = np.where(scale == 0, 1, scale).astype("float32")
-    return np.round(weights / scale).astype("int8"), scale
-
-
-def output_axis(node):
-    """The axis of a layer's weights along which its output channels lie."""
-    return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
-
-
-def drop_zero_points(graph):
-    """Leaves out the zero points of int32 biases, which are 0.
-
-    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
-    """
-    import onnx
-
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
-        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
-            del node.input[2]
-
-
-def share_constants(graph):
-    """Keeps one of equal constants (zero points are zeros each), and none that is not used.
-
-    Not where branches may use their names.
-    """
-    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
-        return
-    first, renamed = {}, {}
-    for tensor in graph.initializer:
-        name, tensor.name = tensor.name, ""
-        renamed[name] = first.setdefault(tensor.SerializeToString(), name)
-        tensor.name = name
-    for node in graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-    used = {name for node in graph.node for name in node.input} | {x.name for x in graph.output}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-
-
-def drop_what_is_inferred(path):
-    """The file again without shapes that can be inferred and constants that can be spared."""
-    import onnx
-
-    proto = onnx.load(path)
-    del proto.graph.value_info[:]
-    drop_zero_points(proto.graph)
-    share_constants(proto.graph)
-    onnx.save_model(proto, path)
-
-
 def main():
     """Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`)."""
     job = json.load(sys.stdin)
@@ -279,14 +279,8 @@ def main():
 def quantize_layers(source, output, kind, goal, tell=None):
     """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
 
-    Args:
-        source, output: paths; a scratch file comes beside the source.
-        kind: "dynamic" or "int8".
-        goal: see `proof.mixture`.
-        tell: takes a line of text on what is being done; or None.
-
-    Returns:
-        {layer: way} of those that are stored more finely; see `proof.mixture`.
+    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
+    returned.
     """
     job = {
         "source": str(source),

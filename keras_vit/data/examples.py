@@ -16,11 +16,17 @@ from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
-from keras_vit.data.reading.batches import distribute, fill_with_blanks, fill_with_redraws, first_step, read_chunks
+from keras_vit.data.reading.batches import (
+    Unreadable,
+    distribute,
+    fill_with_blanks,
+    fill_with_redraws,
+    first_step,
+    read_chunks,
+)
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import Indexed
 from keras_vit.data.reading.stream import Stream
-from keras_vit.data.reading.unreadable import Unreadable
 from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
 

@@ -3,9 +3,9 @@
 import os
 
 from keras_vit.data.datasets.schemes import find_scheme
-from keras_vit.data.duplicates.listing import numbers_to_leave_out
+from keras_vit.data.duplicates import numbers_to_leave_out
 from keras_vit.data.examples import Examples
-from keras_vit.data.reading.subsets import leave_out, take_examples
+from keras_vit.data.reading.sources import leave_out, take_examples
 
 
 def load(

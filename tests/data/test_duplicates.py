@@ -10,9 +10,9 @@ from PIL import Image
 
 from keras_vit import data
 from keras_vit.data import DataError
-from keras_vit.data.duplicates.hashing import near_pairs
+from keras_vit.data.duplicates import near_pairs
 from keras_vit.data.reading import order, stream
-from keras_vit.data.reading.subsets import choose_numbers
+from keras_vit.data.reading.sources import choose_numbers
 
 SIDE = 128
 ALL = "train+validation"  # nothing held out

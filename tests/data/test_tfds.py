@@ -15,7 +15,7 @@ from tensorflow_datasets.core.download import downloader
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading import decode, order, stream, subsets
+from keras_vit.data.reading import decode, order, sources, stream
 from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.plan import augmentation_for, recipe_for
@@ -321,8 +321,8 @@ def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
 
 
 def test_a_subset_of_a_stream_is_read_into_memory(sharded):
-    chosen = subsets.choose_numbers(240, 30, seed=1)
-    subset = subsets.take_examples(sharded.source, 30, seed=1, stratified=False)
+    chosen = sources.choose_numbers(240, 30, seed=1)
+    subset = sources.take_examples(sharded.source, 30, seed=1, stratified=False)
     value = {}
     for chunk in sharded.source.evaluation_chunks(order.Share(24)):
         for index, encoded in zip(chunk["index"].numpy(), chunk["data"], strict=True):
@@ -331,7 +331,7 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
     assert sorted(stored) == sorted(value[number] for number in chosen)
     np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
     with pytest.raises(DataError, match="stratified=True needs examples in memory"):
-        subsets.take_examples(sharded.source, 30, seed=1, stratified=True)
+        sources.take_examples(sharded.source, 30, seed=1, stratified=True)
 
 
 @pytest.mark.slow
