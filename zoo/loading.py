@@ -8,22 +8,23 @@ from typing import Literal, Unpack
 
 import keras
 
-from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
+from keras_vit.files import sha256
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.adapt import HEADS, adapt
+from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
 from keras_vit.zoo.fetch.companions import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
-from keras_vit.zoo.formats.filling import VariableFiller
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.other_names import find_variant
+from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.shipped import find_shipped
-from keras_vit.zoo.targets import Request, plan_adaptation, plan_target, require_fields
+
+WEIGHTS = Path(__file__).with_name("weights")  # those that come with this package: no network, no cache, no lock
 
 
 def load(
@@ -136,6 +137,18 @@ def build_untrained(row, request, num_heads, preprocessing, policy):
     target = plan_target(row.config, None, request)
     preprocessing = fit_preprocessing(preprocessing, target.config)
     return build(target.config, preprocessing, target.labels, policy, keras_name(row.name))
+
+
+def find_shipped(public):
+    """The path of a checkpoint's file in this package, whose bytes are what the registry says."""
+    path, advice = WEIGHTS / public.file, "It comes with keras-vit: install it again."
+    try:
+        digest = sha256(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. {advice}") from error
+    if digest != public.sha256:
+        raise CheckpointError(f"{path} has the sha256 {digest}; the registry has {public.sha256}. {advice}")
+    return path
 
 
 def fit_preprocessing(preprocessing, config):
