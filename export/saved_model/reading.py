@@ -119,7 +119,7 @@ def require_computing(path, node, library):
 
 
 def check_functions(path, graph):
-    """Raises unless every function only computes; those that save and restore are allowed where nothing else calls them."""
+    """Raises unless every function only computes. Those that save and restore may do so if nothing else calls them."""
     library = {function.signature.name: function for function in graph.graph_def.library.function}
     if len(library) != len(graph.graph_def.library.function):
         refuse(path, "two functions of one name")
