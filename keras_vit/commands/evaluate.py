@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -153,6 +153,7 @@ def evaluate_model(
     loaded, examples = inference.open_classifier(model, like), data.load(dataset, split)
     if said:
         print(said, file=sys.stderr)
+    found: Any
     names, predictions = examples.class_names, None
     with data.data_errors(), show_count("images", examples.num_examples) as tell:
         if examples.multi_label:
