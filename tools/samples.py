@@ -31,7 +31,7 @@ class TestSet:
     """A test set of weights that ship.
 
     Args:
-        dataset: whose classes the head predicts: a name of keras_vit.zoo.labels.
+        dataset: whose classes the head predicts: a name of keras_vit.zoo.names.rows.
         name: what cards call it.
         scheme: of `data.load`.
         split: of `data.load`, of all its pictures.

@@ -63,7 +63,7 @@ def make_value(graph, value):
 
 
 def refer_to_data(location, name, shape, dtype, offset, length):
-    """A TensorProto whose data lies in another file; the path is a bare file name, which no reader may leave."""
+    """A TensorProto whose data lies in another file. Its path is a bare file name: readers refuse any other."""
     import onnx
 
     tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))
@@ -215,16 +215,7 @@ def write(
 ) -> dict[str, str]:
     """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
-    Args:
-        shapes: of each input; None for a free length.
-        description: entries of the file's metadata.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by, and "mixed_float16" is calibrated on.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
+    `formats` says what the arguments are, and what is returned.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.

@@ -1,7 +1,8 @@
 """ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products.
 
-Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime
-loads the file, which folds operations on constants. The quantizer runs this file as a script, in a process of its own.
+Convolutions compute in float, since that is faster on a CPU. Their weights are stored in int8. When a runtime
+loads the file it folds operations on constants, and so widens them once. This file is also the script that quantizes,
+in a process of its own.
 """
 
 import json
@@ -32,8 +33,25 @@ class CalibrationInputs:
         return next(self.batches, None)
 
 
+def attributes(node):
+    import onnx
+
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def is_product(node):
+    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
+    found = attributes(node)
+    return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
+
+
+def skips_pixels(node, dims):
+    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
+    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
+
+
 def list_ladders(graph, kind):
-    """{name: ladder} of the products of an activation with a weight, and of the convolutions, which compute in float.
+    """{name: ladder} of the products of an activation with a weight, and of the convolutions.
 
     Not of products with a stack of weights: onnxruntime 1.31 refuses their scales per channel when the file is run.
     """
@@ -53,110 +71,24 @@ def list_ladders(graph, kind):
     return ladders
 
 
-def attributes(node):
-    import onnx
-
-    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-
-
-def is_product(node):
-    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
-    found = attributes(node)
-    return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
-
-
-def skips_pixels(node, dims):
-    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
-    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
-
-
-class OnnxQuantizer:
-    """Writes the file of a job with its layers stored in the ways it is given."""
-
-    def __init__(self, job):
-        import onnx
-
-        self.source, self.kind = job["source"], job["kind"]
-        self.proto = onnx.load(self.source)
-        graph = self.proto.graph
-        self.ladders = list_ladders(graph, self.kind)
-        counts = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
-        self.sizes = {node.name: counts[node.input[1]] for node in graph.node if node.name in self.ladders}
-        self.goal, self.ranges = Goal.read(job["goal"]), None
-
-    def write(self, ways, output):
-        """Writes `output`, the source with the layers in `ways`, {name: way}."""
-        import onnx
-
-        nodes = [name for name, way in ways.items() if way == "int8"]
-        prepared = f"{self.source}.prepared" if nodes else output
-        proto = store_layers(self.proto, ways)
-        share_constants(proto.graph)
-        onnx.save_model(proto, prepared)
-        if nodes:
-            self.quantize_static(prepared, output, nodes)
-            os.remove(prepared)
-
-    def quantize_static(self, prepared, output, nodes):
-        """The products `nodes` in int8, by the ranges of activations of the float file, which are measured once."""
-        from onnxruntime import quantization as q
-        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
-
-        if self.ranges is None:
-            calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
-            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
-            self.ranges = calibrator.compute_data()
-        quantizer = q.QDQQuantizer(
-            load_model_with_shape_infer(Path(prepared)),
-            per_channel=True,
-            reduce_range=False,
-            weight_qType=q.QuantType.QInt8,
-            activation_qType=q.QuantType.QUInt8,
-            tensors_range=self.ranges,
-            nodes_to_quantize=nodes,
-            nodes_to_exclude=[],
-            op_types_to_quantize=list(PRODUCTS),
-            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
-        )
-        quantizer.quantize_model()
-        quantizer.model.save_model_to_file(output, False)
-        drop_what_is_inferred(output)
-
-
-def store_layers(source, ways):
-    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
-    import onnx
-
-    tensors = {tensor.name: tensor for tensor in source.graph.initializer}
-    nodes, constants, quantized = [], {}, set()
-    for node in source.graph.node:
-        way = ways.get(node.name)
-        if way not in NARROW:
-            nodes.append(node)
-            continue
-        weights = onnx.numpy_helper.to_array(tensors[node.input[1]])
-        if way == "dynamic":
-            stored, written = multiply_in_int8(node, weights, quantized)
-        else:
-            stored, written = widen(node, weights, way)
-        constants.update(stored)
-        nodes += written
-    used = list_inputs(nodes)
-    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
-    kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
-    graph = onnx.helper.make_graph(
-        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
-    proto.metadata_props.extend(source.metadata_props)
-    return proto
-
-
 def list_inputs(nodes):
     """The names of what the nodes and their branches take, as a set."""
     names = {name for node in nodes for name in node.input}
     branches = [attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")]
     return names.union(*(list_inputs(branch.node) for branch in branches))
+
+
+def round_weights(weights, axis):
+    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
+    scale = np.where(scale == 0, 1, scale).astype("float32")
+    return np.round(weights / scale).astype("int8"), scale
+
+
+def output_axis(node):
+    """The axis of a layer's weights along which its output channels lie."""
+    return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
 
 
 def multiply_in_int8(node, weights, quantized):
@@ -211,31 +143,33 @@ def widen(node, weights, way):
     return constants, [*nodes, layer]
 
 
-def round_weights(weights, axis):
-    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
-    others = tuple(i for i in range(weights.ndim) if i != axis)
-    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
-    scale = np.where(scale == 0, 1, scale).astype("float32")
-    return np.round(weights / scale).astype("int8"), scale
-
-
-def output_axis(node):
-    """The axis of a layer's weights along which its output channels lie."""
-    return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
-
-
-def drop_zero_points(graph):
-    """Leaves out the zero points of int32 biases, which are 0.
-
-    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
-    """
+def store_layers(source, ways):
+    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
     import onnx
 
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
-        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
-            del node.input[2]
+    tensors = {tensor.name: tensor for tensor in source.graph.initializer}
+    nodes, constants, quantized = [], {}, set()
+    for node in source.graph.node:
+        way = ways.get(node.name)
+        if way not in NARROW:
+            nodes.append(node)
+            continue
+        weights = onnx.numpy_helper.to_array(tensors[node.input[1]])
+        if way == "dynamic":
+            stored, written = multiply_in_int8(node, weights, quantized)
+        else:
+            stored, written = widen(node, weights, way)
+        constants.update(stored)
+        nodes += written
+    used = list_inputs(nodes)
+    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
+    graph = onnx.helper.make_graph(
+        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
+    proto.metadata_props.extend(source.metadata_props)
+    return proto
 
 
 def share_constants(graph):
@@ -258,6 +192,20 @@ def share_constants(graph):
     graph.initializer.extend(kept)
 
 
+def drop_zero_points(graph):
+    """Leaves out the zero points of int32 biases, which are 0.
+
+    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
+    """
+    import onnx
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
+        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
+            del node.input[2]
+
+
 def drop_what_is_inferred(path):
     """The file again without shapes that can be inferred and constants that can be spared."""
     import onnx
@@ -267,6 +215,59 @@ def drop_what_is_inferred(path):
     drop_zero_points(proto.graph)
     share_constants(proto.graph)
     onnx.save_model(proto, path)
+
+
+class OnnxQuantizer:
+    """Writes the file of a job with its layers stored in the ways it is given."""
+
+    def __init__(self, job):
+        import onnx
+
+        self.source, self.kind = job["source"], job["kind"]
+        self.proto = onnx.load(self.source)
+        graph = self.proto.graph
+        self.ladders = list_ladders(graph, self.kind)
+        counts = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
+        self.sizes = {node.name: counts[node.input[1]] for node in graph.node if node.name in self.ladders}
+        self.goal, self.ranges = Goal.read(job["goal"]), None
+
+    def write(self, ways, output):
+        """Writes `output`, the source with the layers in `ways`, {name: way}."""
+        import onnx
+
+        nodes = [name for name, way in ways.items() if way == "int8"]
+        prepared = f"{self.source}.prepared" if nodes else output
+        proto = store_layers(self.proto, ways)
+        share_constants(proto.graph)
+        onnx.save_model(proto, prepared)
+        if nodes:
+            self.quantize_static(prepared, output, nodes)
+            os.remove(prepared)
+
+    def quantize_static(self, prepared, output, nodes):
+        """The products `nodes` in int8, by the ranges of activations in the float file, measured once."""
+        from onnxruntime import quantization as q
+        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+
+        if self.ranges is None:
+            calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
+            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
+            self.ranges = calibrator.compute_data()
+        quantizer = q.QDQQuantizer(
+            load_model_with_shape_infer(Path(prepared)),
+            per_channel=True,
+            reduce_range=False,
+            weight_qType=q.QuantType.QInt8,
+            activation_qType=q.QuantType.QUInt8,
+            tensors_range=self.ranges,
+            nodes_to_quantize=nodes,
+            nodes_to_exclude=[],
+            op_types_to_quantize=list(PRODUCTS),
+            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
+        )
+        quantizer.quantize_model()
+        quantizer.model.save_model_to_file(output, False)
+        drop_what_is_inferred(output)
 
 
 def main():
@@ -279,14 +280,8 @@ def main():
 def quantize_layers(source, output, kind, goal, tell=None):
     """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
 
-    Args:
-        source, output: paths; a scratch file comes beside the source.
-        kind: "dynamic" or "int8".
-        goal: see `proof.mixture`.
-        tell: takes a line of text on what is being done; or None.
-
-    Returns:
-        {layer: way} of those that are stored more finely; see `proof.mixture`.
+    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
+    returned.
     """
     job = {
         "source": str(source),

@@ -30,21 +30,8 @@ class Step:
     path: str
 
 
-@dataclass(frozen=True)
-class Trace:
-    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
-
-    `keep_alive` holds every tensor, so that no id is given to another.
-    """
-
-    steps: list
-    inner_output: dict
-    outputs: list
-    keep_alive: list
-
-
-# Some layers of Keras have a `call` in code of the backend, which fails on symbolic tensors. Tracing follows these
-# functions in its place, which are in keras.ops.
+# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing follows these
+# functions in its place. They are written in keras.ops.
 
 
 def batch_normalization(layer, x):
@@ -77,7 +64,7 @@ def unchanged(layer, x):
     return x
 
 
-# Augmentation inside a model changes images in training alone; RandomCrop, which also resizes, is not among them.
+# Augmentation inside a model changes images in training alone. RandomCrop is not among them: it also resizes.
 AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
 CALLS = {
     layers.Activation: activation,
@@ -102,7 +89,7 @@ def export_call(layer):
 
 @contextlib.contextmanager
 def unrecorded(model):
-    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous.
+    """Removes the nodes that tracing leaves on the model's layers: they would make `layer.output` ambiguous.
 
     Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
     layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).
@@ -117,6 +104,13 @@ def unrecorded(model):
         for operation, inbound, outbound in lengths:
             del operation._inbound_nodes[inbound:]
             del operation._outbound_nodes[outbound:]
+
+
+def deferring(method):
+    def infix(self, other):
+        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+
+    return infix
 
 
 # Infix operations of keras.Variable that KerasTensor has with the operands exchanged.
@@ -134,13 +128,6 @@ def variables_that_defer():
     finally:
         for name, method in own.items():
             delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
-
-
-def deferring(method):
-    def infix(self, other):
-        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
-
-    return infix
 
 
 def as_numpy(x):
@@ -186,6 +173,11 @@ def order_nodes(outputs, known):
 
 
 class Tracer:
+    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
+
+    `keep_alive` holds every tensor, so that no id is given to another.
+    """
+
     def __init__(self, is_leaf):
         self.is_leaf = is_leaf
         self.steps = []
@@ -231,10 +223,13 @@ def trace(model, inputs, is_leaf, method=None):
 
     Args:
         method: of the model, to be followed in place of `call`.
+
+    Returns:
+        (the Tracer, the outputs)
     """
     tracer = Tracer(is_leaf)
     with unrecorded(model), variables_that_defer():
         known = {id(x) for x in inputs}
         call = method or export_call(model)
         outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
-    return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)
+    return tracer, outputs

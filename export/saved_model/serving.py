@@ -20,13 +20,57 @@ def require_few_pixels(size):
 def preprocess(images, preprocessing):
     """uint8 images (n, h, w, c), sizes known only when run, to float32 (n, *image_size, c).
 
-    The same numbers as the callable `preprocessing`, which needs to know the size beforehand to crop.
+    The same numbers as the callable `preprocessing`; that needs to know the size beforehand to crop.
     """
     size = graph_size_before_crop(images, preprocessing)
     tallest = tf.maximum(size, tf.stack([tf.shape(images, tf.int64)[1], 1]))  # while its width is resized
     with tf.control_dependencies([require_few_pixels(tallest)]):  # a narrow image would fill the memory
         x = graph_resize_and_crop(images, tf.identity(size), preprocessing)
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
+
+
+def decode_png_on_white(encoded, channels):
+    """As `images.pillow` reads it, to the bit: its rounding, and its grey."""
+    pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
+    colours, opacity = pixels[..., :3], pixels[..., 3:]
+    image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
+    if channels == 1:
+        parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it
+        image = (tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536
+    return tf.cast(image, tf.uint8)
+
+
+def turn_upright(image, orientation):
+    """The image (h, w, c) upright, `orientation` (1 to 8) being EXIF's."""
+    turns = (
+        lambda: image,
+        lambda: image[:, ::-1],
+        lambda: image[::-1, ::-1],
+        lambda: image[::-1],
+        lambda: tf.transpose(image, (1, 0, 2)),
+        lambda: tf.transpose(image[::-1], (1, 0, 2)),
+        lambda: tf.transpose(image[::-1, ::-1], (1, 0, 2)),
+        lambda: tf.transpose(image[:, ::-1], (1, 0, 2)),
+    )
+    return tf.switch_case(tf.cast(orientation - 1, tf.int32), turns)
+
+
+def decode_jpeg_upright(encoded, channels, pixels):
+    few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
+    with tf.control_dependencies([few]):
+        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
+    return turn_upright(image, tf_jpeg.read_orientation(encoded))
+
+
+def jpeg_size(encoded):
+    return tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)
+
+
+def png_size(encoded):
+    """Height and width from the first chunk, four bytes each, the highest first; width comes first in the file."""
+    header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8), tf.int64)
+    weights = tf.constant([1 << 24, 1 << 16, 1 << 8, 1], tf.int64)
+    return tf.reverse(tf.reduce_sum(tf.reshape(header, (2, 4)) * weights, axis=1), [0])
 
 
 def decode(encoded, channels):
@@ -48,50 +92,6 @@ def decode(encoded, channels):
             lambda: decode_jpeg_upright(encoded, channels, tf.reduce_prod(size)),
             lambda: decode_png_on_white(encoded, channels),
         )
-
-
-def decode_png_on_white(encoded, channels):
-    """As `images.pillow` reads it, to the bit: its rounding, and its grey."""
-    pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
-    colours, opacity = pixels[..., :3], pixels[..., 3:]
-    image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
-    if channels == 1:
-        parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it
-        image = (tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536
-    return tf.cast(image, tf.uint8)
-
-
-def decode_jpeg_upright(encoded, channels, pixels):
-    few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
-    with tf.control_dependencies([few]):
-        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
-    return turn_upright(image, tf_jpeg.read_orientation(encoded))
-
-
-def turn_upright(image, orientation):
-    """The image (h, w, c) upright, `orientation` (1 to 8) being EXIF's."""
-    turns = (
-        lambda: image,
-        lambda: image[:, ::-1],
-        lambda: image[::-1, ::-1],
-        lambda: image[::-1],
-        lambda: tf.transpose(image, (1, 0, 2)),
-        lambda: tf.transpose(image[::-1], (1, 0, 2)),
-        lambda: tf.transpose(image[::-1, ::-1], (1, 0, 2)),
-        lambda: tf.transpose(image[:, ::-1], (1, 0, 2)),
-    )
-    return tf.switch_case(tf.cast(orientation - 1, tf.int32), turns)
-
-
-def jpeg_size(encoded):
-    return tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)
-
-
-def png_size(encoded):
-    """Height and width from the first chunk, four bytes each, the highest first; width comes first in the file."""
-    header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8), tf.int64)
-    weights = tf.constant([1 << 24, 1 << 16, 1 << 8, 1], tf.int64)
-    return tf.reverse(tf.reduce_sum(tf.reshape(header, (2, 4)) * weights, axis=1), [0])
 
 
 def build_answer(logits, model):

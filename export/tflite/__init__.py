@@ -23,41 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 
-def write(
-    model: keras.Model,
-    shapes: Sequence[tuple[int | None, ...]],
-    path: Path,
-    description: dict,
-    quantize: Literal["float16", "dynamic", "int8"] | None = None,
-    goal: Goal | None = None,
-    tell: Callable[[str], object] | None = None,
-    endpoints: Sequence[str] = (),
-) -> dict[str, str]:
-    """Writes `model` as the file `path`.
-
-    Args:
-        shapes: of each input; None for a free batch.
-        description: metadata; its "labels" also become a file of their own.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
-
-    Raises:
-        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with follow_export_calls(model), builtin_operators():
-            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
-        finer = convert_saved_model(Path(folder) / "model", path, quantize, goal, tell)
-    append_description(path, description)
-    seal(path, append_comment)
-    return finer
-
-
 def append_description(path, description):
     """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
 
@@ -70,6 +35,32 @@ def append_description(path, description):
 
 
 def append_comment(path, key, text):
-    """Puts the entry into the comment of the zip archive, which is the end of the file."""
+    """Puts the entry into the comment of the zip archive, at the end of the file."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = f"{key} {text}".encode()
+
+
+def write(
+    model: keras.Model,
+    shapes: Sequence[tuple[int | None, ...]],
+    path: Path,
+    description: dict,
+    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    goal: Goal | None = None,
+    tell: Callable[[str], object] | None = None,
+    endpoints: Sequence[str] = (),
+) -> dict[str, str]:
+    """Writes `model` as the file `path`; the labels in its description also become a file of their own.
+
+    `formats` says what the arguments are, and what is returned. TFLite has no free length but the batch.
+
+    Raises:
+        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with follow_export_calls(model), builtin_operators():
+            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
+        finer = convert_saved_model(Path(folder) / "model", path, quantize, goal, tell)
+    append_description(path, description)
+    seal(path, append_comment)
+    return finer

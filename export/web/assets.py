@@ -139,15 +139,6 @@ MODELS = (
 BACKENDS = tuple(row.backend for row in MODELS)
 
 
-def page_texts(name, vendor):
-    """{name: text} of the page's own files, for a model of that name."""
-    texts = {file: (HERE / file).read_text("utf-8") for file in TEXTS}
-    imports = write_imports(vendor)
-    page = texts["index.html"].replace("{imports}", imports).replace("{policy}", write_policy(imports, vendor))
-    texts["index.html"] = page.replace("{title}", html.escape(name))
-    return texts
-
-
 def write_imports(vendor):
     """The import map: which script a name stands for, and the digest that it must have."""
     rows = describe_runtime(BACKENDS, vendor)
@@ -171,6 +162,15 @@ def write_policy(imports, vendor):
         "form-action": "'none'",
     }
     return "; ".join(f"{rule} {value}" for rule, value in rules.items())
+
+
+def page_texts(name, vendor):
+    """{name: text} of the page's own files, for a model of that name."""
+    texts = {file: (HERE / file).read_text("utf-8") for file in TEXTS}
+    imports = write_imports(vendor)
+    page = texts["index.html"].replace("{imports}", imports).replace("{policy}", write_policy(imports, vendor))
+    texts["index.html"] = page.replace("{title}", html.escape(name))
+    return texts
 
 
 def list_foreign_files(name, files):

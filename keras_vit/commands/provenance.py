@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.errors import KerasVitError
+from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.training.runs.files import read_small_json
 from keras_vit.training.runs.folder import FILES
@@ -20,15 +20,6 @@ from keras_vit.zoo.names.rows import PublicCheckpoint
 ARCHITECTURE = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "backbone", "depths", "width_factor")
 
 
-def find_variant_name(config: ViTConfig | ResNetConfig) -> str | None:
-    """The variant that has this configuration's architecture; None for an architecture of another's."""
-    made = {field: getattr(config, field) for field in ARCHITECTURE if hasattr(config, field)}
-    for row in VARIANTS.values():
-        if isinstance(row.config, type(config)) and all(getattr(row.config, f) == made[f] for f in made):
-            return row.name
-    return None
-
-
 def name_architecture(config: ViTConfig | ResNetConfig) -> str:
     """The variant that has this configuration's architecture, else the fields that make it.
 
@@ -37,7 +28,7 @@ def name_architecture(config: ViTConfig | ResNetConfig) -> str:
     """
     made = {field: getattr(config, field) for field in ARCHITECTURE if hasattr(config, field)}
     fields = ", ".join(f"{field} {value}" for field, value in made.items() if value is not None)
-    return find_variant_name(config) or fields
+    return name_variant(config) or fields
 
 
 def describe_source(name: str) -> str:
@@ -112,7 +103,7 @@ def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dic
     dataset = read_dataset(path) if Path(path).name in FILES else None
     if dataset is None:
         return {}
-    architecture = find_variant_name(config) or type(config).__name__.removesuffix("Config")
+    architecture = name_variant(config) or type(config).__name__.removesuffix("Config")
     return {"name": f"{architecture} on {Path(dataset.partition(':')[2] or dataset).stem}"}
 
 

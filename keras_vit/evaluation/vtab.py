@@ -25,7 +25,11 @@ GROUPS = {
         "smallnorb_elevation",
     ),
 }
-TASKS = {task: group for group, tasks in GROUPS.items() for task in tasks}
+TASKS = (
+    dict.fromkeys(GROUPS["Natural"], "Natural")
+    | dict.fromkeys(GROUPS["Specialized"], "Specialized")
+    | dict.fromkeys(GROUPS["Structured"], "Structured")
+)
 
 
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
@@ -90,7 +94,6 @@ def draw_groups(accuracies: Mapping[str, float], name: str, path: str | os.PathL
 
     >>> draw_groups({"dtd": 0.5, "eurosat": 0.9}, "ViT-B/16", "vtab.png")
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     series = {name: average_groups(accuracies)}
@@ -98,7 +101,6 @@ def draw_groups(accuracies: Mapping[str, float], name: str, path: str | os.PathL
         series[f"{other}, Table 9"] = average_groups({task: row[task] for task in accuracies})
     groups = list(series[name])
     figure = Figure(figsize=(2.6 * len(groups) + 1, 4), layout="constrained")
-    FigureCanvasAgg(figure)
     width = 0.8 / len(series)
     for axis, group in zip(np.atleast_1d(figure.subplots(1, len(groups))), groups, strict=True):
         heights = [100 * row[group] for row in series.values()]

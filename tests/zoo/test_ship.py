@@ -13,8 +13,8 @@ from keras_vit import zoo
 from keras_vit.data.datasets.arrays import FASHION
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.settings import Settings
-from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import rows
+from keras_vit.zoo.names.rows import class_names
 
 COMMAND = (
     "keras-vit pretrain --data fashion_mnist:fashion-mnist --model ViT-Mini/4 --recipe mini-vit "

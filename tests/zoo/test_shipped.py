@@ -19,10 +19,9 @@ from keras_vit.data.datasets.arrays import FASHION
 from keras_vit.errors import CheckpointError
 from keras_vit.models import cost
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.zoo import shipped as shipping
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo import loading as shipping
 from keras_vit.zoo.names import registry
-from keras_vit.zoo.names.rows import checkpoints, default_tag
+from keras_vit.zoo.names.rows import checkpoints, class_names, default_tag
 
 ROWS = [row for row in checkpoints() if row.file]
 
