@@ -63,7 +63,7 @@ def make_value(graph, value):
 
 
 def refer_to_data(location, name, shape, dtype, offset, length):
-    """A TensorProto whose data lies in another file; the path is a bare file name, which no reader may leave."""
+    """A TensorProto whose data lies in another file. Its path is a bare file name: readers refuse any other."""
     import onnx
 
     tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))

@@ -1,6 +1,6 @@
 """ONNX for models that cannot be traced operation by operation: tf2onnx, then onnxscript's optimizer.
 
-tf2onnx runs this file as a script, in a process of its own.
+This file is also the script that runs tf2onnx, in a process of its own.
 """
 
 import json
@@ -35,7 +35,7 @@ MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
 
 
 def handler(rewrite):
-    """A class as tf2onnx wants it, which puts the operator of `rewrite` in the place of a node."""
+    """A class as tf2onnx wants it, to put the operator of `rewrite` in the place of a node."""
 
     class Handler:
         @classmethod
@@ -57,7 +57,7 @@ def register_missing():
 
 
 def hold_constants(path, function):
-    """Puts tensors that the function captured, which tf2onnx makes inputs, into the file as constants."""
+    """Puts the tensors that the function captured into the file as constants, where tf2onnx makes them inputs."""
     import onnx
 
     held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}

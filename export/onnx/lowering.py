@@ -62,11 +62,6 @@ def share_by_batch(x, batch):
     raise Unsupported("a constant that differs from image to image")
 
 
-def evaluate(operation, args, kwargs):
-    """An operation on constants, computed now."""
-    return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
-
-
 class Lowering:
     """Values by the id of the traced tensor they stand for."""
 
@@ -97,8 +92,8 @@ class Lowering:
         name = type(operation).__name__
         where = step.path.strip("/") or "no layer"
         tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
-        if not tensors and step.args:
-            return evaluate(operation, args, kwargs)
+        if not tensors and step.args:  # an operation on constants is computed now
+            return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
         rows = LAYERS if isinstance(operation, keras.Layer) else OPERATIONS
         if name not in rows:
             raise Unsupported(f"operation {name} in layer {where}")

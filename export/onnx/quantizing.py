@@ -1,7 +1,8 @@
 """ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products.
 
-Convolutions compute in float, which is faster on a CPU; their weights are stored in int8 and widened when a runtime
-loads the file, which folds operations on constants. The quantizer runs this file as a script, in a process of its own.
+Convolutions compute in float, since that is faster on a CPU. Their weights are stored in int8. When a runtime
+loads the file it folds operations on constants, and so widens them once. This file is also the script that quantizes,
+in a process of its own.
 """
 
 import json
@@ -50,7 +51,7 @@ def skips_pixels(node, dims):
 
 
 def list_ladders(graph, kind):
-    """{name: ladder} of the products of an activation with a weight, and of the convolutions, which compute in float.
+    """{name: ladder} of the products of an activation with a weight, and of the convolutions.
 
     Not of products with a stack of weights: onnxruntime 1.31 refuses their scales per channel when the file is run.
     """
@@ -244,7 +245,7 @@ class OnnxQuantizer:
             os.remove(prepared)
 
     def quantize_static(self, prepared, output, nodes):
-        """The products `nodes` in int8, by the ranges of activations of the float file, which are measured once."""
+        """The products `nodes` in int8, by the ranges of activations in the float file, measured once."""
         from onnxruntime import quantization as q
         from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 

@@ -30,8 +30,8 @@ class Step:
     path: str
 
 
-# Some layers of Keras have a `call` in code of the backend, which fails on symbolic tensors. Tracing follows these
-# functions in its place, which are in keras.ops.
+# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing follows these
+# functions in its place. They are written in keras.ops.
 
 
 def batch_normalization(layer, x):
@@ -64,7 +64,7 @@ def unchanged(layer, x):
     return x
 
 
-# Augmentation inside a model changes images in training alone; RandomCrop, which also resizes, is not among them.
+# Augmentation inside a model changes images in training alone. RandomCrop is not among them: it also resizes.
 AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
 CALLS = {
     layers.Activation: activation,
@@ -89,7 +89,7 @@ def export_call(layer):
 
 @contextlib.contextmanager
 def unrecorded(model):
-    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous.
+    """Removes the nodes that tracing leaves on the model's layers: they would make `layer.output` ambiguous.
 
     Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
     layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).

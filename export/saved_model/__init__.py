@@ -41,7 +41,7 @@ def write(model, shapes, path, description=None, quantize=None, goal=None, tell=
 
     archive = keras.export.ExportArchive()
     # Layers at any depth, for which Keras has no public way. Those with lookup tables and the like must be tracked to
-    # be saved; those with variables are not, which would store these twice.
+    # be saved. Those with variables are not, as their variables would be stored twice.
     for layer in model._flatten_layers():
         if layer.built and not layer.variables:
             archive.track(layer)

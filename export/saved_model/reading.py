@@ -31,7 +31,7 @@ COMPUTING = frozenset(
     While Xdivy Xlog1py Xlogy ZerosLike
     """.split()
 )
-# Those in the functions that save and restore the variables, which no signature may reach.
+# Those in the functions that save and restore the variables. No signature may reach them.
 SAVING = frozenset(
     "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
     "StringJoin".split()
@@ -119,7 +119,7 @@ def require_computing(path, node, library):
 
 
 def check_functions(path, graph):
-    """Raises unless every function only computes, except those that save and restore, which nothing else may reach."""
+    """Raises unless every function only computes. Those that save and restore may do so if nothing else calls them."""
     library = {function.signature.name: function for function in graph.graph_def.library.function}
     if len(library) != len(graph.graph_def.library.function):
         refuse(path, "two functions of one name")

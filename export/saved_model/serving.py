@@ -20,7 +20,7 @@ def require_few_pixels(size):
 def preprocess(images, preprocessing):
     """uint8 images (n, h, w, c), sizes known only when run, to float32 (n, *image_size, c).
 
-    The same numbers as the callable `preprocessing`, which needs to know the size beforehand to crop.
+    The same numbers as the callable `preprocessing`; that needs to know the size beforehand to crop.
     """
     size = graph_size_before_crop(images, preprocessing)
     tallest = tf.maximum(size, tf.stack([tf.shape(images, tf.int64)[1], 1]))  # while its width is resized

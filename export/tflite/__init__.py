@@ -35,7 +35,7 @@ def append_description(path, description):
 
 
 def append_comment(path, key, text):
-    """Puts the entry into the comment of the zip archive, which is the end of the file."""
+    """Puts the entry into the comment of the zip archive, at the end of the file."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = f"{key} {text}".encode()
 

@@ -1,6 +1,6 @@
 """From a SavedModel to a TFLite file, and its layers in int8 and float16 by LiteRT's quantizer, each in its own way.
 
-Both run this file as a script, in a process of its own, which imports no Keras.
+This file is also the script that does both, in a process of its own, and so imports no Keras.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import last_line, run_script
 
 # Names that LiteRT's quantizer and the schema share. Calibrated ranges serve dense layers but the last, whose logits
-# lie close to each other. It and the convolutions, which gain no speed by them (`benchmarks exports`), take each
-# input's own. Depthwise kernels, slower in int8, are widened.
+# lie close to each other. The last and the convolutions take each input's own range: convolutions gain no speed by
+# calibrated ones (`benchmarks exports`). Depthwise kernels, slower in int8, are widened.
 LADDERS = {
     "FULLY_CONNECTED": ("int8", "dynamic", "int8-weights", "float16", "float32"),
     "CONV_2D": ("dynamic", "int8-weights", "float16", "float32"),

@@ -42,7 +42,7 @@ def volume(lengths):
 
 
 def to_shape(lengths):
-    """A shape for tf.reshape, which takes one unknown length, written -1."""
+    """A shape for tf.reshape. It takes one unknown length, written -1."""
     return [-1 if n is None else n for n in lengths]
 
 

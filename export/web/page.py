@@ -1,7 +1,7 @@
 """web/ of a bundle: index.html, one script, one style sheet, the model for browsers, model.json and examples.
 
-The page needs no network but for onnxruntime-web, which `vendor` puts beside it. A browser opens it from any server of
-files, such as `keras-vit serve`, and not from the disk.
+The page needs no network but for onnxruntime-web, and none where `vendor` puts that beside it. A browser opens it from
+any server of files, such as `keras-vit serve`, and not from the disk.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from keras_vit.export.web.assets import (
 )
 from keras_vit.images.pillow import ORIENTATION, read_image
 
-LARGEST = 18 * 10**8  # bytes of a model that is one file, which a browser's buffers of 2 GB hold
+LARGEST = 18 * 10**8  # bytes of a model in one file: a browser's buffers hold 2 GB
 CHANNELS = (1, 3)
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
@@ -92,7 +92,7 @@ def write_examples(folder, pictures, inputs, model, run):
     """Writes pictures and, beside each, the model's input for it as little-endian float32.
 
     Args:
-        pictures: uint8 images (h, w, c) of any size, of which up to four are shown; None for others.
+        pictures: uint8 images (h, w, c) of any size, the first four are shown; None for others.
         inputs: float32 (n, h, w, c), the bundle's examples.
         run: float32 images (n, h, w, c) to the model's logits.
 

@@ -44,7 +44,7 @@ ASIDE = re.compile(rb"tRNS|acTL|eXIf|[tzi](?:TXt|EXt)(?:XML:com\.adobe\.xmp|Raw 
 
 @functools.cache
 def installed_formats():
-    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, which the extra `heic` installs."""
+    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, from the extra `heic`."""
     from PIL import Image
 
     with suppress(ImportError):
@@ -103,7 +103,7 @@ def count_scans(data):
 
 
 def require_within_limits(image, data):
-    """Refuses too many pixels, and too many scans of a JPEG, each of which takes time for all pixels."""
+    """Refuses too many pixels, and too many scans of a JPEG: each scan takes time for all pixels."""
     number = image.width * image.height
     if number > MOST_PIXELS:
         raise ImageError(f"it has {image.width:,} x {image.height:,} pixels; at most {MOST_PIXELS:,} are read.")

@@ -19,7 +19,8 @@ EXPECTED = "Expected whole numbers from 0 to 255 (uint8)."
 def require_pixels(array: np.ndarray) -> None:
     """Refuses an array whose numbers are not pixels from 0 to 255.
 
-    Floats are taken where they can be nothing else. Those up to 1 may be shares of 255, which would all be black.
+    Floats are taken where they can be nothing else. Those up to 1 are refused: they may be shares of 255, and would all
+    be black.
 
     Raises:
         ImageError: names the numbers, and says what to do.

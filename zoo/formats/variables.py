@@ -1,9 +1,13 @@
-"""Which variable of a model each official tensor is: the rows of both layouts."""
+"""Which variable of a model each official tensor is; a new model takes the values of a checkpoint strictly."""
+
+import contextlib
+import functools
 
 import numpy as np
 
 from keras_vit.models.config import AxialResNetConfig
 from keras_vit.zoo.formats.architecture import BLOCKS
+from keras_vit.zoo.formats.checkpoint import Fault
 
 DENSE = {"kernel": "kernel", "bias": "bias"}
 CONV = {"kernel": "kernel"}
@@ -133,3 +137,104 @@ def axial_resnet_variables(model):
                 yield f"{prefix}/gn_proj", unit.shortcut_norm, NORM
     if model.config.num_classes:
         yield "head", model.get_layer("head"), DENSE
+
+
+def is_under_strategy():
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return tf.distribute.has_strategy()
+
+
+def require_fit(model_name, tensors, table, wanted):
+    """Refuses tensors that are not in the table {name: (variable, shape)}, or lack one of the names `wanted`."""
+    misfits = [name for name in wanted if name in tensors and tensors[name].shape != table[name][1]]
+    problems = (
+        list_names("missing", [name for name in wanted if name not in tensors]),
+        list_names("left over", [name for name in tensors if name not in table]),
+        list_names(
+            "of the wrong shape", [f"{name} (file {tensors[name].shape}, model {table[name][1]})" for name in misfits]
+        ),
+    )
+    if any(problems):
+        raise Fault(f"does not fit the model {model_name}. Tensors {'; '.join(filter(None, problems))}.")
+
+
+def list_names(kind, names, most=5):
+    if not names:
+        return ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{kind}: {', '.join(names[:most])}{more}"
+
+
+def to_precision(values, dtype):
+    """The values in a model's precision, where one that is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, copy=False)
+
+
+def require_finite(name, values):
+    """The values, if all of them are finite numbers."""
+    if not np.isfinite(values).all():
+        raise Fault(f"has values in {name} that are NaN, infinite or too large for {values.dtype}.")
+    return values
+
+
+class VariableFiller:
+    """A scope to build a model in, whose variables take the values of tensors.
+
+    They do so when the scope ends, so that no random values are drawn and no memory is taken twice. A tensor that
+    cannot be read is raised then, as a `Fault`.
+
+    >>> with VariableFiller() as filler:  # doctest: +SKIP
+    ...     filler.assign(build(config), tensors)
+    """
+
+    def __init__(self):
+        import keras
+
+        # Keras creates deferred variables outside the scope of a tf.distribute.Strategy.
+        self.deferred = not is_under_strategy()
+        self.scope = keras.StatelessScope() if self.deferred else contextlib.nullcontext()
+        self.failure = None
+
+    def __enter__(self):
+        self.scope.__enter__()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.scope.__exit__(kind, error, traceback)
+        if error is None and self.failure is not None:
+            raise self.failure
+
+    def assign(self, model, tensors, fresh=()):
+        """Gives every variable of the model its tensor; names that start like one of `fresh` keep their initial values.
+
+        Raises:
+            Fault: when a tensor is missing, left over or of another shape.
+        """
+        table = official_variables(model)
+        wanted = [name for name in table if not name.startswith(tuple(fresh))]
+        require_fit(model.name, tensors, table, wanted)
+        for name in wanted:
+            variable, _ = table[name]
+            initializer = functools.partial(self.first_value, name, tensors[name])
+            if self.deferred:
+                variable._initializer = initializer  # a deferred variable's, which Keras has no public way to change
+            else:
+                variable.assign(initializer(variable.shape, variable.dtype))
+
+    def first_value(self, name, tensor, shape, dtype):
+        """The tensor's values, or zeros after a failure.
+
+        An error raised in an initializer would leave Keras with half of its variables: the scope raises it at its end.
+        """
+        if self.failure is None:
+            try:
+                return require_finite(name, to_precision(tensor.read(), dtype)).reshape(shape)
+            except Exception as error:
+                self.failure = error
+        return np.zeros(shape, dtype)

@@ -41,7 +41,7 @@ def arrange(g, x, letters, groups, sizes):
 def einsum(g, operation, out, *xs):
     """A product of two tensors, written with transposes, one MatMul and reshapes.
 
-    ONNX has an Einsum too, which `quantize` would leave in float. A letter is in both operands and the result (batch),
+    ONNX has an Einsum too, but quantizing leaves it in float. A letter is in both operands and the result (batch),
     in both operands alone (summed), or in one of them (left, right): (batch, left, summed) times (batch, summed, right)
     is (batch, left, right), where left, summed and right are merged to one axis each.
     """
@@ -182,7 +182,7 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
 
 
 def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
-    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator of their own, which runtimes fuse."""
+    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator that runtimes fuse."""
     if operation.axis % len(x.shape) != len(x.shape) - 1:
         raise ValueError(f"batch normalization over axis {operation.axis} of a tensor of rank {len(x.shape)}")
     mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows

@@ -37,8 +37,8 @@ def swapaxes(g, operation, out, x):
 def padded_with_constants(g, xs, axis, out):
     """Joins one tensor with constants that all images share, such as a class token.
 
-    Pads with zeros and adds the constants, which needs no batch size, unlike repeating them; a position embedding
-    added afterwards then joins the same constant.
+    Pads with zeros and adds the constants. Repeating them would need the batch size. A position embedding added
+    afterwards joins the same constant.
     """
     places = [i for i, x in enumerate(xs) if isinstance(x, Value)]
     if len(places) != 1:
@@ -86,7 +86,7 @@ def expand_key(key, rank):
 
 
 def slice_bounds(part):
-    """Start, stop and step as an ONNX Slice takes them, which has no word for "to the end" but the furthest number."""
+    """Start, stop and step as an ONNX Slice takes them. Its only word for "to the end" is the furthest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -140,7 +140,7 @@ def split(g, operation, out, x):
 
 
 def unstack(g, operation, out, x):
-    """One Gather for each place along the axis, which also drops the axis."""
+    """One Gather for each place along the axis; it also drops the axis."""
     x = g.channels_last(x)
     axis = operation.axis % len(x.shape)
     return [g.add("Gather", [x, np.array(i)], y.shape, x.dtype, axis=axis) for i, y in enumerate(out)]

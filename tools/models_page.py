@@ -1,4 +1,4 @@
-"""Writes the tables of docs/models.md from the registry: `python -m keras_vit.zoo.names.page docs/models.md`."""
+"""Writes the tables of docs/models.md from the registry: `python tools/models_page.py docs/models.md`."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import checkpoints, default_tag
 
-MARK = "<!-- From here on: python -m keras_vit.zoo.names.page docs/models.md -->"
+MARK = "<!-- From here on: python tools/models_page.py docs/models.md -->"
 COLUMNS = "| name | params (M) | GFLOPs | pixels | classes | top-1 | top-1 from | MiB | weights from | note |"
 RULE = "|---|---:|---:|---:|---:|---:|---|---:|---|---|"
 

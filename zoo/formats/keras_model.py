@@ -6,9 +6,8 @@ import tempfile
 from pathlib import Path
 
 from keras_vit.zoo.formats.bounds import MOST_JSON, open_archive, parse_json
-from keras_vit.zoo.formats.checkpoint import Fault, blame_file
-from keras_vit.zoo.formats.description import CONFIGS, read_description
-from keras_vit.zoo.formats.keras.weights_file import open_weights
+from keras_vit.zoo.formats.checkpoint import CONFIGS, Fault, blame_file, read_description
+from keras_vit.zoo.formats.keras_weights import open_weights
 
 COMPLAINT = "cannot be read as a Keras model"
 
