@@ -1,4 +1,4 @@
-"""What came out: the lines of a CSV file, with one line for each contestant and each one that it is compared with."""
+"""What was measured: a CSV file with a line for each contestant and each rival that it is compared with."""
 
 import csv
 import dataclasses
