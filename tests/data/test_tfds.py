@@ -274,9 +274,8 @@ def sharded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     config = tfds.download.DownloadConfig(num_shards=7)
     prepare("eurosat/rgb", folder, config, train=240)
-    source, classes = builders.open_builder(
-        "eurosat/rgb", "train+validation", data_dir=folder, download=False, in_memory=0
-    )
+    with mock.patch.object(builders, "IN_MEMORY", 0):
+        source, classes = builders.open_builder("eurosat/rgb", "train+validation", data_dir=folder, download=False)
     with mock.patch.object(stream, "GROUP", 3), mock.patch.object(source, "window", 16):
         yield data.Examples("tfds:eurosat/rgb", "train+validation", classes, source, "none")
 

@@ -10,6 +10,11 @@ from keras_vit.errors import describe_unknown
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 
 
+def require(holds, sentence):
+    if not holds:
+        raise DataError(sentence)
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """How a training image is varied before the model's own normalization.
@@ -73,11 +78,6 @@ class Augmentation:
     def one_hot(self) -> bool:
         """Whether labels are mixed, and therefore float (n, num_classes) instead of integers (n,)."""
         return bool(self.mixup or self.cutmix)
-
-
-def require(holds, sentence):
-    if not holds:
-        raise DataError(sentence)
 
 
 def hyper_rule_sizes(height: int, width: int, model: str | None = None) -> tuple[int, int]:
