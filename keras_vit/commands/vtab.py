@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from keras_vit.commands import Model, import_keras, require_model, try_folder
 from keras_vit.commands.options import with_options_of
-from keras_vit.console import Console
+from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
 from keras_vit.trainers.choices import choose_checkpoint
@@ -21,10 +20,7 @@ OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "pre
 def print_results(console, settings, summary):
     """A line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
     accuracies, others = summary["accuracies"], measures.published_tasks()
-    table = Table(box=None, header_style="bold")
-    table.add_column("task", overflow="fold")
-    for heading in (settings.model, *others):
-        table.add_column(heading, justify="right", overflow="fold")
+    table = make_table(None, "task", settings.model, *others)
     for task, value in accuracies.items():
         cells = (value, *(row[task] for row in others.values()))
         table.add_row(VTAB_TASKS[task], *(f"{100 * cell:.1f}" for cell in cells))

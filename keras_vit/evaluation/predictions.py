@@ -4,7 +4,7 @@ import csv
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -32,11 +32,11 @@ class Predictions:
         images_per_second: of the model and its input together, without the first batch; None for one batch.
     """
 
-    labels: np.ndarray | None
+    labels: Any
     predicted: np.ndarray
     confidence: np.ndarray
     worst: tuple
-    ranks: np.ndarray | None = None
+    ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     images_per_second: float | None = None
 
     @property
