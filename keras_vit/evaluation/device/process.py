@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from keras_vit.evaluation.device.machine import is_of_memory, resident_memory
 
@@ -76,10 +76,11 @@ class Process:
     """
 
     def __init__(self, quiet: bool = False):
-        self.quiet, self.process = quiet, None
+        self.quiet = quiet
+        self.process: Any = None
         self.most: int | None = None  # bytes of its memory beyond which it is ended
 
-    def __enter__(self) -> "Process":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
