@@ -108,6 +108,21 @@ def strip_model_prefix(tensors):
     return gather((re.sub(r"^(vit|bit)\.", "", name), tensor) for name, tensor in tensors.items())
 
 
+def require_ours(tensors):
+    """Refuses models that compute something else than the paper's, by the tensors' names."""
+    for pattern, what in OTHER_MODELS:
+        name = next((name for name in tensors if re.search(pattern, name)), None)
+        if name:
+            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
+    for name in tensors:
+        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+        if weight and f"{weight[1]}.bias" not in tensors:
+            raise Fault(
+                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                "(qkv_bias=False), while those of the paper's models have."
+            )
+
+
 def find_layout(tensors):
     """The `Layout` of a state dict.
 
@@ -122,21 +137,6 @@ def find_layout(tensors):
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
     )
-
-
-def require_ours(tensors):
-    """Refuses models that compute something else than the paper's, by the tensors' names."""
-    for pattern, what in OTHER_MODELS:
-        name = next((name for name in tensors if re.search(pattern, name)), None)
-        if name:
-            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
-    for name in tensors:
-        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
-        if weight and f"{weight[1]}.bias" not in tensors:
-            raise Fault(
-                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
-                "(qkv_bias=False), while those of the paper's models have."
-            )
 
 
 def sizes_of(tensors):
@@ -157,36 +157,6 @@ def heads_by_size(tensors):
         if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
             return num_heads
     return None
-
-
-def to_official(tensors, layout, num_heads, patch_positions=False):
-    """The tensors of a torch state dict under official names.
-
-    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
-
-    Raises:
-        Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
-    """
-    tensors = split_qkv(tensors)
-    if layout.numerics and num_heads is None:
-        strange = next((name for name in tensors if official_name(name, layout.rows)[0] == name), None)
-        if strange:
-            raise Fault(f"holds {strange}, which no ViT or hybrid of {layout.library} has.")
-        raise Fault("does not say how many attention heads its model has. Pass num_heads=.")
-    result = {}
-    for name, tensor in tensors.items():
-        official, kind = official_name(name, layout.rows)
-        if official in result:
-            raise Fault(f"holds {official} twice, once as {tensor.source}.")
-        result[official] = convert_tensor(tensor, kind, num_heads)
-    return with_zero_position(result) if patch_positions and "cls" in result else result
-
-
-def with_zero_position(tensors):
-    positions = tensors.get(POSITIONS)
-    if positions is None or len(positions.shape) != 3:
-        return tensors
-    return {**tensors, POSITIONS: prepend_zero(positions)}
 
 
 def official_name(name, rows):
@@ -212,6 +182,32 @@ def split_qkv(tensors):
             result[f"{head}.attn.{letter}.{tail}"] = tensor.map(
                 (d, *tensor.shape[1:]), lambda values, third=third, d=d: values[third * d : (third + 1) * d]
             )
+    return result
+
+
+def to_official(tensors, layout, num_heads, patch_positions=False):
+    """The tensors of a torch state dict under official names.
+
+    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
+
+    Raises:
+        Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
+    """
+    tensors = split_qkv(tensors)
+    if layout.numerics and num_heads is None:
+        strange = next((name for name in tensors if official_name(name, layout.rows)[0] == name), None)
+        if strange:
+            raise Fault(f"holds {strange}, which no ViT or hybrid of {layout.library} has.")
+        raise Fault("does not say how many attention heads its model has. Pass num_heads=.")
+    result = {}
+    for name, tensor in tensors.items():
+        official, kind = official_name(name, layout.rows)
+        if official in result:
+            raise Fault(f"holds {official} twice, once as {tensor.source}.")
+        result[official] = convert_tensor(tensor, kind, num_heads)
+    positions = result.get(POSITIONS)
+    if patch_positions and "cls" in result and positions is not None and len(positions.shape) == 3:
+        result[POSITIONS] = prepend_zero(positions)
     return result
 
 
