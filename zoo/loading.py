@@ -15,7 +15,7 @@ from keras_vit.models.classifier import Classifier, set_trainable
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.zoo.adapt import HEADS, adapt
-from keras_vit.zoo.fetch.companions import fetch_with_companions
+from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.filling import VariableFiller
 from keras_vit.zoo.labels import class_names
