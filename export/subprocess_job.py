@@ -15,7 +15,7 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def run_script(script, job, explain=None, time_limit=None, tell=None):
-    """Runs a script of this folder with `job` as JSON on its stdin.
+    """Runs a script, a path that is absolute or below this folder, with `job` as JSON on its stdin.
 
     Args:
         explain: turns what a failing script wrote into one sentence; by default its last line.

@@ -22,6 +22,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import models_page as page
 import numpy as np
 import typer
 from card import format_card
@@ -30,12 +31,12 @@ from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
 from keras_vit.cli import app
-from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.variants import VARIANTS
+from keras_vit.trainers.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.training.runs.folder import FILES, model_of
-from keras_vit.zoo.labels import class_names
-from keras_vit.zoo.names import page, rows
+from keras_vit.zoo.names import rows
+from keras_vit.zoo.names.rows import class_names
 
 ROOT = Path(__file__).parents[1]
 MOST_LOST = 0.1  # points of accuracy, by rounding to float16

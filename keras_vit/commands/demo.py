@@ -18,7 +18,7 @@ from keras_vit.commands.demo_files import PARTS, replace_parts
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.console import Console
-from keras_vit.data.datasets.digits import read_split
+from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import KerasVitError
 from keras_vit.trainers.settings import Settings, spell_option
 
@@ -94,7 +94,7 @@ def train_run(settings, out, console):
 
 def save_digits(out):
     """The first digit of each class among those to be judged on, as 0.png to 9.png."""
-    images, labels = read_split("test")
+    images, labels = read_digits("test")
     out.mkdir(exist_ok=True)
     for name in np.unique(labels):
         Image.fromarray(images[np.argmax(labels == name), :, :, 0]).save(out / f"{name}.png")

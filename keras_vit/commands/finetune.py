@@ -150,9 +150,9 @@ def finetune(
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
     **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. With the subfolders
-    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise 8 to 12 %
-    of every class are held out, at least one image of a class of five, chosen by a hash of each file's name: images
-    that you add leave the others where they are.
+    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise about
+    a tenth of every class is held out, at least one image, chosen by a hash of each file's name. Images that you add
+    leave the others where they are.
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,

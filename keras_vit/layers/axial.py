@@ -115,17 +115,9 @@ class AxialEncoderBlock(EncoderBlock):
     (2, 16, 64)
     """
 
+    attention_class = AxialSelfAttention
+
     def __init__(self, axis: Literal["row", "column"], grid: tuple[int, int], **kwargs: Any):
         super().__init__(**kwargs)
         self.axis = axis
         self.grid = tuple(grid)
-
-    def make_attention(self):
-        return AxialSelfAttention(
-            self.axis,
-            self.grid,
-            num_heads=self.num_heads,
-            dropout_rate=self.attention_dropout_rate,
-            dtype=self.dtype_policy,
-            name="attention",
-        )

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from typing import Any
 
 import keras
 
@@ -41,7 +42,12 @@ class ConfiguredLayer(keras.layers.Layer):
         """The names of the constructor's arguments but Keras' own."""
         extended = [c for c in cls.__mro__ if issubclass(c, ConfiguredLayer) and "__init__" in vars(c)]
         parameters = [p for c in extended for p in inspect.signature(c.__init__).parameters.values()]
-        return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+        return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "self"]
+
+    @classmethod
+    def arguments_in(cls, source: Any) -> dict[str, Any]:
+        """What `source`, a configuration or a layer, has under the names of the constructor's arguments."""
+        return {name: getattr(source, name) for name in cls.argument_names() if hasattr(source, name)}
 
     def get_config(self):
         return {**super().get_config(), **{name: getattr(self, name) for name in self.argument_names()}}
@@ -50,3 +56,28 @@ class ConfiguredLayer(keras.layers.Layer):
         super()._post_build()
         for layer in self._flatten_layers(include_self=False, recursive=False) if not self.trainable else ():
             layer.trainable = False  # Keras sees to the layer's own weights alone
+
+
+def takes_arguments_of(*parts):
+    """Decorates the constructor of a layer made of others: it takes and keeps their arguments beside those it names.
+
+    So an option of a part is written where it computes, and not once more in every layer above.
+    """
+    of_parts = {p.name: p for part in parts for p in inspect.signature(part.__init__).parameters.values()}
+
+    def decorate(init):
+        *named, kwargs = inspect.signature(init).parameters.values()
+        taken = of_parts.keys() - {p.name for p in named} - {"self", "kwargs"}
+        more = [p.replace(kind=p.KEYWORD_ONLY) for name, p in of_parts.items() if name in taken]
+
+        @functools.wraps(init)
+        def decorated(self, *args, **kwargs):
+            given = {p.name: kwargs.pop(p.name, p.default) for p in more}
+            init(self, *args, **kwargs)
+            for name, value in given.items():
+                setattr(self, name, value)
+
+        decorated.__signature__ = inspect.Signature([*named, *more, kwargs])
+        return decorated
+
+    return decorate

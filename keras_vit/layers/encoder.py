@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.base import ConfiguredLayer, takes_arguments_of
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
 
@@ -73,11 +73,10 @@ class EncoderBlock(ConfiguredLayer):
         mlp_dim: width of the MLP's hidden layer.
         dropout_rate: dropout after every dense layer but the q, k, v projections (Appendix B.1), in [0, 1).
         attention_dropout_rate: dropout of the attention weights, in [0, 1).
-        gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
         layer_norm_epsilon: added to the variance in both layer norms.
-        relative_patches: see `MultiHeadSelfAttention`.
         stochastic_depth_rate: share of the examples for which training leaves out the MSA, and of those for which it
             leaves out the MLP, in [0, 1); the others' are scaled up to keep the mean (arXiv 1603.09382).
+        **kwargs: the other arguments of `MultiHeadSelfAttention` and `MLP`.
 
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
@@ -91,17 +90,17 @@ class EncoderBlock(ConfiguredLayer):
     (2, 17, 64)
     """
 
+    attention_class = MultiHeadSelfAttention
     remat = False
 
+    @takes_arguments_of(MultiHeadSelfAttention, MLP)
     def __init__(
         self,
         num_heads: int,
         mlp_dim: int,
         dropout_rate: float = 0.0,
         attention_dropout_rate: float = 0.0,
-        gelu_approximate: bool = True,
         layer_norm_epsilon: float = 1e-6,
-        relative_patches: int | None = None,
         stochastic_depth_rate: float = 0.0,
         **kwargs: Any,
     ):
@@ -110,33 +109,23 @@ class EncoderBlock(ConfiguredLayer):
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
         self.attention_dropout_rate = attention_dropout_rate
-        self.gelu_approximate = gelu_approximate
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.relative_patches = relative_patches
         self.stochastic_depth_rate = stochastic_depth_rate
 
     def build(self, input_shape):
         dtype = self.dtype_policy
+        attention = self.attention_class.arguments_in(self) | {"dropout_rate": self.attention_dropout_rate}
         self.attention_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="attention_norm")
-        self.attention = self.make_attention()
+        self.attention = self.attention_class(**attention, dtype=dtype, name="attention")
         self.dropout = Dropout(self.dropout_rate, dtype=dtype, name="dropout")
         self.mlp_norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="mlp_norm")
-        self.mlp = MLP(self.mlp_dim, self.dropout_rate, self.gelu_approximate, dtype=dtype, name="mlp")
+        self.mlp = MLP(**MLP.arguments_in(self), dtype=dtype, name="mlp")
         # One number for all tokens and channels of an example.
         self.stochastic_depth = Dropout(
             self.stochastic_depth_rate, noise_shape=(None, 1, 1), dtype=dtype, name="stochastic_depth"
         )
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
             layer.build(input_shape)
-
-    def make_attention(self):
-        return MultiHeadSelfAttention(
-            self.num_heads,
-            self.attention_dropout_rate,
-            self.relative_patches,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
 
     @fast.rematerialized_block
     def call(self, z, training=None, return_weights=False, class_token=False):

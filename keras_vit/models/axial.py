@@ -5,7 +5,7 @@ import keras
 from keras_vit.layers import AxialBottleneck, AxialEncoderBlock
 from keras_vit.models.classifier import Classifier, linear_head
 from keras_vit.models.config import AxialResNetConfig, AxialViTConfig
-from keras_vit.models.vit import VisionTransformer, block_arguments, hybrid_backbone
+from keras_vit.models.vit import VisionTransformer, hybrid_backbone
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -32,11 +32,11 @@ class AxialVisionTransformer(VisionTransformer):
 
     config: AxialViTConfig
     config_class = AxialViTConfig
+    block_class = AxialEncoderBlock
 
-    @staticmethod
-    def make_block(i, config, dtype):
-        axis = "column" if i % 2 else "row"
-        return AxialEncoderBlock(axis, **block_arguments(AxialEncoderBlock, config, i), dtype=dtype)
+    @classmethod
+    def make_block(cls, i, config, dtype):
+        return super().make_block(i, config, dtype, axis="column" if i % 2 else "row")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -63,6 +63,6 @@ class AxialResNet(Classifier):
 
     @staticmethod
     def make_graph(images, config, dtype):
-        x = hybrid_backbone(images, config, dtype, AxialBottleneck, num_heads=config.num_heads)
+        x = hybrid_backbone(images, config, dtype, AxialBottleneck)
         x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
         return linear_head(x, config.num_classes, dtype) if config.num_classes else x

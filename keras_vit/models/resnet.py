@@ -54,8 +54,7 @@ def stages(x, config, dtype):
             x = PreActivationBottleneck(
                 filters * 2 ** (block - 1),
                 strides=2 if block > 1 and unit == 1 else 1,
-                group_norm_epsilon=config.group_norm_epsilon,
-                kernel_variance_epsilon=config.kernel_variance_epsilon,
+                **PreActivationBottleneck.arguments_in(config),
                 dtype=dtype,
                 name=f"block{block}_unit{unit:02d}",
             )(x)

@@ -43,6 +43,7 @@ class VisionTransformer(Classifier):
 
     config: ViTConfig
     config_class = ViTConfig
+    block_class = EncoderBlock
 
     @classmethod
     def make_graph(cls, images, config, dtype):
@@ -51,9 +52,11 @@ class VisionTransformer(Classifier):
         x = encoder(x, config, dtype, cls.make_block)
         return head(pool(x, config, dtype), config, dtype)
 
-    @staticmethod
-    def make_block(i, config, dtype):
-        return EncoderBlock(**block_arguments(EncoderBlock, config, i), dtype=dtype)
+    @classmethod
+    def make_block(cls, i, config, dtype, **arguments):
+        """Block i, from 0, made with what the configuration has under the names of its arguments."""
+        arguments |= cls.block_class.arguments_in(config) | {"stochastic_depth_rate": config.block_rate(i)}
+        return cls.block_class(**arguments, dtype=dtype, name=f"encoderblock_{i}")
 
     def attention(self, images: Any) -> Any:
         """The attention weights A (Eq. 6) of every block: images to (n, num_layers, num_heads, l, l)."""
@@ -74,16 +77,8 @@ class VisionTransformer(Classifier):
         return x, keras.ops.concatenate(weights, axis=1)
 
 
-def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arguments):
-    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c').
-
-    `arguments` are more of each unit's.
-    """
-    norm = {"group_norm_epsilon": config.group_norm_epsilon}
-    kernel = {
-        "kernel_variance_epsilon": config.kernel_variance_epsilon,
-        "kernel_std_epsilon": config.kernel_std_epsilon,
-    }
+def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
+    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
     filters = int(64 * config.width_factor)
     x = StandardizedConv2D(
         filters,
@@ -103,20 +98,11 @@ def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck, **arg
             x = unit_class(
                 filters * 2 ** (stage - 1),
                 strides=2 if stage > 1 and unit == 1 else 1,
-                **norm,
-                **kernel,
-                **arguments,
+                **unit_class.arguments_in(config),
                 dtype=dtype,
                 name=f"block{stage}_unit{unit}",
             )(x)
     return x
-
-
-def block_arguments(block_class, config, i):
-    """What block i, from 0, is made with: what the configuration has under the names of its arguments."""
-    names = [name for name in block_class.argument_names() if hasattr(config, name)]
-    arguments = {name: getattr(config, name) for name in names}
-    return arguments | {"stochastic_depth_rate": config.block_rate(i), "name": f"encoderblock_{i}"}
 
 
 def block_positions(config):

@@ -28,9 +28,8 @@ from keras_vit.trainers.resume import (
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.epochs import list_epoch_ends
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, describe_weights, read_monitor
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.training.runs.history import find_best, list_epoch_ends, read_rows
 
 SEARCH = "search"  # folder of a run
 DRAWN = 8  # images in masked_patches.png

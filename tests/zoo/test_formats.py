@@ -30,7 +30,7 @@ from keras_vit.zoo.formats import npz, safetensors
 from keras_vit.zoo.formats.checkpoint import open_checkpoint
 from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 TORCH = {"timm_vit": 4, "hf_vit": 4, "timm_hybrid": 2, "timm_bit": None, "hf_bit": None}

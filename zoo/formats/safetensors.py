@@ -11,8 +11,15 @@ import numpy as np
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
-from keras_vit.zoo.formats.checkpoint import Fault, OpenCheckpoint, Tensor, blame_file, count_numbers
-from keras_vit.zoo.formats.description import read_description, serialize_model
+from keras_vit.zoo.formats.checkpoint import (
+    Fault,
+    OpenCheckpoint,
+    Tensor,
+    blame_file,
+    count_numbers,
+    read_description,
+    serialize_model,
+)
 from keras_vit.zoo.formats.torch.layouts import (
     find_layout,
     heads_by_size,

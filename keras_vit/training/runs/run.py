@@ -17,14 +17,20 @@ from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.files import require_local
-from keras_vit.training.errors import RunError
-from keras_vit.training.numbers import require_counts
-from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, StopEarly, is_chief
+from keras_vit.training.errors import RunError, require_counts
+from keras_vit.training.runs.callbacks import (
+    BeginRun,
+    BestWeights,
+    MetricsLog,
+    RestoreMetrics,
+    StepCounter,
+    StopEarly,
+    is_chief,
+)
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
 from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
-from keras_vit.training.runs.metrics_log import MetricsLog
+from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver
 from keras_vit.training.runs.state import collect_state, restore_state
 from keras_vit.training.runs.weights import used_later, write_weights
