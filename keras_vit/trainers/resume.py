@@ -10,8 +10,7 @@ from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
-from keras_vit.training.errors import RunError
-from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.errors import RunError, require_counts, require_positive
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.files import read_small_json
 from keras_vit.zoo.fetch.addresses import cached_path

@@ -17,7 +17,7 @@ from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.models.variants import VARIANTS
 from keras_vit.text import without_secrets
-from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.errors import require_counts, require_positive
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES

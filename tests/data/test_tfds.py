@@ -113,7 +113,7 @@ def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
     builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
-    instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
+    instructions = [builders.join_parts(builder, row, [split]) for split in row.parts]
     assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
     train = examples_of(f"vtab/{task}", "train", folder)
     assert train.num_examples == counts[0] and train.num_classes == classes

@@ -13,9 +13,10 @@ from slowness import slow_but
 from training_run import points, tiny
 
 from keras_vit import training
-from keras_vit.training.runs import files, metrics_log
+from keras_vit.training.runs import callbacks as run_callbacks
+from keras_vit.training.runs import files
 from keras_vit.training.runs.folder import model_of
-from keras_vit.training.runs.signals import SIGNALS
+from keras_vit.training.runs.saver import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "last.weights.npz", "model.keras")
@@ -66,7 +67,7 @@ def test_a_run_writes_what_is_listed_here(finished):
 def test_curves_are_drawn_once(tmp_path, monkeypatch):
     """Also where epochs of unequal length take several `fit`."""
     drawn = []
-    monkeypatch.setattr(metrics_log, "draw_curves", lambda rows, path: (drawn.append(len(rows)), path.touch()))
+    monkeypatch.setattr(run_callbacks, "draw_curves", lambda rows, path: (drawn.append(len(rows)), path.touch()))
     training.Run(tmp_path / "run").fit(tiny(), points, 5, Fraction(5, 3), validation=points(0).take(1))
     assert drawn == [3]
 

@@ -27,8 +27,7 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints, files
-from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
-from keras_vit.training.runs.history import read_rows
+from keras_vit.training.runs.history import list_epoch_ends, plan_segments, read_rows
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
 KILLS = 20

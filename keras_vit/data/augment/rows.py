@@ -25,7 +25,7 @@ class Augmentation:
             part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
             short side `resize` pixels (big_vision's "resmall"); "pad_crop": the whole image, resized and continued by
             its reflection for 1/8 of the size on every side, then a random part of the model's size. Objects keep
-            their size, which small images need (arXiv 1512.03385, section 4.2, with zeros).
+            their size, as small images need (arXiv 1512.03385, section 4.2, with zeros).
         resize: side in pixels, for "resize_crop" and "resize_small_crop"; at least the model's size. None for
             7/6 of it: 448 for 384.
         area: (least, most) share of the image that an inception crop keeps, in (0, 1].

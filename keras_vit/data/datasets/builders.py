@@ -24,7 +24,7 @@ from keras_vit.files import is_offline
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
 RETRIES = 5  # of TFDS, after 0, 0.4, 0.8, 1.6 and 3.2 seconds
-# "community:name", which TFDS looks up in the network, and not "name:1.0.0".
+# TFDS looks "community:name" up in the network, but not "name:1.0.0".
 COMMUNITY = re.compile(r"[^/:]*:(?![\d*]|experimental)")
 CLEVR_DISTANCES = (0.0, 8.0, 8.5, 9.0, 9.5, 10.0)
 KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
@@ -32,7 +32,7 @@ NO_VEHICLE = 1000.0
 
 
 def find_interval(value, lower):
-    """The number of the interval that `value` is in; `lower` holds the lower bound of each, which is not in it."""
+    """The number of the interval (lower, next lower] that `value` is in; `lower` are the lower bounds of all."""
     return tf.reduce_sum(tf.cast(value > tf.constant(lower, value.dtype), tf.int32)) - 1
 
 
@@ -159,16 +159,11 @@ def row_of_builder(builder):
     )
 
 
-def named_parts(row, split):
-    """{name: Part or None} of the row's splits in `split`, which are joined by +; None if it has another name."""
-    names = split.split("+")
-    return {name: row.parts[name] for name in names} if set(names) <= set(row.parts) else None
-
-
-def instruction_of_parts(builder, parts):
-    """What TFDS is asked for, in whole examples, such as "train[0:49000]"."""
+def join_parts(builder, row, names):
+    """What TFDS is asked for, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
-    for name, part in parts.items():
+    for name in names:
+        part = row.parts[name]
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
         if part.name not in builder.info.splits:
@@ -176,17 +171,6 @@ def instruction_of_parts(builder, parts):
         first, end = part.bounds(builder.info.splits[part.name].num_examples)
         wanted.append(f"{part.name}[{first}:{end}]")
     return "+".join(wanted)
-
-
-def known_instruction(builder, split):
-    """`split`, if TFDS understands it."""
-    try:
-        builder.info.splits[split]
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
-        ) from error
-    return split
 
 
 def read_class_names(builder, row):
@@ -265,11 +249,11 @@ def open_catalogued(name, split, *, data_dir=None, download=True):
         DataError: when TFDS cannot prepare the dataset, or the row has no such split.
     """
     row = CATALOGUE[name]
-    parts = named_parts(row, split)
-    if parts is None:
+    names = dict.fromkeys(split.split("+"))
+    if not set(names) <= set(row.parts):
         raise DataError(f"The splits are {', '.join(row.parts)}, joined by +. Received: {split!r}.")
     builder = prepare(row.builder, data_dir, download)
-    return open_instruction(builder, row, instruction_of_parts(builder, parts))
+    return open_instruction(builder, row, join_parts(builder, row, names))
 
 
 def open_builder(name, split, *, data_dir=None, download=True):
@@ -284,7 +268,13 @@ def open_builder(name, split, *, data_dir=None, download=True):
         DataError: when TFDS has no such builder or split, cannot prepare it, or it has no pair of image and class.
     """
     builder = prepare(name, data_dir, download)
-    row = row_of_builder(builder)
-    parts = named_parts(row, split)
-    instruction = instruction_of_parts(builder, parts) if parts else known_instruction(builder, split)
-    return open_instruction(builder, row, instruction)
+    row, names = row_of_builder(builder), dict.fromkeys(split.split("+"))
+    if set(names) <= set(row.parts):
+        return open_instruction(builder, row, join_parts(builder, row, names))
+    try:
+        builder.info.splits[split]
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
+        ) from error
+    return open_instruction(builder, row, split)

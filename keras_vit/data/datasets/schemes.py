@@ -164,7 +164,7 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
 
 
 def require_dataset(name: str) -> None:
-    """Refuses a dataset that there is not, or a folder or file that is none, without TensorFlow.
+    """Refuses an unknown dataset, and a folder or file that holds none, without TensorFlow.
 
     Raises:
         DataError: as `find_scheme`, and as the scheme's `check`.
