@@ -85,7 +85,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
     how.add_argument("--remat", action="store_true", help="train with inner values computed again, timm's too")
-    into = parser.add_argument_group("what becomes of it")
+    into = parser.add_argument_group("output")
     into.add_argument(
         "--out", type=Path, default=Path("benchmark"), help="folder of results.csv and ratios.png (%(default)s)"
     )

@@ -31,9 +31,9 @@ from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
 from keras_vit.cli import app
-from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.variants import VARIANTS
+from keras_vit.trainers.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.training.runs.folder import FILES, model_of
 from keras_vit.zoo.names import rows
 from keras_vit.zoo.names.rows import class_names

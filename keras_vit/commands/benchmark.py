@@ -49,7 +49,7 @@ def benchmark(
         typer.Option(min=1, help="Pixels; several times for several sizes. The paper's are 64, 128, 224, 384 and 512."),
     ] = [224],  # noqa: B006, typer reads it
     batch_size: Annotated[
-        list[int], typer.Option(min=1, help="Images of a step; several times for several, of which the best counts.")
+        list[int], typer.Option(min=1, help="Images of a step; several times for several: the best counts.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")

@@ -10,13 +10,13 @@ import typer
 
 from keras_vit import data, evaluation
 from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
-from keras_vit.commands.provenance import read_dataset
 from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
+from keras_vit.trainers.provenance import read_dataset
 from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many

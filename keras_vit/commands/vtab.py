@@ -77,7 +77,7 @@ def train_vtab(**arguments) -> None:
 
     Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
     learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
-    resisc45, diabetic_retinopathy and sun397 may need a download by hand, of which it says where.
+    resisc45, diabetic_retinopathy and sun397 may need a download by hand; the error says where.
 
     Example: keras-vit vtab ViT-B/16 --out runs/vtab
     """

@@ -67,7 +67,7 @@ def collect(
 ) -> Predictions:
     """The `Predictions` of a model by `predict`, from images to logits; `tell` receives the examples so far."""
     columns, worst, times, single = [], [], [], True
-    kind = model.config.probabilities if hasattr(model, "config") else "softmax"
+    kind: Any = model.config.probabilities if hasattr(model, "config") else "softmax"
     for images, labels, weights in batches:
         kept = np.asarray(weights) > 0
         logits = keras.ops.convert_to_numpy(predict(images)).astype("float32")[kept]

@@ -14,11 +14,11 @@ from samples import load_sample
 from ship import MOST_BYTES
 
 from keras_vit import evaluation, zoo
-from keras_vit.commands.provenance import describe_provenance
 from keras_vit.data.datasets.arrays import FASHION
 from keras_vit.errors import CheckpointError
 from keras_vit.models import cost
 from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.provenance import describe_provenance
 from keras_vit.zoo import loading as shipping
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import checkpoints, class_names, default_tag
