@@ -51,6 +51,9 @@ def require_writable(folder):
 class RunFolder:
     """A folder in which one run writes `FILES` and what is in `FOLDERS`; it overwrites nothing of anybody else's.
 
+    It may be checked before TensorFlow is imported, and handed on to `Run`: each file is read for its digest once, and
+    again only if it has been changed since.
+
     >>> with RunFolder("runs/1").writing("config.json") as path:
     ...     _ = path.write_text("{}")
     """
@@ -58,6 +61,15 @@ class RunFolder:
     def __init__(self, path):
         self.path = Path(path)
         self.ledger = Ledger(self.path / CHECKPOINTS)
+        self.digests = {}  # {name: (what the system says of the file, its SHA-256)}
+
+    def digest_of(self, name):
+        """The SHA-256 of a file, which is not read again while it is the same file, unchanged."""
+        facts = os.stat(self.path / name)
+        state = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        if self.digests.get(name, (None,))[0] != state:
+            self.digests[name] = (state, sha256(self.path / name))
+        return self.digests[name][1]
 
     @contextlib.contextmanager
     def writing(self, name):
@@ -98,7 +110,7 @@ class RunFolder:
         known = facts["files"] if facts else {}
         for name in FILES:
             path = self.path / name
-            own = name in known and path.is_file() and sha256(path) in known[name]
+            own = name in known and path.is_file() and self.digest_of(name) in known[name]
             if os.path.lexists(path) and not own:
                 yield path
             if not facts and os.path.lexists(partial_path(path)):
@@ -123,8 +135,7 @@ class RunFolder:
         After a second kill at that point the last two digests would both be of such contents, and the file foreign.
         """
         facts = self.ledger.read() or {"files": {}}
-        paths = {name: self.path / name for name in facts["files"]}
-        present = {name: sha256(path) for name, path in paths.items() if path.is_file()}
+        present = {name: self.digest_of(name) for name in facts["files"] if (self.path / name).is_file()}
         cut_off = {name: [digest] for name, digest in present.items() if facts["files"][name][-1:] != [digest]}
         if cut_off:
             with warn_if_not_written(self.ledger.path):
@@ -133,6 +144,7 @@ class RunFolder:
     @contextlib.contextmanager
     def hold(self, resume):
         """Locks the folder and begins the run in it; a run that fails before it has a result leaves nothing."""
+        require_writable(self.path)
         with make_run_folder(self.path), lock_folder(self.path):
             self.ledger.run = None
             self.begin(resume)

@@ -1,8 +1,10 @@
 """State dicts of timm and transformers: what family a file is of, its tensors under official names, and back."""
 
+import functools
 import re
+import string
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,20 +12,50 @@ from keras_vit.errors import CheckpointError
 from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.checkpoint import Fault, gather
+from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
+from keras_vit.zoo.formats.names import AXES, BIT, HF_BIT, HF_VIT, TIMM_BARE, TIMM_BIT, TIMM_VIT, VIT, torch_names
 from keras_vit.zoo.formats.official import prepend_zero
-from keras_vit.zoo.formats.torch.names import (
-    HF_BIT,
-    HF_VIT,
-    KINDS,
-    TIMM_BIT,
-    TIMM_STEM,
-    TIMM_VIT,
-    TO_OFFICIAL,
-    TO_TORCH,
-    convert_tensor,
-    translate,
-)
+
+# What is added to the numbers in a name. Stages and units of a ResNet count from 0 in torch, from 1 in official names;
+# blocks of the encoder count from 0 in both.
+TO_OFFICIAL = {"i": 0, "b": 1, "u": 1}
+TO_TORCH = {"i": 0, "b": -1, "u": -1}
+
+
+@functools.cache
+def compile_template(template):
+    """A regular expression for a template's names, with a group for each placeholder.
+
+    >>> compile_template("block{b}/unit{u:02d}").pattern
+    'block(?P<b>[0-9]{1,9})/unit(?P<u>[0-9]{1,9})'
+    """
+    parts = string.Formatter().parse(template)  # (text, placeholder after it or None, its format, its conversion)
+    return re.compile("".join(re.escape(text) + (f"(?P<{key}>[0-9]{{1,9}})" if key else "") for text, key, *_ in parts))
+
+
+def translate(name, source, target, shift):
+    """`name`, if it is one of template `source`'s, by template `target`; None if not.
+
+    >>> translate("stages.0.blocks.9.conv2", "stages.{b}.blocks.{u}.conv2", "block{b}/unit{u:02d}/b", TO_OFFICIAL)
+    'block1/unit10/b'
+    """
+    match = compile_template(source).fullmatch(name)
+    if match is None:
+        return None
+    return target.format(**{key: int(number) + shift[key] for key, number in match.groupdict().items()})
+
+
+def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
+    """A tensor of torch in the official shape and order of axes."""
+    axes = AXES[kind]
+    if axes.ranks and len(tensor.shape) not in axes.ranks:
+        expected = " or ".join(map(str, axes.ranks))
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}; expected {expected} axes.")
+    if "heads" in kind and tensor.shape[-1 if kind == "out of heads" else 0] % heads:
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}, which {heads} heads cannot divide.")
+    shape = axes.of_torch(tensor.shape, heads)
+    return tensor.map(shape, lambda values: axes.permute(values).reshape(shape))
+
 
 # Both libraries' convolutions and group norms.
 RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
@@ -41,11 +73,11 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout("patch_embed.backbone.conv.weight", TIMM_STEM + TIMM_VIT, "timm", TIMM_NUMERICS),
-    Layout("patch_embed.proj.weight", TIMM_VIT, "timm", TIMM_NUMERICS),
-    Layout("stem.conv.weight", TIMM_BIT, "timm", {}),
-    Layout("embeddings.patch_embeddings.projection.weight", HF_VIT, "transformers", HF_NUMERICS),
-    Layout("embedder.convolution.weight", HF_BIT, "transformers", {}),
+    Layout("patch_embed.backbone.conv.weight", torch_names(VIT, TIMM_BARE), "timm", TIMM_NUMERICS),
+    Layout("patch_embed.proj.weight", torch_names(VIT, TIMM_VIT), "timm", TIMM_NUMERICS),
+    Layout("stem.conv.weight", torch_names(BIT, TIMM_BIT), "timm", {}),
+    Layout("embeddings.patch_embeddings.projection.weight", torch_names(VIT, HF_VIT), "transformers", HF_NUMERICS),
+    Layout("embedder.convolution.weight", torch_names(BIT, HF_BIT), "transformers", {}),
 )
 
 # What only other models have, by the names of their tensors, in either library.
@@ -215,13 +247,14 @@ def timm_state(config, arrays):
         raise CheckpointError(
             "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
         )
-    bare_stem = isinstance(config, ViTConfig) and config.backbone and not config.backbone.depths
-    rows = TIMM_VIT if isinstance(config, ViTConfig) else TIMM_BIT
-    rows = TIMM_STEM + rows if bare_stem else rows
+    rows = torch_names(BIT, TIMM_BIT)
+    if isinstance(config, ViTConfig):
+        is_bare = config.backbone is not None and not config.backbone.depths
+        rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_VIT)
     state = {}
     for name, values in arrays.items():
         torch, kind = next(
             (renamed, kind) for torch, official, kind in rows if (renamed := translate(name, official, torch, TO_TORCH))
         )
-        state[torch] = KINDS[kind].restore(values)
+        state[torch] = AXES[kind].restore(values)
     return fuse_qkv(state)
