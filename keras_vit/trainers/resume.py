@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.text import quote_some
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
 from keras_vit.training.errors import RunError, require_counts, require_positive
 from keras_vit.training.runs.checkpoints import Checkpoints
