@@ -9,11 +9,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from keras_vit.commands import provenance
 from keras_vit.commands.completion import complete_place
 from keras_vit.commands.finetune import list_next_commands
 from keras_vit.commands.progress import FitProgress
 from keras_vit.errors import ConfigError
+from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.folder import RunFolder
