@@ -85,7 +85,7 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
             fetched from here.
     """
     if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to go on with. Begin one: --data and --model say with what.")
+        raise RunError(f"There is no run in {folder} to go on with. Begin one: give a dataset and a model.")
     begun = read_begun(folder)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun.settings.items() if name in known}
@@ -121,7 +121,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
         what = f"There is no run in {folder} to go on with" if resume else "Nothing says what to train on"
-        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
+        raise ConfigError(f"{what}. Give a dataset, such as folder:photos.")
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
 
