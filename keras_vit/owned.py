@@ -98,6 +98,7 @@ class OwnFolder:
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
         self.facts: dict[str, Any] = {}  # the values of the further fields, when the record is written
+        self.seen: dict[str, tuple] = {}  # {name: (what the system says of the file, its SHA-256)}
 
     def is_name(self, name: str) -> bool:
         """Whether the writer writes files of that name, which lies below the folder."""
@@ -130,10 +131,17 @@ class OwnFolder:
         with write_whole(path, partial_path(path)) as unfinished:
             unfinished.write_text(json.dumps({**self.facts, "files": settled}, indent=1) + "\n", "utf-8")
 
+    def digest_of(self, name: str) -> str:
+        """The SHA-256 of a regular file, which is not read again while it is the same file, unchanged."""
+        facts = os.lstat(self.path / name)
+        state = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        if self.seen.get(name, (None,))[0] != state:
+            self.seen[name] = (state, sha256_of_regular(self.path / name))
+        return self.seen[name][1]
+
     def is_own(self, name: str, known: Iterable[str]) -> bool:
         """Whether a file that is there has one of the digests that it may have; a link never has."""
-        path = self.path / name
-        return bool(known) and is_regular(path) and sha256_of_regular(path) in known
+        return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
         """Refuses to go on where a file of these names is there that was not written here, or was changed since.
@@ -143,12 +151,12 @@ class OwnFolder:
         Raises:
             KerasVitError: `error`, which names the file.
         """
-        known = self.digests()
+        known, begun = self.digests(), self.read() is not None
         for name in names:
             path = self.path / name
             self.require_plain_folders(name)
             foreign = [path] if os.path.lexists(path) and not self.is_own(name, known.get(name, ())) else []
-            if not known and os.path.lexists(partial_path(path)):
+            if not begun and os.path.lexists(partial_path(path)):
                 foreign.append(partial_path(path))
             if foreign:
                 raise self.error(
