@@ -194,8 +194,9 @@ def killed_at_random_moments(server, unbroken, folder, kills):
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
-    killed_at_random_moments(server, unbroken, tmp_path, KILLS)
+@pytest.mark.parametrize("kills", [6, pytest.param(KILLS, marks=pytest.mark.long)])
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path, kills):
+    killed_at_random_moments(server, unbroken, tmp_path, kills)
 
 
 @pytest.mark.slow
