@@ -85,10 +85,12 @@ def train_run(settings, out, console):
     from keras_vit.commands.progress import FitProgress
     from keras_vit.trainers.plan import prepare
     from keras_vit.trainers.train import train
+    from keras_vit.training.runs.folder import RunFolder
 
     console.print_command(spell_training(settings, out), "$ ")
     begun = time.monotonic()
-    train(prepare(settings, out, resume=False), out, tell=None, progress=FitProgress)
+    folder = RunFolder(out)
+    train(prepare(settings, folder, resume=False), folder, tell=None, progress=FitProgress)
     return time.monotonic() - begun
 
 

@@ -225,9 +225,10 @@ def find_duplicates(
 def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
     """The images of those numbers at their own sizes, uint8 (h, w, channels) each; `channels` are 3, or 1 for grey."""
     from keras_vit.data.reading.decode import whole_image
+    from keras_vit.data.reading.stream import Stream
 
     source, places = examples.source, np.asarray(numbers, int)
-    if source.labels is None:  # a stream: what is wanted of it is read into memory, in order
+    if isinstance(source, Stream):  # what is wanted of it is read into memory, in order
         order = np.unique(places)
         source, places = source.read_into_memory(order), np.searchsorted(order, places)
     return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]

@@ -14,11 +14,11 @@ import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.files import require_local, write_whole
+from keras_vit.files import read_record, require_local, write_whole
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.files import read_small_json, require_written
+from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS
 from keras_vit.training.runs.run import Run
 
@@ -99,26 +99,17 @@ def as_json(value):
     return json.loads(json.dumps(value))
 
 
-def read_record(folder):
+def read_scores(folder):
     """What SCORES of a folder says, or None where there is none.
 
     Raises:
         RunError: when it is damaged.
     """
-    try:
-        record = read_small_json(folder / SCORES)
-        if not isinstance(record["points"], int) or not all(
-            isinstance(entry["point"], dict) and isinstance(entry["accuracy"], float | None)
-            for entry in record["scores"]
-        ):
-            raise ValueError("it lacks scores")
-        return record
-    except FileNotFoundError:
+    if not (folder / SCORES).exists():
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(
-            f"{folder / SCORES} is not the record of a search ({error}). Remove {folder}: the search then begins anew."
-        ) from error
+    fields = {"points": int, "scores": [{"point": dict, "accuracy": (float, None)}]}
+    advice = f"Remove {folder}: the search then begins anew."
+    return read_record(folder / SCORES, fields, what="the record of a search", error=RunError, advice=advice)
 
 
 class ScoreRecord:
@@ -138,7 +129,7 @@ class ScoreRecord:
     def __init__(self, folder, question):
         require_local(folder)
         self.folder, self.question = folder, as_json(question)
-        before = read_record(folder)
+        before = read_scores(folder)
         if before is not None and any(before.get(key) != value for key, value in self.question.items()):
             raise RunError(
                 f"{folder} holds the scores of another search, of another recipe or grid. Choose another folder, or "
@@ -196,7 +187,7 @@ def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
     >>> read_best("runs/1/search")  # doctest: +SKIP
     {'learning_rate': 0.01}
     """
-    record = read_record(Path(folder))
+    record = read_scores(Path(folder))
     if record is None or len(record["scores"]) < record["points"]:
         return None
     return choose_best([(entry["point"], entry["accuracy"]) for entry in record["scores"]])

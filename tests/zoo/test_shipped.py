@@ -9,9 +9,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from card import format_card
 from samples import load_sample
-from ship import MOST_BYTES
+from ship import MOST_BYTES, format_card
 
 from keras_vit import evaluation, zoo
 from keras_vit.data.datasets.arrays import FASHION

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from keras_vit.console import log
 from keras_vit.data.datasets.folder import SPLITS, hold_out
-from keras_vit.data.datasets.image_files import SUFFIXES, quote_some
+from keras_vit.data.datasets.image_files import SUFFIXES
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 # Names of columns, in any case.
 PATHS = ("path", "image", "image_path", "img", "file", "file_name", "filename", "file_path", "filepath")

@@ -4,8 +4,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, quote_some, subfolders
+from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 HELD_OUT = 0.1  # of the images of a folder without a validation folder

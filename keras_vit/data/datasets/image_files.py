@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 HEIC = (".heic", ".heif")
 READS_HEIC = importlib.util.find_spec("pillow_heif") is not None
@@ -19,17 +20,6 @@ SUFFIXES = (
 FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".jxl", ".nef", ".svg", *(() if READS_HEIC else HEIC))
 # What macOS puts into archives, Synology beside images and Windows at a disk's root; hidden as .git is.
 SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
-
-
-def quote_some(names):
-    """The first five names in quotes, and how many more there are.
-
-    >>> quote_some("abcdefg")
-    "'a', 'b', 'c', 'd', 'e' and 2 more"
-    """
-    names = list(names)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
 
 
 def is_hidden(name):

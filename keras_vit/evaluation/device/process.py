@@ -49,7 +49,7 @@ def serve() -> None:
         answers.flush()
 
     sys.path += [path for path in pickle.load(requests) if path not in sys.path]  # noqa: S301, of the parent
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the other end is gone
         while True:
             function, arguments, reports = pickle.load(requests)  # noqa: S301, of the parent
             options = {"report": lambda message: send("report", message)} if reports else {}

@@ -67,7 +67,7 @@ class Run:
     removed.
 
     Args:
-        folder: made when the training begins.
+        folder: made when the training begins; or a `RunFolder` of it, which may have been checked.
         every: steps between checkpoints.
         keep: how many checkpoints stay.
 
@@ -77,13 +77,13 @@ class Run:
     ... )
     """
 
-    def __init__(self, folder: str | os.PathLike, every: int = 500, keep: int = 2):
+    def __init__(self, folder: str | os.PathLike | RunFolder, every: int = 500, keep: int = 2):
         require_tensorflow("A run that resumes")
         require_counts(every=every, keep=keep)
-        require_local(folder)
-        self.folder = Path(folder)
+        self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+        self.folder = self.files.path
+        require_local(self.folder)
         self.every = every
-        self.files = RunFolder(folder)
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
         self.store.ledger = self.files.ledger
 
@@ -151,13 +151,11 @@ class Run:
         check_compiled(model, min(steps_per_epoch or total_steps, total_steps))
         if patience is not None and validation is None:
             raise ConfigError(f"patience needs validation examples to judge by. Received: patience={patience}.")
-        if is_chief(model):
-            self.files.check(resume)
         train = functools.cache(train)
-        build_for(model, train(0).element_spec)
         with contextlib.ExitStack() as around:
             if is_chief(model):
                 around.enter_context(self.files.hold(resume))
+            build_for(model, train(0).element_spec)
             start = self.restore_newest(model) if resume else 0
             if start > total_steps:
                 raise RunError(f"The run has done {start} steps, which is more than {total_steps}.")
