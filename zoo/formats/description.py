@@ -3,7 +3,8 @@
 from dataclasses import fields
 
 from keras_vit.errors import ConfigError
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.zoo.formats.checkpoint import Fault
 

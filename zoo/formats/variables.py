@@ -2,9 +2,6 @@
 
 import numpy as np
 
-from keras_vit.models.config import AxialResNetConfig
-from keras_vit.zoo.formats.architecture import BLOCKS
-
 DENSE = {"kernel": "kernel", "bias": "bias"}
 CONV = {"kernel": "kernel"}
 NORM = {"scale": "gamma", "bias": "beta"}
@@ -18,17 +15,11 @@ POSITIONS_RELATIVE = {"relative_embedding": "embedding"}
 def official_variables(model):
     """{official name: (variable, shape in the file)} of a model; axial ones have names of this package's."""
     table = {}
-    for prefix, layer, names, *shape in variable_rows(model):
+    for prefix, layer, names, *shape in VARIABLES[model.config.checkpoint_names](model):
         for name, attribute in names.items():
             variable = getattr(layer, attribute)
             table[f"{prefix}/{name}".lstrip("/")] = (variable, shape[0][name] if shape else tuple(variable.shape))
     return table
-
-
-def variable_rows(model):
-    if isinstance(model.config, AxialResNetConfig):
-        return axial_resnet_variables(model)
-    return vit_variables(model) if hasattr(model.config, "hidden_size") else resnet_variables(model)
 
 
 def official_arrays(model):
@@ -51,9 +42,7 @@ def vit_variables(model):
         yield "", model.get_layer("cls"), {"cls": "token"}
     yield from position_variables(model)
     for i in range(config.num_layers):
-        yield from block_variables(
-            f"Transformer/{BLOCKS[type(config)]}_{i}", model.get_layer(f"encoderblock_{i}"), config
-        )
+        yield from block_variables(f"Transformer/{config.block_name}_{i}", model.get_layer(f"encoderblock_{i}"), config)
     yield "Transformer/encoder_norm", model.get_layer("encoder_norm"), NORM
     if config.representation_size:
         yield "pre_logits", model.get_layer("pre_logits"), DENSE
@@ -133,3 +122,12 @@ def axial_resnet_variables(model):
                 yield f"{prefix}/gn_proj", unit.shortcut_norm, NORM
     if model.config.num_classes:
         yield "head", model.get_layer("head"), DENSE
+
+
+# For each `checkpoint_names` of a configuration.
+VARIABLES = {
+    "vit": vit_variables,
+    "axial-vit": vit_variables,
+    "bit": resnet_variables,
+    "axial-resnet": axial_resnet_variables,
+}

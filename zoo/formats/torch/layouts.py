@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.config import ViTConfig
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.checkpoint import Fault, gather
@@ -211,7 +211,7 @@ def timm_state(config, arrays):
     Raises:
         CheckpointError: for an axial model.
     """
-    if isinstance(config, (AxialViTConfig, AxialResNetConfig)):
+    if config.checkpoint_names not in ("vit", "bit"):
         raise CheckpointError(
             "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
         )
