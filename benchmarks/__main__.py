@@ -25,11 +25,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.peers import PEERS, describe_absence, find_absent
-from benchmarks.processes import find_mixed_precision, measure_apart, tell
+from benchmarks.cases import find_mixed_precision, measure_apart, tell
 from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, read_recorded, record
 from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, save_plot
-from benchmarks.subjects import QUICK, QUICK_PEERS, SUBJECTS, Case, Settings, plan_cases
+from benchmarks.subjects import (
+    PEERS,
+    QUICK,
+    QUICK_PEERS,
+    SUBJECTS,
+    Case,
+    Settings,
+    describe_absence,
+    find_absent,
+    plan_cases,
+)
 from keras_vit.errors import KerasVitError, describe_unknown
 
 QUICK_MINUTES, QUICK_ROUNDS, QUICK_PATIENCE = 2.0, 5, 8.0
@@ -39,16 +48,28 @@ NOTHING_RECORDED = (
 )
 
 
+def list_tables() -> str:
+    """The subjects with their kinds, and the peers."""
+    lines = ["subjects:"]
+    for name, subject in SUBJECTS.items():
+        kinds = f" ({', '.join(subject.kinds)})" if any(subject.kinds) else ""
+        lines.append(f"  {name:10} {subject.about}{kinds}")
+    lines.append("peers:")
+    for name, peer in PEERS.items():
+        state = f"not installed: pip install {peer.install}" if find_absent(name) else "installed"
+        lines.append(f"  {name:18} {peer.about} ({state})")
+    return "\n".join(lines)
+
+
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(["subjects:", *(f"  {name:10} {subject.about}" for name, subject in SUBJECTS.items())]),
+        epilog=list_tables(),
     )
     what = parser.add_argument_group("what is measured")
-    what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of --list (default: all)")
-    what.add_argument("--list", action="store_true", help="show the subjects, their models and the peers, and end")
+    what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of subjects, below (default: all)")
     what.add_argument(
         "--models", nargs="+", default=[], metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)"
     )
@@ -61,16 +82,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--precision", nargs="+", default=[], metavar="POLICY", help="float32, mixed_bfloat16, bfloat16, ..."
     )
     what.add_argument("--peers", nargs="*", metavar="PEER", help="only these, or none (default: all; --quick: timm)")
-    what.add_argument("--photos", type=Path, metavar="FOLDER", help="of class folders of images, for the pipeline")
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
-    how.add_argument("--seconds", type=float, help="of a case, after which no further round begins, from the third on")
-    how.add_argument("--limit", type=float, help="seconds of a contestant's turn, at most (default: 600)")
-    how.add_argument("--minutes", type=float, help="after which no further case begins")
-    how.add_argument("--threads", type=int, help="of each library (default: its own choice)")
-    how.add_argument("--jit-compile", action="store_true", help="compile our graphs with XLA (TensorFlow)")
     how.add_argument("--remat", action="store_true", help="train with inner values computed again, timm's too")
-    into = parser.add_argument_group("what becomes of it")
+    into = parser.add_argument_group("output")
     into.add_argument(
         "--out", type=Path, default=Path("benchmark"), help="folder of results.csv and ratios.png (%(default)s)"
     )
@@ -90,23 +105,6 @@ def check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise KerasVitError(describe_unknown(kind, name, known))
-
-
-def list_subjects() -> None:
-    """Prints the table of subjects and the peers."""
-    for name, subject in SUBJECTS.items():
-        print(f"{name:10} {subject.about}")
-        rows = [(model, batches, sizes) for model, batches, sizes in subject.rows if model]
-        for model, batches, sizes in rows:
-            batch = f", batch {', '.join(map(str, batches))}" if any(batches) else ""
-            print(f"{'':12}{model}{batch}{', pixels ' + ', '.join(map(str, sizes)) if any(sizes) else ''}")
-        for title, values in (("kinds", subject.kinds), ("beside", subject.peers)):
-            if any(values):
-                print(f"{'':12}{title}: {', '.join(values)}")
-    print("\npeers")
-    for name, peer in PEERS.items():
-        state = f"not installed: pip install {peer.install}" if find_absent(name) else "installed"
-        print(f"{name:20} {peer.about} ({state})")
 
 
 def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str, ...]:
@@ -178,16 +176,12 @@ def benchmark(given: argparse.Namespace) -> None:
         files = given.files or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = Settings(
             rounds=given.rounds or (QUICK_ROUNDS if given.quick else Settings.rounds),
-            limit=given.limit or Settings.limit,
-            patience=given.seconds or (QUICK_PATIENCE if given.quick else Settings.patience),
+            patience=QUICK_PATIENCE if given.quick else Settings.patience,
             peers=choose_peers(given, cases),
-            threads=given.threads,
-            jit_compile=given.jit_compile,
             remat=given.remat,
             files=files,
-            photos=given.photos and given.photos.absolute(),
         )
-        minutes = given.minutes or (QUICK_MINUTES if given.quick else float("inf"))
+        minutes = QUICK_MINUTES if given.quick else float("inf")
 
         def keep(found):
             save_plot(add_lines(given.out / "results.csv", found), given.out / "ratios.png")
@@ -205,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0 done, 1 the input could not be used."""
     given = parse_arguments(arguments)
     try:
-        list_subjects() if given.list else benchmark(given)
+        benchmark(given)
     except KerasVitError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -5,10 +5,11 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.processes import count_cores, tell
-from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant, seconds_per_call
-from benchmarks.torch_models import NAMES, import_timm
+from benchmarks.cases import tell
+from benchmarks.subjects import Case, Contestant, Settings
+from benchmarks.torch_models import NAMES
+from keras_vit.evaluation.device.machine import count_cores
+from keras_vit.evaluation.device.timing import seconds_per_call
 
 PRECISIONS = ("float32", "float16", "dynamic", "int8")
 
@@ -41,7 +42,7 @@ def write_export(path, name, precision):
 def write_timm(path, name):
     """Writes timm's export of a model, unless it is there."""
     if not path.exists():
-        timm = import_timm()
+        import timm
         import torch
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ FORMATS = {
 def enter_exports(case: Case, settings: Settings):
     """Our file of each precision in a format's runtime; ONNX also in OpenVINO, beside timm's file."""
     runtime, run, ending, precisions = FORMATS[case.kind]
-    threads = settings.threads or count_cores()
+    threads = count_cores()
 
     def enter(run, write, name, *rest, over=()):
         path = settings.files / f"{case.model.replace('/', '_')}-{name}{ending}"

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from benchmarks.subjects import Case, Settings
+from benchmarks.subjects import Case
 from keras_vit.models import ResNetConfig, ViTConfig, build, variant
 
 
@@ -17,21 +17,7 @@ def configure(case: Case) -> ViTConfig | ResNetConfig:
     return dataclasses.replace(variant(case.model).config, image_size=(case.image_size, case.image_size))
 
 
-def device_name() -> str:
-    """The name of the GPU or TPU that the backend computes on; "" for the processor."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        device = jax.devices()[0]
-        return "" if device.platform == "cpu" else device.device_kind
-    import tensorflow as tf
-
-    found = tf.config.list_physical_devices("GPU")
-    details = tf.config.experimental.get_device_details(found[0]) if found else {}
-    return details.get("device_name", "GPU") if found else ""
-
-
-def compile_call(call: Callable[..., Any], given: Sequence[Any], jit_compile: bool = False) -> Callable[[], object]:
+def compile_call(call: Callable[..., Any], given: Sequence[Any]) -> Callable[[], object]:
     """`call(*given)` as a compiled function of no argument that waits for its result."""
     if keras.backend.backend() == "jax":
         import jax
@@ -40,15 +26,15 @@ def compile_call(call: Callable[..., Any], given: Sequence[Any], jit_compile: bo
         return lambda: jax.block_until_ready(compiled(*given))
     import tensorflow as tf
 
-    compiled = tf.function(call, autograph=False, jit_compile=jit_compile)
+    compiled = tf.function(call, autograph=False)
     return lambda: compiled(*given).numpy()
 
 
-def infer(model: keras.Model, images: np.ndarray, settings: Settings) -> Callable[[], object]:
+def infer(model: keras.Model, images: np.ndarray) -> Callable[[], object]:
     """Inference of a batch."""
     images = keras.ops.convert_to_tensor(images)
     if keras.backend.backend() != "jax":
-        return compile_call(lambda x: model(x, training=False), [images], settings.jit_compile)
+        return compile_call(lambda x: model(x, training=False), [images])
     state = [[v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]]
 
     def call(trainable, rest, x):
@@ -61,13 +47,13 @@ def classification_loss(labels, logits):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, keras.ops.cast(logits, "float32"))
 
 
-def train(model: keras.Model, images: np.ndarray, labels: np.ndarray, settings: Settings) -> Callable[[], object]:
+def train(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> Callable[[], object]:
     """A step of SGD with momentum on a batch."""
     optimizer = keras.optimizers.SGD(1e-3, momentum=0.9)
     if keras.backend.backend() == "jax":
         return train_on_jax(model, optimizer, *map(keras.ops.convert_to_tensor, (images, labels)))
     # keras-hub's own compile adds a metric unless it is told that there is none.
-    model.compile(optimizer, classification_loss, metrics=[], jit_compile=settings.jit_compile or "auto")
+    model.compile(optimizer, classification_loss, metrics=[])
     return lambda: float(model.train_on_batch(images, labels))
 
 

@@ -2,23 +2,23 @@
 
 from functools import partial
 
-from benchmarks.processes import peak_memory, run_apart
-from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant
+from benchmarks.subjects import Case, Contestant, Settings
+from keras_vit.evaluation.device.machine import name_accelerator, peak_memory
+from keras_vit.evaluation.device.process import run_apart
 
 STEPS = 2  # the first one compiles
 
 
-def measure_keras(case, settings, remat):
+def measure_keras(case, remat):
     """Bytes that two steps of our model take beyond what the framework does."""
     from benchmarks import keras_models
     from benchmarks.models import random_data
 
     config = keras_models.configure(case)
-    keras_models.device_name()  # starts the framework
+    name_accelerator()  # starts the framework
     before = peak_memory()
     model = keras_models.build_keras_vit(config, remat)
-    step = keras_models.train(model, *random_data(case.batch, config), settings)
+    step = keras_models.train(model, *random_data(case.batch, config))
     for _ in range(STEPS):
         step()
     return float(peak_of_device(case.backend) or max(peak_memory() - before, 1))
@@ -26,9 +26,7 @@ def measure_keras(case, settings, remat):
 
 def peak_of_device(backend):
     """The most bytes that were taken of a GPU's memory; 0 where there is none."""
-    from benchmarks import keras_models
-
-    if not keras_models.device_name():
+    if not name_accelerator():
         return 0
     if backend == "jax":
         import jax
@@ -45,7 +43,7 @@ def measure_timm(case, device, checkpointing):
     from benchmarks.models import random_data
 
     config = keras_models.configure(case)
-    torch_models.import_timm()
+    import timm  # noqa: F401, which takes memory of its own
     import torch
 
     before = peak_memory()
@@ -58,13 +56,12 @@ def measure_timm(case, device, checkpointing):
 
 def enter_memory(case: Case, settings: Settings):
     """Our step and timm's, each with and without inner values computed again."""
-    from benchmarks.keras_models import device_name
     from benchmarks.torch_models import NAMES
 
-    device = "cuda" if device_name() else "cpu"
+    device = "cuda" if name_accelerator() else "cpu"
     measures = {
-        "keras_vit": (("timm",), measure_keras, case, settings, False),
-        "keras_vit, remat": (("keras_vit", "timm, checkpointing"), measure_keras, case, settings, True),
+        "keras_vit": (("timm",), measure_keras, case, False),
+        "keras_vit, remat": (("keras_vit", "timm, checkpointing"), measure_keras, case, True),
     }
     if "timm" in settings.peers and case.model in NAMES:
         measures["timm"] = (), measure_timm, case, device, False

@@ -1,19 +1,59 @@
-"""Inference, training steps and growth: our models beside the peers' and the machine's ceilings."""
+"""Inference, training steps and growth: our models beside the peers', and beside the machine's own ceilings.
+
+The ceilings are what the framework reaches in bare matrix products and convolutions, in the same rounds: a model's rate
+divided by the matrix product's is its share of what the machine can do.
+"""
 
 import dataclasses
 from functools import partial
 
 import numpy as np
+from keras import ops
 
 from benchmarks import keras_models, torch_models
-from benchmarks.ceilings import CEILINGS
-from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant, seconds_per_call
+from benchmarks.subjects import CEILINGS, Case, Contestant, Settings
+from keras_vit.evaluation.device.machine import name_accelerator
+from keras_vit.evaluation.device.timing import seconds_per_call
 from keras_vit.models.cost import count_flops
 
 GROWING_SIZES = (224, 384, 512, 768, 1024)
 GROWING_BATCHES = (1, 2, 4, 8, 16, 32)
 TRAINING_PASSES = 3  # the gradient takes twice the forward pass
+TIMES = 4  # products, one after the other, in a call: reading the result is then little beside them
+SIDE = {"cpu": 1536, "gpu": 8192}  # of the square matrices
+IMAGES = {"cpu": (8, 28, 28, 128), "gpu": (64, 28, 28, 512)}  # (n, h, w, c) of a 3x3 convolution to as many channels
+
+
+def repeat(operate, x, weights, operations, dtype):
+    """The contestant that applies `operate(x, weights)` to its own result, TIMES times."""
+
+    def call(x, weights):
+        for _ in range(TIMES):
+            x = operate(x, weights)
+        return ops.sum(ops.cast(x, "float32"))
+
+    given = [ops.cast(ops.convert_to_tensor(values.astype("float32")), dtype) for values in (x, weights)]
+    return Contestant(partial(seconds_per_call, keras_models.compile_call(call, given)), TIMES * operations)
+
+
+def measure_matrix_product(dtype: str, kind: str) -> Contestant:
+    """Products of square matrices of a dtype, on a "cpu" or "gpu"; its work is in operations."""
+    rng, side = np.random.default_rng(0), SIDE[kind]
+    x, weights = rng.normal(size=(2, side, side)) / [[[1]], [[side**0.5]]]  # results keep their size
+    return repeat(ops.matmul, x, weights, 2 * side**3, dtype)
+
+
+def measure_convolution(dtype: str, kind: str) -> Contestant:
+    """3x3 convolutions as in the middle of a ResNet-50; its work is in operations."""
+    rng, shape = np.random.default_rng(0), IMAGES[kind]
+    channels = shape[-1]
+    weights = rng.normal(size=(3, 3, channels, channels)) / (9 * channels) ** 0.5
+    operations = 2 * 9 * channels * np.prod(shape)
+    convolve = partial(ops.conv, padding="same", data_format="channels_last")
+    return repeat(convolve, rng.normal(size=shape), weights, float(operations), dtype)
+
+
+MEASURES = dict(zip(CEILINGS, (measure_matrix_product, measure_convolution), strict=True))
 
 
 def random_data(batch, config):
@@ -38,23 +78,23 @@ def enter_models(case: Case, settings: Settings, keras_call, torch_call, passes,
     def enter(make_call, over):
         return lambda: Contestant(partial(seconds_per_call, make_call()), work, over)
 
-    def enter_keras(build, over=tuple(CEILINGS)):
-        return enter(lambda: keras_call(build(config), *data, settings), over)
+    def enter_keras(build, over=CEILINGS):
+        return enter(lambda: keras_call(build(config), *data), over)
 
-    ours = "keras_vit" + ", XLA" * settings.jit_compile + ", remat" * settings.remat
+    ours = "keras_vit" + ", remat" * settings.remat
     rivals = (*torch_models.TORCH_PEERS, *keras_models.KERAS_PEERS, *CEILINGS)
     makers = {ours: enter_keras(partial(keras_models.build_keras_vit, remat=settings.remat), rivals)}
-    kind = "cuda" if keras_models.device_name() else "cpu"
+    device = "gpu" if name_accelerator() else "cpu"
+    place = torch_models.Place("cuda" if device == "gpu" else "cpu", case.precision, checkpointing=settings.remat)
     for name, compiled in torch_models.TORCH_PEERS.items():
         if name in settings.peers and case.model in torch_models.NAMES:
-            place = torch_models.Place(kind, case.precision, compiled, settings.remat)
-            makers[name] = enter(partial(torch_call, case.model, case.image_size, data, place), tuple(CEILINGS))
+            own = dataclasses.replace(place, compiled=compiled)
+            makers[name] = enter(partial(torch_call, case.model, case.image_size, data, own), CEILINGS)
     for peer, (has, build) in keras_models.KERAS_PEERS.items():
         if peer in settings.peers and has(config):
             makers[peer] = enter_keras(build)
-    device = "gpu" if keras_models.device_name() else "cpu"
     dtype = case.precision.removeprefix("mixed_")
-    return makers | {name: partial(measure, dtype, device) for name, measure in CEILINGS.items()}
+    return makers | {name: partial(measure, dtype, device) for name, measure in MEASURES.items()}
 
 
 def enter_inference(case: Case, settings: Settings):
@@ -82,7 +122,7 @@ def enter_growth(case: Case, settings: Settings):
     def enter(name, case):
         config = keras_models.configure(case)
         images, _ = random_data(case.batch, config)
-        call = keras_models.infer(keras_models.build_keras_vit(config), images, settings)
+        call = keras_models.infer(keras_models.build_keras_vit(config), images)
         work = count_flops(config) * case.batch
         return Contestant(partial(seconds_per_call, call), work, () if name == first else (first,))
 

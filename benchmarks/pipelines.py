@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from benchmarks.subjects import Case, Settings
-from benchmarks.timing import Contestant
+from benchmarks.subjects import Case, Contestant, Settings
 from keras_vit import data
 from keras_vit.models import Preprocessing
 
@@ -84,7 +83,7 @@ def time_batches(make_pipeline):
 def enter_pipelines(case: Case, settings: Settings):
     """What a training reads, in the ways that it may be asked for."""
     ending, read_shape, decode = KINDS[case.kind]
-    folder = settings.photos or write_photos(settings.files / f"photos-{ending}", ending)
+    folder = write_photos(settings.files / f"photos-{ending}", ending)
     examples = data.load(f"folder:{folder}", "train+validation")
     preprocessing = Preprocessing((case.image_size, case.image_size))
     options = {

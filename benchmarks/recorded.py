@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.peers import PEERS
 from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, read_lines, save_plot
-from benchmarks.subjects import SUBJECTS
+from benchmarks.subjects import PEERS, SUBJECTS
 from keras_vit.files import write_whole
 
 ROOT = Path(__file__).parents[1]

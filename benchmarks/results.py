@@ -1,4 +1,4 @@
-"""What came out: the lines of a CSV file, with one line for each contestant and each one that it is compared with."""
+"""What was measured: a CSV file with a line for each contestant and each rival that it is compared with."""
 
 import csv
 import dataclasses
@@ -6,11 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.ceilings import CEILINGS
-from benchmarks.peers import PEERS
-from benchmarks.processes import Outcome
-from benchmarks.subjects import MODELS, SUBJECTS, Case
-from benchmarks.timing import median_ratio
+from benchmarks.cases import Outcome
+from benchmarks.subjects import CEILINGS, MODELS, PEERS, SUBJECTS, Case
 from keras_vit.files import write_whole
 
 CASE = tuple(field.name for field in dataclasses.fields(Case))
@@ -26,21 +23,23 @@ def make_lines(case: Case, outcome: Outcome) -> list[Line]:
     common = dict.fromkeys(COLUMNS, "") | {column: str(value) for column, value in dataclasses.asdict(case).items()}
     common["machine"] = outcome.machine
     lines = []
-    for name, own in outcome.measured.items():
-        median, best = statistics.median(own.values), min(own.values)
+    for name, found in outcome.measured.items():
+        own, values = found.contestant, found.values
+        median, best = statistics.median(values), min(values)
         line = common | {
             "contestant": name,
             "median": f"{median:.6g}",
             "best": f"{best:.6g}",
             "unit": own.unit,
             "rate": f"{own.work / median:.6g}",
-            "rounds": str(len(own.values)),
+            "rounds": str(len(values)),
         }
         present = [over for over in own.over if over in outcome.measured]
         for over in present:
             other = outcome.measured[over]
-            share = own.work / other.work
-            ratio, ratio_best = share * median_ratio(other.values, own.values), share * min(other.values) / best
+            share = own.work / other.contestant.work
+            ratio = share * statistics.median(a / b for a, b in zip(other.values, values, strict=True))
+            ratio_best = share * min(other.values) / best
             lines.append(line | {"over": over, "ratio": f"{ratio:.4g}", "ratio_best": f"{ratio_best:.4g}"})
         if not present:
             lines.append(line)
@@ -122,14 +121,11 @@ def format_case(lines: Sequence[Line]) -> str:
 
 def label(line: Line) -> str:
     """What tells the dots of a subject's plot apart: its contestants', too, where the size of images matters."""
-    sized = line["batch"] != "0" and line["subject"] != "growth"  # which has sizes for contestants
-    batch, pixels = sized and f"batch {line['batch']}", sized and line["image_size"]
-    precision = line["precision"] != "float32" and line["precision"]
-    backend = line["backend"] != "tensorflow" and line["backend"]
-    name = line["contestant"] != "keras_vit" and line["contestant"]
-    return ", ".join(
-        filter(None, (line["model"], line["kind"], batch, pixels and f"{pixels} px", precision, backend, name))
-    )
+    case = Case(**{column: line[column] for column in CASE})
+    if case.batch == "0" or case.subject == "growth":  # which has sizes for contestants
+        case = dataclasses.replace(case, batch=0, image_size=0)
+    name = "" if line["contestant"] == "keras_vit" else line["contestant"]
+    return ", ".join(filter(None, (case.details(), name)))
 
 
 def draw_dots(axes, panel: Sequence[Line]):

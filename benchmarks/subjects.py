@@ -1,7 +1,8 @@
-"""The table of what is measured: a row per subject. Imports no framework."""
+"""The tables of what is measured, a row per subject, and beside whom, a row per peer. Imports no framework."""
 
+import importlib.util
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +29,15 @@ class Case:
     precision: str = "float32"
     backend: str = "tensorflow"
 
-    def __str__(self) -> str:
+    def details(self) -> str:
+        """All but the subject, in words."""
         batch, pixels = self.batch and f"batch {self.batch}", self.image_size and f"{self.image_size} px"
         precision = self.precision != "float32" and self.precision
         backend = self.backend != "tensorflow" and self.backend
-        return ", ".join(filter(None, (self.subject, self.model, self.kind, batch, pixels, precision, backend)))
+        return ", ".join(filter(None, (self.model, self.kind, batch, pixels, precision, backend)))
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.subject, self.details())))
 
 
 @dataclass(frozen=True)
@@ -44,22 +49,63 @@ class Settings:
         patience: seconds of a case after which no further round begins.
         limit: seconds of a contestant's turn, after which it is not measured.
         peers: names of PEERS that take part.
-        threads: None for each library's own default.
-        jit_compile: whether TensorFlow's graphs are compiled with XLA.
         remat: whether the models and timm's compute inner values again for the gradient.
         files: folder of what is made once for several cases.
-        photos: folder of class folders of images; None for parts of two photographs.
     """
 
     rounds: int = 8
     patience: float = 120.0
     limit: float = 600.0
     peers: tuple[str, ...] = ()
-    threads: int | None = None
-    jit_compile: bool = False
     remat: bool = False
     files: Path = Path("benchmark_files")
-    photos: Path | None = None
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """What takes part in a case.
+
+    Args:
+        measure: does it, and returns the seconds or bytes that it took, once.
+        work: what that does, in operations, images or simply times.
+        over: names of the contestants by whose rate, work / measure, its own is divided.
+        unit: "s" or "bytes".
+    """
+
+    measure: Callable[[], float] | None
+    work: float = 1.0
+    over: tuple[str, ...] = ()
+    unit: str = "s"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library to compare with: the modules that it needs, and what pip installs for them."""
+
+    modules: tuple[str, ...]
+    install: str
+    about: str
+
+
+PEERS = {
+    "timm": Peer(("torch", "timm"), "torch timm", "timm's models in PyTorch; its ONNX export in onnxruntime"),
+    "timm-compiled": Peer(("torch", "timm"), "torch timm", "the same models after torch.compile"),
+    "keras-hub": Peer(("keras_hub",), "keras-hub", "keras-hub's ViT, on the same backend"),
+    "keras.applications": Peer(("keras",), "keras", "Keras' ResNet50V2 and ResNet101V2, on the same backend"),
+    "openvino": Peer(("openvino",), "openvino", "OpenVINO on our ONNX files"),
+}
+
+
+def find_absent(name: str) -> tuple[str, ...]:
+    """The modules that a peer needs and that are not installed."""
+    return tuple(module for module in PEERS[name].modules if importlib.util.find_spec(module) is None)
+
+
+def describe_absence(name: str) -> str:
+    """The sentence for a peer that is not installed."""
+    absent = find_absent(name)
+    state = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+    return f"{name} is not compared, since {state}. To compare: pip install {PEERS[name].install}"
 
 
 @dataclass(frozen=True)
@@ -93,6 +139,7 @@ def rows_at(batches, *models, sizes=(0,)):
     return tuple((model, batches, sizes) for model in models)
 
 
+CEILINGS = ("matrix product", "convolution")  # what the framework itself reaches on the machine
 MODELS = ("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-B/32", "ViT-L/16", "R50+ViT-B/16", "R50x1", "R101x1", "R152x2")
 ALL_OPTIONS = ("models", "batch", "image_size", "precision")
 MODEL_PEERS = ("timm", "keras-hub", "keras.applications")

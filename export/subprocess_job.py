@@ -1,4 +1,7 @@
-"""Running a converter in a process of its own, which frees its memory and turns its crashes into errors."""
+"""Running a converter in a process of its own: its memory is freed, and its crashes become errors.
+
+A converter's module is also its script: a function hands over the job by `run_script(__file__, job)`, `main` does it.
+"""
 
 import contextlib
 import json
@@ -15,7 +18,7 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def run_script(script, job, explain=None, time_limit=None, tell=None):
-    """Runs a script of this folder with `job` as JSON on its stdin.
+    """Runs a script, a path that is absolute or below this folder, with `job` as JSON on its stdin.
 
     Args:
         explain: turns what a failing script wrote into one sentence; by default its last line.

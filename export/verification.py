@@ -27,7 +27,7 @@ from keras_vit.export.staging.stage import HIDDEN
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
-from keras_vit.export.web.texts import list_foreign_files
+from keras_vit.export.web.assets import list_foreign_files
 from keras_vit.files import sha256_of_regular
 
 LEAST_TIME = 120  # seconds that an artefact may take

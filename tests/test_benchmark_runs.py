@@ -12,7 +12,7 @@ import pytest
 from contestants import INVENTED  # noqa: F401  # lets benchmarks be imported
 
 from benchmarks import __main__ as command
-from benchmarks import processes, results, torch_models
+from benchmarks import cases, results, torch_models
 from keras_vit.models import VARIANTS
 
 ROOT = Path(__file__).parents[1]
@@ -33,45 +33,9 @@ def test_mixed_precision_is_what_the_device_has(monkeypatch, flags, capability, 
             raise FileNotFoundError
         return types.SimpleNamespace(stdout=f"{capability}\n")
 
-    monkeypatch.setattr(processes.subprocess, "run", ask)
-    monkeypatch.setattr(processes, "read_processor", lambda: f"flags\t\t: fpu {flags}")
-    assert processes.find_mixed_precision() == policy
-
-
-@pytest.mark.parametrize("fits", [False, True])
-def test_timm_imports_beside_a_torchvision_of_another_build(monkeypatch, tmp_path, fits):
-    """An invented torch and torchvision: operators are defined only where torchvision's library does not load."""
-    defined, loaded = [], []
-
-    class Library:
-        def __init__(self, namespace, kind):
-            self.name = namespace, kind
-
-        def define(self, schema):
-            defined.append((*self.name, schema))
-
-    def load_library(path):
-        if not fits:
-            raise OSError("undefined symbol")
-        loaded.append(path)
-
-    torch = types.SimpleNamespace(
-        library=types.SimpleNamespace(Library=Library), ops=types.SimpleNamespace(load_library=load_library)
-    )
-    (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "_C.so").touch()
-    (tmp_path / "torchvision" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(torch_models, "kept", [])
-    torch_models.define_operators(torch)
-    torch_models.define_operators(torch)
-    if fits:
-        assert loaded and not defined
-    else:
-        assert len(defined) == len(set(defined)) == 12
-        assert ("torchvision", "DEF", "nms(Tensor a) -> Tensor") in defined
-        assert ("torchvision", "DEF", "_roi_align_backward(Tensor a) -> Tensor") in defined
-        assert not [row for row in defined if "nms_backward" in row[2]]
+    monkeypatch.setattr(cases.subprocess, "run", ask)
+    monkeypatch.setattr(cases, "read_processor", lambda: f"flags\t\t: fpu {flags}")
+    assert cases.find_mixed_precision() == policy
 
 
 def test_bare_decoding_of_png_reads_the_header_and_the_box(tmp_path):
@@ -103,7 +67,7 @@ def test_the_page_writes_commands_that_are_understood():
     assert len(lines) > 5
     for line in lines:
         given = command.parse_arguments(line.split()) if "--help" not in line else None
-        assert given is None or given.list or given.quick or command.choose_cases(given)
+        assert given is None or given.quick or command.choose_cases(given)
 
 
 def run_command(tmp_path, line, **variables):
@@ -134,7 +98,7 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("line", "cases"),
+    ("line", "count"),
     [
         (f"inference training {TINY} --precision float32", 2),
         pytest.param("exports --models ViT-Test/4 --batch 2", 3, marks=pytest.mark.long),
@@ -144,9 +108,9 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
         pytest.param("pipeline --batch 2 --image-size 32", 2, marks=pytest.mark.long),
     ],
 )
-def test_every_subject_runs_on_a_tiny_model(tmp_path, line, cases):
+def test_every_subject_runs_on_a_tiny_model(tmp_path, line, count):
     lines, said = run_command(tmp_path, f"{line} --rounds 1 --peers")
-    assert said.count("(1 rounds)") == cases
+    assert said.count("(1 rounds)") == count
     if "inference" in line:
         shares = [line for line in lines if (line["contestant"], line["over"]) == ("keras_vit", "matrix product")]
         assert {line["subject"] for line in shares} == {"inference", "training"}

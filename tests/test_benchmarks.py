@@ -7,16 +7,16 @@ import pytest
 from contestants import INVENTED, measure_invented  # lets benchmarks be imported
 
 from benchmarks import __main__ as command
-from benchmarks import peers, processes, recorded, results
-from benchmarks.processes import Measured, Outcome
-from benchmarks.subjects import QUICK, SUBJECTS, Case, Settings, own_image_size, plan_cases
-from benchmarks.timing import seconds_per_call, take_turns
+from benchmarks import cases, recorded, results, subjects
+from benchmarks.cases import Measured, Outcome
+from benchmarks.subjects import PEERS, QUICK, SUBJECTS, Case, Contestant, Settings, own_image_size, plan_cases
+from keras_vit.evaluation.device.timing import seconds_per_call, take_turns
 
 CASE = Case("inference", "ViT-B/16", batch=8, image_size=224)
 
 
 def measured(*values, work=1.0, over=(), unit="s"):
-    return Measured(list(values), work, over, unit)
+    return Measured(Contestant(None, work, over, unit), list(values))
 
 
 def make_outcome(**changed):
@@ -37,9 +37,11 @@ def find_ratio(lines, contestant, over):
 def test_short_calls_are_repeated_for_a_turn_and_long_ones_are_not():
     calls = []
     ticks = iter([0.0, 0.1, 0.2, 0.3])
-    assert seconds_per_call(lambda: calls.append(0), lambda: next(ticks)) == pytest.approx(0.1) and len(calls) == 3
+    assert (
+        seconds_per_call(lambda: calls.append(0), clock=lambda: next(ticks)) == pytest.approx(0.1) and len(calls) == 3
+    )
     ticks = iter([5.0, 7.0])
-    assert seconds_per_call(lambda: calls.append(0), lambda: next(ticks)) == 2 and len(calls) == 4
+    assert seconds_per_call(lambda: calls.append(0), clock=lambda: next(ticks)) == 2 and len(calls) == 4
 
 
 def test_contestants_take_turns_in_alternating_order():
@@ -117,8 +119,8 @@ def test_growth_is_drawn_as_curves_from_the_smallest():
 
 
 def test_a_table_has_the_models_in_order_and_the_small_before_the_large(tmp_path):
-    cases = [Case("inference", *case) for case in (("R50x1", "", 8), ("ViT-B/16", "", 8), ("ViT-B/16", "", 1))]
-    for case in cases:
+    unsorted = [Case("inference", *case) for case in (("R50x1", "", 8), ("ViT-B/16", "", 8), ("ViT-B/16", "", 1))]
+    for case in unsorted:
         results.add_lines(tmp_path / "r.csv", results.make_lines(case, make_outcome()))
     found = dict.fromkeys((line["model"], line["batch"]) for line in results.read_lines(tmp_path / "r.csv"))
     assert list(found) == [("ViT-B/16", "1"), ("ViT-B/16", "8"), ("R50x1", "8")]
@@ -136,8 +138,8 @@ def test_what_was_not_measured_is_a_row_that_says_why():
 
 
 def measure_with(monkeypatch, *others, **settings):
-    monkeypatch.setattr(processes, "measure_case", measure_invented)
-    return processes.measure_apart(INVENTED, Settings(rounds=3, peers=others, **settings))
+    monkeypatch.setattr(cases, "measure_case", measure_invented)
+    return cases.measure_apart(INVENTED, Settings(rounds=3, peers=others, **settings))
 
 
 def test_contestants_that_fail_or_end_their_process_stop_no_other(monkeypatch):
@@ -153,26 +155,26 @@ def test_contestants_that_fail_or_end_their_process_stop_no_other(monkeypatch):
 
 @pytest.mark.slow
 def test_a_contestant_that_does_not_end_is_ended(monkeypatch):
-    monkeypatch.setattr(processes, "GRACE", 0)
+    monkeypatch.setattr(cases, "GRACE", 0)
     outcome = measure_with(monkeypatch, "endless", limit=20)
     assert list(outcome.measured) == ["good"]
     assert outcome.not_measured == {"endless": "it took longer than 20 s"}
 
 
 def test_a_subject_that_cannot_begin_is_a_row(monkeypatch):
-    outcome = processes.measure_apart(Case("no subject"), Settings())
+    outcome = cases.measure_apart(Case("no subject"), Settings())
     assert not outcome.measured and outcome.not_measured == {"all": "KeyError: 'no subject'"}
 
 
 def test_every_row_of_the_table_is_planned():
-    cases = plan_cases(list(SUBJECTS), mixed="mixed_bfloat16")
-    assert {case.subject for case in cases} == set(SUBJECTS) and len(cases) == len(set(cases))
-    assert set(QUICK) <= set(cases)
-    assert {case.precision for case in cases if case.subject == "training"} == {"float32", "mixed_bfloat16"}
-    assert {case.batch for case in cases if case.subject == "inference"} == {1, 8, 32}
+    planned = plan_cases(list(SUBJECTS), mixed="mixed_bfloat16")
+    assert {case.subject for case in planned} == set(SUBJECTS) and len(planned) == len(set(planned))
+    assert set(QUICK) <= set(planned)
+    assert {case.precision for case in planned if case.subject == "training"} == {"float32", "mixed_bfloat16"}
+    assert {case.batch for case in planned if case.subject == "inference"} == {1, 8, 32}
     for subject in SUBJECTS.values():
-        assert set(subject.peers) <= set(peers.PEERS)
-        assert callable(processes.import_function(subject.enter))
+        assert set(subject.peers) <= set(PEERS)
+        assert callable(cases.import_function(subject.enter))
 
 
 def test_what_is_asked_for_replaces_the_rows():
@@ -249,22 +251,23 @@ def test_no_case_begins_when_the_minutes_are_over(monkeypatch, capsys):
     clock = itertools.count(step=50)
     monkeypatch.setattr(command.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(command, "measure_apart", lambda case, settings: make_outcome())
-    cases = plan_cases(["inference"], ["R50x1"])
+    planned = plan_cases(["inference"], ["R50x1"])
     kept = []
-    assert command.measure_all(cases, Settings(), 1.0, kept.extend) == kept
+    assert command.measure_all(planned, Settings(), 1.0, kept.extend) == kept
     assert {line["batch"] for line in kept} == {"1"}
     assert "1 minutes are over. Not measured: inference, R50x1, batch 8, 224 px;" in capsys.readouterr().err
 
 
 def test_peers_that_are_not_installed_are_named_and_take_part_as_rows(monkeypatch, capsys):
-    monkeypatch.setattr(peers.importlib.util, "find_spec", lambda name: None if name in ("timm", "torch") else "there")
+    monkeypatch.setattr(
+        subjects.importlib.util, "find_spec", lambda name: None if name in ("timm", "torch") else "there"
+    )
     given = command.parse_arguments(["inference"])
     assert command.choose_peers(given, [CASE]) == ("timm", "timm-compiled", "keras-hub", "keras.applications")
     assert capsys.readouterr().err.count("pip install torch timm") == 2
     assert command.choose_peers(command.parse_arguments(["inference", "--peers"]), [CASE]) == ()
     assert command.choose_peers(command.parse_arguments(["--quick"]), [CASE]) == ("timm",)
-    command.list_subjects()
-    assert "not installed: pip install torch timm" in capsys.readouterr().out
+    assert "timm's models in PyTorch; its ONNX export in onnxruntime (not installed: pip" in command.list_tables()
 
 
 def test_the_page_shows_what_is_recorded():

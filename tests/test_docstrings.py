@@ -17,7 +17,7 @@ SLOW = {
     "keras_vit.training.search.search_recipe",  # trains three models
     "keras_vit.evaluation.few_shot_protocol.evaluate_few_shot",
     "keras_vit.data.previewing.draw_preview",
-    "keras_vit.data.duplicates.finding.find_duplicates",
+    "keras_vit.data.duplicates.find_duplicates",
 }
 
 

@@ -5,8 +5,8 @@ import json
 from samples import TEST_SETS
 
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.labels import class_names
 from keras_vit.zoo.names import rows
+from keras_vit.zoo.names.rows import class_names
 
 LICENCE = "Apache-2.0"
 LOOK = {"indent": None, "ensure_ascii": False}

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.data.datasets.fashion_mnist import IMAGES, LABELS, read_pair
+from keras_vit.data.datasets.arrays import IMAGES, LABELS, read_pair
 
 SAMPLES = Path(__file__).parents[1] / "tests" / "samples"
 SEED = 0
@@ -31,7 +31,7 @@ class TestSet:
     """A test set of weights that ship.
 
     Args:
-        dataset: whose classes the head predicts: a name of keras_vit.zoo.labels.
+        dataset: whose classes the head predicts: a name of keras_vit.zoo.names.rows.
         name: what cards call it.
         scheme: of `data.load`.
         split: of `data.load`, of all its pictures.

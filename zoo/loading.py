@@ -8,22 +8,165 @@ from typing import Literal, Unpack
 
 import keras
 
-from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
+from keras_vit.files import sha256
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
 from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.adapt import HEADS, adapt
-from keras_vit.zoo.fetch.companions import fetch_with_companions
+from keras_vit.models.variants import VARIANTS
+from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
+from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
-from keras_vit.zoo.formats.filling import VariableFiller
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.other_names import find_variant
+from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import POSITION_MATRICES
-from keras_vit.zoo.shipped import find_shipped
-from keras_vit.zoo.targets import Request, plan_adaptation, plan_target, require_fields
+
+WEIGHTS = Path(__file__).with_name("weights")  # those that come with this package: no network, no cache, no lock
+
+
+def find_policy(dtype):
+    """The policy of that name (Keras' global one for None)."""
+    try:
+        return keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"There is no dtype {dtype!r}. Expected a policy of Keras such as 'float32' or 'mixed_bfloat16'."
+        ) from error
+
+
+def variant_of(name):
+    """The variant in a name: what stands before the tag."""
+    return str(name).partition(":")[0]
+
+
+def keras_name(title):
+    """The title as a name that Keras accepts."""
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
+
+
+def build_untrained(row, request, num_heads, preprocessing, policy):
+    """A model of that row with random weights and a zero head."""
+    if request.head == "keep":
+        raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
+    if num_heads is not None:
+        request = dataclasses.replace(request, fields={**request.fields, "num_heads": num_heads})
+    target = plan_target(row.config, None, request)
+    preprocessing = fit_preprocessing(preprocessing, target.config)
+    return build(target.config, preprocessing, target.labels, policy, keras_name(row.name))
+
+
+def find_shipped(public):
+    """The path of a checkpoint's file in this package, whose bytes are what the registry says."""
+    path, advice = WEIGHTS / public.file, "It comes with keras-vit: install it again."
+    try:
+        digest = sha256(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. {advice}") from error
+    if digest != public.sha256:
+        raise CheckpointError(f"{path} has the sha256 {digest}; the registry has {public.sha256}. {advice}")
+    return path
+
+
+def fit_preprocessing(preprocessing, config):
+    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
+    if isinstance(preprocessing, Preprocessing):
+        return preprocessing.adapt_to(config.image_size, config.num_channels)
+    return preprocessing
+
+
+def require_possible(public, request):
+    """Refuses, before anything is fetched, a request that no model of the public checkpoint can meet."""
+    if public.variant is None:
+        require_fields(request.fields)
+    else:
+        plan_adaptation(public.config, class_names(public.labels), request)
+
+
+def with_image_size(checkpoint, config):
+    """The checkpoint with the image size of `config` where its file cannot know one."""
+    if checkpoint.config.image_size is not None:
+        return checkpoint
+    config = dataclasses.replace(checkpoint.config, image_size=config.image_size)
+    return dataclasses.replace(checkpoint, config=config)
+
+
+def require_variant(config, row):
+    """Refuses a checkpoint that is not of that row's architecture."""
+    if type(config) is not type(row.config):
+        kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
+        raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
+    for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
+        found, expected = field_of(config, field), field_of(row.config, field)
+        if found != expected:
+            raise Fault(
+                f"is not a {row.name} checkpoint: {field} is {found}; {row.name} has {expected}. "
+                "Load the file by its path alone to take the architecture from it."
+            )
+
+
+def field_of(config, field):
+    """A field of the configuration or of its backbone; None where neither has it."""
+    backbone = getattr(config, "backbone", None)
+    return getattr(config, field, getattr(backbone, field, None))
+
+
+def apply_registry(checkpoint, public):
+    """The checkpoint, if it is what the registry promises, with what the registry knows of it.
+
+    A head that is all zeros is dropped: it would name classes at random.
+    """
+    found, expected = checkpoint.config, public.config
+    other_classes = public.valid_head and found.num_classes != expected.num_classes
+    if other_classes or found.image_size != expected.image_size:
+        raise Fault(
+            f"is not {public.name}: it has {found.num_classes} classes and takes {found.image_size} pixels; "
+            f"{expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
+        )
+    tensors = checkpoint.tensors
+    if not public.valid_head:
+        found = dataclasses.replace(found, num_classes=0)
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEADS)}
+    return dataclasses.replace(
+        checkpoint,
+        config=found,
+        tensors=tensors,
+        preprocessing=public.preprocessing,
+        labels=class_names(public.labels),
+    )
+
+
+def open_as_variant(path, row, hints):
+    """`locate`, for the path of a checkpoint of that variant."""
+    hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
+    checkpoint = with_image_size(open_checkpoint(path, hints), row.config)
+    with about_file(path):
+        require_variant(checkpoint.config, row)
+    return checkpoint, row.name, "linear"
+
+
+def locate(name, weights, hints, request):
+    """(the OpenCheckpoint that a name and `weights` stand for, the model's title, how its positions are resized)."""
+    if weights != "default":
+        return open_as_variant(Path(weights), find_variant(variant_of(name)), hints)
+    found = registry.resolve(name)
+    if isinstance(found, Path):
+        return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
+    if found.file:
+        path = find_shipped(found)
+    else:
+        require_possible(found, request)
+        path = fetch_with_companions(found)
+    checkpoint = open_checkpoint(path, hints)
+    if found.variant is None:
+        return checkpoint, path.name.split(".")[0], "linear"
+    with about_file(path):
+        checkpoint = with_image_size(checkpoint, found.config)
+        require_variant(checkpoint.config, VARIANTS[found.variant])
+        return apply_registry(checkpoint, found), found.variant, found.position_interpolation
 
 
 def load(
@@ -105,128 +248,3 @@ def load(
         if not fresh and tensors.keys() == checkpoint.tensors.keys():
             set_trainable(model, checkpoint.trainable)
     return model
-
-
-def find_policy(dtype):
-    """The policy of that name (Keras' global one for None)."""
-    try:
-        return keras.dtype_policies.get(dtype)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"There is no dtype {dtype!r}. Expected a policy of Keras such as 'float32' or 'mixed_bfloat16'."
-        ) from error
-
-
-def variant_of(name):
-    """The variant in a name: what stands before the tag."""
-    return str(name).partition(":")[0]
-
-
-def keras_name(title):
-    """The title as a name that Keras accepts."""
-    return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
-
-
-def build_untrained(row, request, num_heads, preprocessing, policy):
-    """A model of that row with random weights and a zero head."""
-    if request.head == "keep":
-        raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
-    if num_heads is not None:
-        request = dataclasses.replace(request, fields={**request.fields, "num_heads": num_heads})
-    target = plan_target(row.config, None, request)
-    preprocessing = fit_preprocessing(preprocessing, target.config)
-    return build(target.config, preprocessing, target.labels, policy, keras_name(row.name))
-
-
-def fit_preprocessing(preprocessing, config):
-    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
-    if isinstance(preprocessing, Preprocessing):
-        return preprocessing.adapt_to(config.image_size, config.num_channels)
-    return preprocessing
-
-
-def locate(name, weights, hints, request):
-    """(the OpenCheckpoint that a name and `weights` stand for, the model's title, how its positions are resized)."""
-    if weights != "default":
-        return open_as_variant(Path(weights), find_variant(variant_of(name)), hints)
-    found = registry.resolve(name)
-    if isinstance(found, Path):
-        return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
-    require_possible(found, request)
-    checkpoint = open_checkpoint(find_shipped(found) if found.file else fetch_with_companions(found), hints)
-    if found.variant is None:
-        return checkpoint, checkpoint.path.name.split(".")[0], "linear"
-    with about_file(checkpoint.path):
-        checkpoint = with_image_size(checkpoint, found.config)
-        require_variant(checkpoint.config, find_variant(found.variant))
-        return apply_registry(checkpoint, found), found.variant, found.position_interpolation
-
-
-def open_as_variant(path, row, hints):
-    """`locate`, for the path of a checkpoint of that variant."""
-    hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
-    checkpoint = with_image_size(open_checkpoint(path, hints), row.config)
-    with about_file(path):
-        require_variant(checkpoint.config, row)
-    return checkpoint, row.name, "linear"
-
-
-def require_possible(public, request):
-    """Refuses, before anything is fetched, a request that no model of the public checkpoint can meet."""
-    if public.variant is None:
-        require_fields(request.fields)
-    else:
-        plan_adaptation(public.config, class_names(public.labels), request)
-
-
-def with_image_size(checkpoint, config):
-    """The checkpoint with the image size of `config` where its file cannot know one."""
-    if checkpoint.config.image_size is not None:
-        return checkpoint
-    config = dataclasses.replace(checkpoint.config, image_size=config.image_size)
-    return dataclasses.replace(checkpoint, config=config)
-
-
-def require_variant(config, row):
-    """Refuses a checkpoint that is not of that row's architecture."""
-    if type(config) is not type(row.config):
-        kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
-        raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
-    for field in ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "depths", "width_factor"):
-        found, expected = field_of(config, field), field_of(row.config, field)
-        if found != expected:
-            raise Fault(
-                f"is not a {row.name} checkpoint: {field} is {found}; {row.name} has {expected}. "
-                "Load the file by its path alone to take the architecture from it."
-            )
-
-
-def field_of(config, field):
-    """A field of the configuration or of its backbone; None where neither has it."""
-    backbone = getattr(config, "backbone", None)
-    return getattr(config, field, getattr(backbone, field, None))
-
-
-def apply_registry(checkpoint, public):
-    """The checkpoint, if it is what the registry promises, with what the registry knows of it.
-
-    A head that is all zeros is dropped: it would name classes at random.
-    """
-    found, expected = checkpoint.config, public.config
-    other_classes = public.valid_head and found.num_classes != expected.num_classes
-    if other_classes or found.image_size != expected.image_size:
-        raise Fault(
-            f"is not {public.name}: it has {found.num_classes} classes and takes {found.image_size} pixels; "
-            f"{expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
-        )
-    tensors = checkpoint.tensors
-    if not public.valid_head:
-        found = dataclasses.replace(found, num_classes=0)
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEADS)}
-    return dataclasses.replace(
-        checkpoint,
-        config=found,
-        tensors=tensors,
-        preprocessing=public.preprocessing,
-        labels=class_names(public.labels),
-    )

@@ -14,10 +14,11 @@ from keras_vit.errors import ExportError
 from keras_vit.export.description import as_properties
 from keras_vit.export.formats import Quantize
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
+from keras_vit.export.onnx.graph import Node
 from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.mixed_float16 import compute_in_float16, measure_ranges
 from keras_vit.export.onnx.passes import simplify
-from keras_vit.export.onnx.quantize import narrow_weights, quantize_layers
+from keras_vit.export.onnx.quantizing import quantize_layers
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 
@@ -30,135 +31,8 @@ OPSET = 20
 IR_VERSION = 10
 INLINE_LIMIT = 1_800_000_000  # bytes; a protocol buffer holds 2 GiB
 SMALL = 1024  # bytes; constants up to this stay in the file, where shape inference reads them
+FEW = 2048  # elements; in float16 smaller constants gain nothing
 ALIGNMENT = 4096  # bytes; lets a runtime map each tensor into memory
-
-
-def write(
-    model: keras.Model,
-    shapes: Sequence[tuple[int | None, ...]],
-    path: Path,
-    description: dict,
-    quantize: Quantize | None = None,
-    goal: Goal | None = None,
-    tell: Callable[[str], object] | None = None,
-    endpoints: Sequence[str] = (),
-) -> dict[str, str]:
-    """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
-
-    Args:
-        shapes: of each input; None for a free length.
-        description: entries of the file's metadata.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by, and "mixed_float16" is calibrated on.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
-
-    Raises:
-        ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
-    """
-    import onnx
-
-    finer = {}
-    if quantize in ("dynamic", "int8"):
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            source = Path(folder) / path.name
-            save_proto(make_proto(model, shapes, source, quantize, goal, endpoints), source, description)
-            finer = quantize_layers(source, path, quantize, goal, tell)
-    else:
-        save_proto(make_proto(model, shapes, path, quantize, goal, endpoints), path, description)
-    seal(path, append_property, list_companions(path))
-    onnx.checker.check_model(str(path), full_check=True)
-    return finer
-
-
-def make_proto(model, shapes, path, quantize, goal, endpoints):
-    """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
-    try:
-        graph, inputs, outputs = lower(model, shapes, endpoints)
-    except Unsupported as reason:
-        if endpoints:
-            raise ExportError(
-                f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
-            ) from reason
-        if quantize == "mixed_float16":
-            raise ExportError(
-                f'{model.name!r} cannot be written in "mixed_float16": {reason}. Expected quantize="float16".'
-            ) from reason
-        return with_narrow_weights(convert_with_tf2onnx(model, shapes, path.parent, reason), quantize)
-    simplify(graph, outputs)
-    if quantize == "mixed_float16":
-        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, goal.inputs, save_graph))
-        return make_model(graph, inputs, outputs, path)
-    graph.nodes[:0] = narrow_weights(graph.constants, quantize)
-    return make_model(graph, inputs, outputs, path)
-
-
-def save_graph(graph, inputs, outputs, path):
-    """Writes a graph without a description."""
-    save_proto(make_model(graph, inputs, outputs, path), path, {})
-
-
-def with_narrow_weights(proto, quantize):
-    """An onnx.ModelProto from elsewhere with the weights stored as `quantize` says."""
-    from onnx import numpy_helper
-
-    constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
-    nodes = [*map(make_node, narrow_weights(constants, quantize)), *proto.graph.node]
-    del proto.graph.initializer[:], proto.graph.node[:]
-    proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
-    proto.graph.node.extend(nodes)
-    return proto
-
-
-def save_proto(proto, path, description):
-    """Writes the ModelProto with its description as metadata."""
-    import onnx
-
-    onnx.helper.set_model_props(proto, as_properties(description))
-    onnx.save_model(proto, path)
-
-
-def append_property(path, key, value):
-    """Adds an entry to the metadata of an ONNX file without reading it.
-
-    Protocol buffers may be joined end to end: a reader takes the elements of a repeated field from all of them.
-    """
-    import onnx
-
-    proto = onnx.ModelProto()
-    onnx.helper.set_model_props(proto, {key: value})
-    with open(path, "ab") as file:
-        file.write(proto.SerializeToString())
-
-
-def make_model(graph, inputs, outputs, path):
-    """The graph as an onnx.ModelProto with its constants, or references to the file they went to."""
-    from onnx import helper, numpy_helper
-
-    constants = graph.constants
-    if sum(array.nbytes for array in constants.values()) > INLINE_LIMIT:
-        initializers = write_beside(constants, path)
-    else:
-        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    proto = helper.make_graph(
-        [make_node(node) for node in graph.nodes],
-        "model",
-        [make_value(graph, value) for value in inputs],
-        [make_value(graph, value) for value in outputs],
-        initializers,
-    )
-    opset = [helper.make_opsetid("", OPSET)]
-    return helper.make_model(proto, opset_imports=opset, ir_version=IR_VERSION, producer_name="keras_vit")
-
-
-def make_node(node):
-    from onnx import helper
-
-    attributes = {name: onnx_attribute(name, value) for name, value in node.attributes.items()}
-    return helper.make_node(node.op, node.inputs, node.outputs, name=node.outputs[0], **attributes)
 
 
 def onnx_attribute(name, value):
@@ -167,6 +41,13 @@ def onnx_attribute(name, value):
     if name == "to":
         return helper.np_dtype_to_tensor_dtype(np.dtype(value))
     return [int(x) for x in value] if isinstance(value, tuple | list) else value
+
+
+def make_node(node):
+    from onnx import helper
+
+    attributes = {name: onnx_attribute(name, value) for name, value in node.attributes.items()}
+    return helper.make_node(node.op, node.inputs, node.outputs, name=node.outputs[0], **attributes)
 
 
 def make_value(graph, value):
@@ -179,6 +60,17 @@ def make_value(graph, value):
     ]
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
     return helper.make_tensor_value_info(value.name, dtype, shape)
+
+
+def refer_to_data(location, name, shape, dtype, offset, length):
+    """A TensorProto whose data lies in another file. Its path is a bare file name: readers refuse any other."""
+    import onnx
+
+    tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
 
 
 def write_beside(constants, path):
@@ -207,15 +99,70 @@ def write_beside(constants, path):
     return tensors + [refer_to_data(location, *place) for place in places]
 
 
-def refer_to_data(location, name, shape, dtype, offset, length):
-    """A TensorProto whose data lies in another file; the path is a bare file name, which no reader may leave."""
+def make_model(graph, inputs, outputs, path):
+    """The graph as an onnx.ModelProto with its constants, or references to the file they went to."""
+    from onnx import helper, numpy_helper
+
+    constants = graph.constants
+    if sum(array.nbytes for array in constants.values()) > INLINE_LIMIT:
+        initializers = write_beside(constants, path)
+    else:
+        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    proto = helper.make_graph(
+        [make_node(node) for node in graph.nodes],
+        "model",
+        [make_value(graph, value) for value in inputs],
+        [make_value(graph, value) for value in outputs],
+        initializers,
+    )
+    opset = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(proto, opset_imports=opset, ir_version=IR_VERSION, producer_name="keras_vit")
+
+
+def store_in_float16(constants):
+    """Stores the large float32 arrays of `constants`, by name, in float16, in place.
+
+    Returns:
+        The nodes that widen them again, under the names they had.
+    """
+    limit, nodes = np.finfo("float16").max, []
+    for name in [name for name, x in constants.items() if x.dtype == "float32" and x.size >= FEW]:
+        constants[f"{name}_float16"] = np.clip(constants.pop(name), -limit, limit).astype("float16")
+        nodes.append(Node("Cast", [f"{name}_float16"], [name], {"to": "float32"}))
+    return nodes
+
+
+def narrow_weights(proto):
+    """An onnx.ModelProto that tf2onnx wrote, its large weights in float16."""
+    from onnx import numpy_helper
+
+    constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
+    nodes = [*map(make_node, store_in_float16(constants)), *proto.graph.node]
+    del proto.graph.initializer[:], proto.graph.node[:]
+    proto.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
+    proto.graph.node.extend(nodes)
+    return proto
+
+
+def append_property(path, key, value):
+    """Adds an entry to the metadata of an ONNX file without reading it.
+
+    Protocol buffers may be joined end to end: a reader takes the elements of a repeated field from all of them.
+    """
     import onnx
 
-    tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=str(value))
-    return tensor
+    proto = onnx.ModelProto()
+    onnx.helper.set_model_props(proto, {key: value})
+    with open(path, "ab") as file:
+        file.write(proto.SerializeToString())
+
+
+def save_proto(proto, path, description):
+    """Writes the ModelProto with its description as metadata."""
+    import onnx
+
+    onnx.helper.set_model_props(proto, as_properties(description))
+    onnx.save_model(proto, path)
 
 
 def list_companions(path):
@@ -225,3 +172,64 @@ def list_companions(path):
     proto = onnx.load(path, load_external_data=False)
     names = {entry.value for x in proto.graph.initializer for entry in x.external_data if entry.key == "location"}
     return sorted(names)
+
+
+def save_graph(graph, inputs, outputs, path):
+    """Writes a graph without a description."""
+    save_proto(make_model(graph, inputs, outputs, path), path, {})
+
+
+def make_proto(model, shapes, path, quantize, goal, endpoints):
+    """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
+    try:
+        graph, inputs, outputs = lower(model, shapes, endpoints)
+    except Unsupported as reason:
+        if endpoints:
+            raise ExportError(
+                f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
+            ) from reason
+        if quantize == "mixed_float16":
+            raise ExportError(
+                f'{model.name!r} cannot be written in "mixed_float16": {reason}. Expected quantize="float16".'
+            ) from reason
+        proto = convert_with_tf2onnx(model, shapes, path.parent, reason)
+        return narrow_weights(proto) if quantize == "float16" else proto
+    simplify(graph, outputs)
+    if quantize == "mixed_float16":
+        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, goal.inputs, save_graph))
+        return make_model(graph, inputs, outputs, path)
+    if quantize == "float16":
+        graph.nodes[:0] = store_in_float16(graph.constants)
+    return make_model(graph, inputs, outputs, path)
+
+
+def write(
+    model: keras.Model,
+    shapes: Sequence[tuple[int | None, ...]],
+    path: Path,
+    description: dict,
+    quantize: Quantize | None = None,
+    goal: Goal | None = None,
+    tell: Callable[[str], object] | None = None,
+    endpoints: Sequence[str] = (),
+) -> dict[str, str]:
+    """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
+
+    `formats` says what the arguments are, and what is returned.
+
+    Raises:
+        ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
+    """
+    import onnx
+
+    finer = {}
+    if quantize in ("dynamic", "int8"):
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            source = Path(folder) / path.name
+            save_proto(make_proto(model, shapes, source, quantize, goal, endpoints), source, description)
+            finer = quantize_layers(source, path, quantize, goal, tell)
+    else:
+        save_proto(make_proto(model, shapes, path, quantize, goal, endpoints), path, description)
+    seal(path, append_property, list_companions(path))
+    onnx.checker.check_model(str(path), full_check=True)
+    return finer

@@ -1,14 +1,96 @@
-"""ONNX for models that cannot be traced operation by operation: tf2onnx, then onnxscript's optimizer."""
+"""ONNX for models that cannot be traced operation by operation: tf2onnx, then onnxscript's optimizer.
 
+This file is also the script that runs tf2onnx, in a process of its own.
+"""
+
+import json
+import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from keras_vit.errors import ExportError
-from keras_vit.export import saved_model
-from keras_vit.export.onnx.reading import foreign_nodes
+from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import run_script
 
 OPSET = 18  # the newest that tf2onnx writes
+
+
+# Operations of TensorFlow that tf2onnx passes through as they are, into files that do not load. Exact GELU has Erfc,
+# CELU Expm1. Each function returns the last operator and its inputs; `one` is a constant.
+def erfc(ctx, x, one):
+    return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
+
+
+def expm1(ctx, x, one):
+    return "Sub", [ctx.make_node("Exp", [x]).output[0], one]
+
+
+def log1p(ctx, x, one):
+    return "Log", [ctx.make_node("Add", [x, one]).output[0]]
+
+
+MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
+
+
+def handler(rewrite):
+    """A class as tf2onnx wants it, to put the operator of `rewrite` in the place of a node."""
+
+    class Handler:
+        @classmethod
+        def version_9(cls, ctx, node, **kwargs):
+            kind, shape = ctx.get_dtype(node.output[0]), ctx.get_shape(node.output[0])
+            one = ctx.make_const(f"{node.name}_one", np.array(1, "float32")).output[0]
+            op, inputs = rewrite(ctx, node.input[0], one)
+            ctx.remove_node(node.name)
+            ctx.make_node(op, inputs, name=node.name, outputs=node.output, dtypes=[kind], shapes=[shape])
+
+    return Handler
+
+
+def register_missing():
+    from tf2onnx.handler import tf_op
+
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
+
+
+def hold_constants(path, function):
+    """Puts the tensors that the function captured into the file as constants, where tf2onnx makes them inputs."""
+    import onnx
+
+    held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}
+    proto = onnx.load(path)
+    inputs = list(proto.graph.input)
+    del proto.graph.input[:]
+    proto.graph.input.extend(x for x in inputs if x.name not in held)
+    found = [onnx.numpy_helper.from_array(held[x.name], x.name) for x in inputs if x.name in held]
+    proto.graph.initializer.extend(found)
+    onnx.save_model(proto, path)
+
+
+def main():
+    """Keys of the job: saved_model (folder), output (file), inputs (list of [name, shape, dtype]), opset."""
+    job = json.load(sys.stdin)
+    import tensorflow as tf
+    import tf2onnx
+
+    register_missing()
+    with literal(job["saved_model"]) as folder:
+        loaded = tf.saved_model.load(folder)
+    signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
+    function = tf.function(lambda *inputs: loaded.serve(*inputs))
+    tf2onnx.convert.from_function(function, signature, opset=job["opset"], output_path=job["output"])
+    hold_constants(job["output"], function.get_concrete_function(*signature))
+
+
+def require_standard(proto, reason):
+    from keras_vit.export.onnx.reading import foreign_nodes
+
+    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
+    if foreign:
+        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
 
 
 def convert_with_tf2onnx(model, shapes, folder, reason):
@@ -23,13 +105,15 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
     import onnx
     from onnxscript import optimizer
 
+    from keras_vit.export import saved_model
+
     with tempfile.TemporaryDirectory(dir=folder) as work:
         saved_model.write(model, shapes, Path(work) / "model")
         output = Path(work) / "model.onnx"
         inputs = [[x.name, shape, x.dtype] for shape, x in zip(shapes, model.inputs, strict=True)]
         job = {"saved_model": str(Path(work) / "model"), "output": str(output), "inputs": inputs, "opset": OPSET}
         try:
-            run_script("onnx/tf2onnx_worker.py", job)
+            run_script(__file__, job)
         except ExportError as error:
             raise ExportError(f"{reason}; and tf2onnx cannot convert it either: {error}") from error
         proto = optimizer.optimize(onnx.load(output))
@@ -37,7 +121,5 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
     return proto
 
 
-def require_standard(proto, reason):
-    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
-    if foreign:
-        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
+if __name__ == "__main__":
+    main()

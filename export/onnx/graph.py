@@ -21,14 +21,6 @@ class Value:
     channels_first: bool = False
 
 
-@dataclass(frozen=True)
-class Spec:
-    """Shape and type of a tensor that Keras did not trace, for emitters that call each other."""
-
-    shape: tuple
-    dtype: str = "float32"
-
-
 @dataclass
 class Node:
     """One operator: `inputs` and `outputs` are names of tensors, "" for an optional input left out."""

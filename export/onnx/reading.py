@@ -30,21 +30,6 @@ def load_onnx(path, names=None):
 load = load_onnx
 
 
-def check(path):
-    import onnx
-
-    proto = onnx.load(path, load_external_data=False)
-    if not proto.graph.node:
-        refuse(path, "no operators")
-    if proto.functions or proto.training_info:
-        refuse(path, "functions or training steps, which an export does not write")
-    for graph in graphs_in(proto.graph):
-        for node in foreign_nodes(graph):
-            refuse(path, f"the operator {node.domain}:{node.op_type}, which ONNX does not have")
-        for tensor in tensors_in(graph):
-            check_data(path, tensor)
-
-
 @functools.cache
 def standard_operators():
     import onnx
@@ -87,11 +72,32 @@ def check_data(path, tensor):
             refuse(path, f"data in {entry.value}, which is not a file of the bundle")
 
 
+def check(path):
+    import onnx
+
+    proto = onnx.load(path, load_external_data=False)
+    if not proto.graph.node:
+        refuse(path, "no operators")
+    if proto.functions or proto.training_info:
+        refuse(path, "functions or training steps, which an export does not write")
+    for graph in graphs_in(proto.graph):
+        for node in foreign_nodes(graph):
+            refuse(path, f"the operator {node.domain}:{node.op_type}, which ONNX does not have")
+        for tensor in tensors_in(graph):
+            check_data(path, tensor)
+
+
 def read_description(path):
     import onnx
 
     properties = {x.key: x.value for x in onnx.load(path, load_external_data=False).metadata_props}
     return from_properties(properties) if "inputs" in properties else None
+
+
+def constant_bytes(tensor):
+    from onnx import helper
+
+    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
 
 
 def weight_bytes(path: Path) -> int:
@@ -100,9 +106,3 @@ def weight_bytes(path: Path) -> int:
 
     proto = onnx.load(path, load_external_data=False)
     return sum(constant_bytes(tensor) for tensor in proto.graph.initializer)
-
-
-def constant_bytes(tensor):
-    from onnx import helper
-
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize

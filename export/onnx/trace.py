@@ -9,8 +9,9 @@ import inspect
 from dataclasses import dataclass
 
 import keras
+import numpy as np
+from keras import layers, ops
 
-from keras_vit.export.onnx.calls import export_call
 from keras_vit.export.preparation import pack_inputs
 
 
@@ -29,36 +30,66 @@ class Step:
     path: str
 
 
-@dataclass(frozen=True)
-class Trace:
-    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
+# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing follows these
+# functions in its place. They are written in keras.ops.
 
-    `keep_alive` holds every tensor, so that no id is given to another.
+
+def batch_normalization(layer, x):
+    """By the moving moments. Keras' own call fails on symbolic tensors where only one of scale and center is set."""
+    mean = np.asarray(layer.moving_mean)
+    gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
+    beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
+    variance = np.asarray(layer.moving_variance)
+    return ops.batch_normalization(x, mean, variance, layer.axis, offset=beta, scale=gamma, epsilon=layer.epsilon)
+
+
+def rescaling(layer, x):
+    return ops.add(ops.multiply(ops.cast(x, layer.compute_dtype), np.float32(layer.scale)), np.float32(layer.offset))
+
+
+def normalization(layer, x):
+    """(x - mean) / deviation; Keras keeps the deviation at or above its epsilon."""
+    if layer.invert:
+        raise ValueError("a Normalization layer with invert=True")
+    deviation = np.maximum(np.sqrt(np.asarray(layer.variance)), keras.config.epsilon())
+    return ops.divide(ops.subtract(ops.cast(x, layer.compute_dtype), np.asarray(layer.mean)), deviation)
+
+
+def activation(layer, x):
+    is_hard_silu = layer.activation is keras.activations.hard_silu
+    return ops.hard_silu(x) if is_hard_silu else layer.activation(x)
+
+
+def unchanged(layer, x):
+    return x
+
+
+# Augmentation inside a model changes images in training alone. RandomCrop is not among them: it also resizes.
+AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
+CALLS = {
+    layers.Activation: activation,
+    layers.BatchNormalization: batch_normalization,
+    layers.Normalization: normalization,
+    layers.Rescaling: rescaling,
+    **dict.fromkeys(AUGMENTATIONS, unchanged),
+}
+
+
+def export_call(layer):
+    """The function that tracing calls for `layer`: an `export_call` of its own, of fewer operations, or what is above.
+
+    A subclass of a layer above may compute something else, and is traced by its `call`.
     """
-
-    steps: list
-    inner_output: dict
-    outputs: list
-    keep_alive: list
-
-
-def trace(model, inputs, is_leaf, method=None):
-    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
-
-    Args:
-        method: of the model, to be followed in place of `call`.
-    """
-    tracer = Tracer(is_leaf)
-    with unrecorded(model), variables_that_defer():
-        known = {id(x) for x in inputs}
-        call = method or export_call(model)
-        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
-    return Trace(tracer.steps, tracer.inner_output, outputs, tracer.keep_alive)
+    if hasattr(layer, "export_call"):
+        return layer.export_call
+    if type(layer) in CALLS:
+        return lambda x, **kwargs: CALLS[type(layer)](layer, x)  # masks and `training` change nothing at inference
+    return layer.call
 
 
 @contextlib.contextmanager
 def unrecorded(model):
-    """Removes the nodes that tracing leaves on the model's layers, which would make `layer.output` ambiguous.
+    """Removes the nodes that tracing leaves on the model's layers: they would make `layer.output` ambiguous.
 
     Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
     layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).
@@ -73,6 +104,13 @@ def unrecorded(model):
         for operation, inbound, outbound in lengths:
             del operation._inbound_nodes[inbound:]
             del operation._outbound_nodes[outbound:]
+
+
+def deferring(method):
+    def infix(self, other):
+        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+
+    return infix
 
 
 # Infix operations of keras.Variable that KerasTensor has with the operands exchanged.
@@ -92,14 +130,54 @@ def variables_that_defer():
             delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
 
 
-def deferring(method):
-    def infix(self, other):
-        return NotImplemented if isinstance(other, keras.KerasTensor) else method(self, other)
+def as_numpy(x):
+    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
+    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
+        return x
+    return keras.ops.convert_to_numpy(x)
 
-    return infix
+
+def at_inference(layer, call, kwargs):
+    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
+
+    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
+    layer is entered by itself, and gets it then.
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
+    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
+    return {**kwargs, "training": False} if takes_training else kwargs
+
+
+def node_behind(x):
+    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
+    history = getattr(x, "_keras_history", None)
+    if history is None or history.operation is None:
+        return None
+    return history.operation._inbound_nodes[history.node_index]
+
+
+def order_nodes(outputs, known):
+    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
+    nodes, seen = [], set(known)
+    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
+    while stack:
+        x, ready = stack.pop()
+        if ready:
+            nodes.append(node_behind(x))
+        elif id(x) not in seen and node_behind(x) is not None:
+            node = node_behind(x)
+            seen.update(id(y) for y in node.outputs)
+            stack.append((x, True))
+            stack.extend((y, False) for y in reversed(node.input_tensors))
+    return nodes
 
 
 class Tracer:
+    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
+
+    `keep_alive` holds every tensor, so that no id is given to another.
+    """
+
     def __init__(self, is_leaf):
         self.is_leaf = is_leaf
         self.steps = []
@@ -140,43 +218,18 @@ class Tracer:
         return as_numpy(x)
 
 
-def as_numpy(x):
-    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
-    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
-        return x
-    return keras.ops.convert_to_numpy(x)
+def trace(model, inputs, is_leaf, method=None):
+    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
 
+    Args:
+        method: of the model, to be followed in place of `call`.
 
-def at_inference(layer, call, kwargs):
-    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
-
-    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
-    layer is entered by itself, and gets it then.
+    Returns:
+        (the Tracer, the outputs)
     """
-    kwargs = {name: value for name, value in kwargs.items() if name != "training"}
-    takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
-    return {**kwargs, "training": False} if takes_training else kwargs
-
-
-def order_nodes(outputs, known):
-    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
-    nodes, seen = [], set(known)
-    stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
-    while stack:
-        x, ready = stack.pop()
-        if ready:
-            nodes.append(node_behind(x))
-        elif id(x) not in seen and node_behind(x) is not None:
-            node = node_behind(x)
-            seen.update(id(y) for y in node.outputs)
-            stack.append((x, True))
-            stack.extend((y, False) for y in reversed(node.input_tensors))
-    return nodes
-
-
-def node_behind(x):
-    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
-    history = getattr(x, "_keras_history", None)
-    if history is None or history.operation is None:
-        return None
-    return history.operation._inbound_nodes[history.node_index]
+    tracer = Tracer(is_leaf)
+    with unrecorded(model), variables_that_defer():
+        known = {id(x) for x in inputs}
+        call = method or export_call(model)
+        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
+    return tracer, outputs

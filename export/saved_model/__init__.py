@@ -5,6 +5,25 @@ from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.subprocess_job import last_line
 
 
+def is_image_classifier(model):
+    """Whether the model takes images that it knows how to preprocess, and has one row of outputs per image."""
+    single = len(model.inputs) == len(model.outputs) == 1
+    return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
+
+
+def make_serve(model, further_outputs=()):
+    """The model at inference as a function of its inputs, one argument each; to a dictionary with further outputs."""
+
+    def serve(*inputs):
+        packed = pack_inputs(model, inputs)
+        if not further_outputs:
+            return model(packed, training=False)
+        (name,) = further_outputs
+        return dict(zip(("output_0", name), getattr(model, f"with_{name}")(packed), strict=True))
+
+    return serve
+
+
 def write(model, shapes, path, description=None, quantize=None, goal=None, tell=None, endpoints=(), further_outputs=()):
     """Writes `model` as the folder `path`; see `formats`, also for `further_outputs`.
 
@@ -22,7 +41,7 @@ def write(model, shapes, path, description=None, quantize=None, goal=None, tell=
 
     archive = keras.export.ExportArchive()
     # Layers at any depth, for which Keras has no public way. Those with lookup tables and the like must be tracked to
-    # be saved; those with variables are not, which would store these twice.
+    # be saved. Those with variables are not, as their variables would be stored twice.
     for layer in model._flatten_layers():
         if layer.built and not layer.variables:
             archive.track(layer)
@@ -43,22 +62,3 @@ def write(model, shapes, path, description=None, quantize=None, goal=None, tell=
         reason = last_line(error.message).rpartition("; ")[2]
         raise ExportError(f"TensorFlow could not write the SavedModel: {reason}") from error
     return {}
-
-
-def is_image_classifier(model):
-    """Whether the model takes images that it knows how to preprocess, and has one row of outputs per image."""
-    single = len(model.inputs) == len(model.outputs) == 1
-    return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
-
-
-def make_serve(model, further_outputs=()):
-    """The model at inference as a function of its inputs, one argument each; to a dictionary with further outputs."""
-
-    def serve(*inputs):
-        packed = pack_inputs(model, inputs)
-        if not further_outputs:
-            return model(packed, training=False)
-        (name,) = further_outputs
-        return dict(zip(("output_0", name), getattr(model, f"with_{name}")(packed), strict=True))
-
-    return serve

@@ -31,7 +31,7 @@ COMPUTING = frozenset(
     While Xdivy Xlog1py Xlogy ZerosLike
     """.split()
 )
-# Those in the functions that save and restore the variables, which no signature may reach.
+# Those in the functions that save and restore the variables. No signature may reach them.
 SAVING = frozenset(
     "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
     "StringJoin".split()
@@ -62,20 +62,6 @@ def load(path, names=None):
         return load_saved_model(place, names)
 
 
-def check(path):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    proto = saved_model_pb2.SavedModel()
-    proto.ParseFromString((path / "saved_model.pb").read_bytes())
-    if len(proto.meta_graphs) != 1:
-        refuse(path, f"{len(proto.meta_graphs)} graphs, where an export writes one")
-    graph = proto.meta_graphs[0]
-    if graph.asset_file_def or set(graph.collection_def) - {MAIN}:
-        refuse(path, "assets or collections, which an export does not write")
-    check_objects(path, graph.object_graph_def)
-    check_functions(path, graph)
-
-
 def check_objects(path, objects):
     """Raises for objects that run code of their own when TensorFlow loads them."""
     if not objects.nodes:
@@ -87,25 +73,6 @@ def check_objects(path, objects):
             foreign = node.user_object.identifier
         if kind not in OBJECTS or foreign:
             refuse(path, f"an object of the kind {foreign or kind}")
-
-
-def check_functions(path, graph):
-    """Raises unless every function only computes, except those that save and restore, which nothing else may reach."""
-    library = {function.signature.name: function for function in graph.graph_def.library.function}
-    if len(library) != len(graph.graph_def.library.function):
-        refuse(path, "two functions of one name")
-    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
-    top = [node for node in graph.graph_def.node if node.name not in saver]
-    require_unreached(path, saver, top, graph)
-    reached = list_reachable(
-        library, [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
-    )
-    for node in graph.graph_def.node:
-        require_computing(path, node, library)
-    for name, function in library.items():
-        for node in function.node_def:
-            if name in reached or node.op not in SAVING:
-                require_computing(path, node, library)
 
 
 def require_unreached(path, saver, nodes, graph):
@@ -127,6 +94,14 @@ def list_methods(graph):
     return names
 
 
+def list_callees(node, library):
+    """The functions that a node names, as its operation or in its attributes."""
+    functions = [node.op] if node.op in library else []
+    for value in node.attr.values():
+        functions += [x.name for x in [value.func, *value.list.func] if x.name]
+    return functions
+
+
 def list_reachable(library, names):
     """The names of the functions that these call, directly or by others, and their own."""
     reached, waiting = set(), list(names)
@@ -138,17 +113,42 @@ def list_reachable(library, names):
     return reached
 
 
-def list_callees(node, library):
-    """The functions that a node names, as its operation or in its attributes."""
-    functions = [node.op] if node.op in library else []
-    for value in node.attr.values():
-        functions += [x.name for x in [value.func, *value.list.func] if x.name]
-    return functions
-
-
 def require_computing(path, node, library):
     if node.op not in COMPUTING and node.op not in library:
         refuse(path, f"the operation {node.op}, which is not among those that an export writes")
+
+
+def check_functions(path, graph):
+    """Raises unless every function only computes. Those that save and restore may do so if nothing else calls them."""
+    library = {function.signature.name: function for function in graph.graph_def.library.function}
+    if len(library) != len(graph.graph_def.library.function):
+        refuse(path, "two functions of one name")
+    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+    top = [node for node in graph.graph_def.node if node.name not in saver]
+    require_unreached(path, saver, top, graph)
+    reached = list_reachable(
+        library, [*list_methods(graph), *(name for node in top for name in list_callees(node, library))]
+    )
+    for node in graph.graph_def.node:
+        require_computing(path, node, library)
+    for name, function in library.items():
+        for node in function.node_def:
+            if name in reached or node.op not in SAVING:
+                require_computing(path, node, library)
+
+
+def check(path):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    proto = saved_model_pb2.SavedModel()
+    proto.ParseFromString((path / "saved_model.pb").read_bytes())
+    if len(proto.meta_graphs) != 1:
+        refuse(path, f"{len(proto.meta_graphs)} graphs, where an export writes one")
+    graph = proto.meta_graphs[0]
+    if graph.asset_file_def or set(graph.collection_def) - {MAIN}:
+        refuse(path, "assets or collections, which an export does not write")
+    check_objects(path, graph.object_graph_def)
+    check_functions(path, graph)
 
 
 def weight_bytes(path):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_vit.images import tf_jpeg, tf_orientation
+from keras_vit.images import tf_jpeg
 from keras_vit.images.pillow import MOST_PIXELS
 from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_crop
 
@@ -20,34 +20,13 @@ def require_few_pixels(size):
 def preprocess(images, preprocessing):
     """uint8 images (n, h, w, c), sizes known only when run, to float32 (n, *image_size, c).
 
-    The same numbers as the callable `preprocessing`, which needs to know the size beforehand to crop.
+    The same numbers as the callable `preprocessing`; that needs to know the size beforehand to crop.
     """
     size = graph_size_before_crop(images, preprocessing)
     tallest = tf.maximum(size, tf.stack([tf.shape(images, tf.int64)[1], 1]))  # while its width is resized
     with tf.control_dependencies([require_few_pixels(tallest)]):  # a narrow image would fill the memory
         x = graph_resize_and_crop(images, tf.identity(size), preprocessing)
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
-
-
-def decode(encoded, channels):
-    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels).
-
-    JPEGs are turned upright as their EXIF data say; what is transparent of PNGs lies on white.
-
-    Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more pixels, or more in all scans, than
-    `images` allows.
-    """
-    is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
-    is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
-    known = tf.debugging.Assert(is_jpeg | is_png, ["image_bytes must be a JPEG or PNG file."])
-    with tf.control_dependencies([known]):
-        size = tf.cond(is_jpeg, lambda: jpeg_size(encoded), lambda: png_size(encoded))
-    with tf.control_dependencies([require_few_pixels(size)]):
-        return tf.cond(
-            is_jpeg,
-            lambda: decode_jpeg_upright(encoded, channels, tf.reduce_prod(size)),
-            lambda: decode_png_on_white(encoded, channels),
-        )
 
 
 def decode_png_on_white(encoded, channels):
@@ -59,13 +38,6 @@ def decode_png_on_white(encoded, channels):
         parts = tf.constant([19595, 38470, 7471])  # of 65536: ITU-R BT.601, as Pillow rounds it
         image = (tf.reduce_sum(tf.cast(image, tf.int32) * parts, -1, keepdims=True) + 32768) // 65536
     return tf.cast(image, tf.uint8)
-
-
-def decode_jpeg_upright(encoded, channels, pixels):
-    few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
-    with tf.control_dependencies([few]):
-        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
-    return turn_upright(image, tf_orientation.read_orientation(encoded))
 
 
 def turn_upright(image, orientation):
@@ -83,8 +55,11 @@ def turn_upright(image, orientation):
     return tf.switch_case(tf.cast(orientation - 1, tf.int32), turns)
 
 
-def jpeg_size(encoded):
-    return tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)
+def decode_jpeg_upright(encoded, channels, pixels):
+    few = tf.debugging.Assert(tf_jpeg.has_few_scans(encoded, pixels), ["A JPEG has too many scans for its size."])
+    with tf.control_dependencies([few]):
+        image = tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE")
+    return turn_upright(image, tf_jpeg.read_orientation(encoded))
 
 
 def png_size(encoded):
@@ -92,6 +67,31 @@ def png_size(encoded):
     header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8), tf.int64)
     weights = tf.constant([1 << 24, 1 << 16, 1 << 8, 1], tf.int64)
     return tf.reverse(tf.reduce_sum(tf.reshape(header, (2, 4)) * weights, axis=1), [0])
+
+
+def decode(encoded, channels):
+    """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels).
+
+    JPEGs are turned upright as their EXIF data say; what is transparent of PNGs lies on white.
+
+    Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more pixels, or more in all scans, than
+    `images` allows.
+    """
+    is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
+    is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
+    known = tf.debugging.Assert(is_jpeg | is_png, ["image_bytes must be a JPEG or PNG file."])
+    with tf.control_dependencies([known]):
+        size = tf.cond(
+            is_jpeg,
+            lambda: tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64),
+            lambda: png_size(encoded),
+        )
+    with tf.control_dependencies([require_few_pixels(size)]):
+        return tf.cond(
+            is_jpeg,
+            lambda: decode_jpeg_upright(encoded, channels, tf.reduce_prod(size)),
+            lambda: decode_png_on_white(encoded, channels),
+        )
 
 
 def build_answer(logits, model):

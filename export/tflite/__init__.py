@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from keras_vit.export import saved_model
 from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
-from keras_vit.export.subprocess_job import last_line, run_script
+from keras_vit.export.tflite.converter import convert_saved_model
 from keras_vit.export.tflite.operators import builtin_operators
 from keras_vit.text import printable
 
@@ -22,45 +21,6 @@ if TYPE_CHECKING:
     import keras
 
 __all__ = ["write"]
-
-
-def write(
-    model: keras.Model,
-    shapes: Sequence[tuple[int | None, ...]],
-    path: Path,
-    description: dict,
-    quantize: Literal["float16", "dynamic", "int8"] | None = None,
-    goal: Goal | None = None,
-    tell: Callable[[str], object] | None = None,
-    endpoints: Sequence[str] = (),
-) -> dict[str, str]:
-    """Writes `model` as the file `path`.
-
-    Args:
-        shapes: of each input; None for a free batch.
-        description: metadata; its "labels" also become a file of their own.
-        quantize: see `quantization`.
-        goal: what "dynamic" and "int8" are measured by.
-        tell: takes a line of text on what is being done; or None.
-        endpoints: a further output, see `formats`.
-
-    Returns:
-        {layer: way} of those that are stored more finely than the others; see `proof.mixture`.
-
-    Raises:
-        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with follow_export_calls(model), builtin_operators():
-            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
-        job = {"saved_model": str(Path(folder) / "model"), "output": str(path), "quantize": quantize}
-        if goal is not None:
-            job |= {"goal": str(Path(folder) / "goal.npz"), "reading": str(Path(__file__).with_name("reading.py"))}
-            goal.save(job["goal"])
-        finer = run_script("tflite/worker.py", job, explain_log, tell=tell) or {}
-    append_description(path, description)
-    seal(path, append_comment)
-    return finer
 
 
 def append_description(path, description):
@@ -75,16 +35,32 @@ def append_description(path, description):
 
 
 def append_comment(path, key, text):
-    """Puts the entry into the comment of the zip archive, which is the end of the file."""
+    """Puts the entry into the comment of the zip archive, at the end of the file."""
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = f"{key} {text}".encode()
 
 
-def explain_log(log):
-    """One sentence of what the converter wrote before it failed."""
-    foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
-    if foreign:
-        names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
-        return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
-    raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
-    return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
+def write(
+    model: keras.Model,
+    shapes: Sequence[tuple[int | None, ...]],
+    path: Path,
+    description: dict,
+    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    goal: Goal | None = None,
+    tell: Callable[[str], object] | None = None,
+    endpoints: Sequence[str] = (),
+) -> dict[str, str]:
+    """Writes `model` as the file `path`; the labels in its description also become a file of their own.
+
+    `formats` says what the arguments are, and what is returned. TFLite has no free length but the batch.
+
+    Raises:
+        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with follow_export_calls(model), builtin_operators():
+            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
+        finer = convert_saved_model(Path(folder) / "model", path, quantize, goal, tell)
+    append_description(path, description)
+    seal(path, append_comment)
+    return finer

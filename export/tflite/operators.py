@@ -22,27 +22,6 @@ def builtin_roll(x, shift, axis, name=None):
     return tf.identity(x, name=name)
 
 
-def transpose_in_steps(transpose, x, perm):
-    """A transpose of many axes as transposes of few: axes that stay side by side count as one."""
-    import tensorflow as tf
-
-    target = [x.shape[axis] for axis in perm]
-    groups = group_neighbours(perm)
-    while len(groups) > MOST_AXES:
-        # Move one axis to its place: what stands before that, what it passes, itself, and the rest are four axes.
-        place = next(i for i, axis in enumerate(perm) if axis != i)
-        source = perm[place]
-        four = [x.shape[:place], x.shape[place:source], x.shape[source : source + 1], x.shape[source + 1 :]]
-        moved = [*x.shape[:place], x.shape[source], *x.shape[place:source], *x.shape[source + 1 :]]
-        x = tf.reshape(transpose(tf.reshape(x, to_shape(map(volume, four))), (0, 2, 1, 3)), to_shape(moved))
-        perm = [axis + 1 if place <= axis < source else axis for axis in perm]
-        perm[place] = place
-        groups = group_neighbours(perm)
-    order = sorted(groups)
-    x = tf.reshape(x, to_shape([volume([x.shape[axis] for axis in group]) for group in order]))
-    return tf.reshape(transpose(x, [order.index(group) for group in groups]), to_shape(target))
-
-
 def group_neighbours(perm):
     """The axes in groups that stand side by side before and after: (0, 3, 1, 2) -> [[0], [3], [1, 2]]."""
     groups = [[perm[0]]]
@@ -63,8 +42,29 @@ def volume(lengths):
 
 
 def to_shape(lengths):
-    """A shape for tf.reshape, which takes one unknown length, written -1."""
+    """A shape for tf.reshape. It takes one unknown length, written -1."""
     return [-1 if n is None else n for n in lengths]
+
+
+def transpose_in_steps(transpose, x, perm):
+    """A transpose of many axes as transposes of few: axes that stay side by side count as one."""
+    import tensorflow as tf
+
+    target = [x.shape[axis] for axis in perm]
+    groups = group_neighbours(perm)
+    while len(groups) > MOST_AXES:
+        # Move one axis to its place: what stands before that, what it passes, itself, and the rest are four axes.
+        place = next(i for i, axis in enumerate(perm) if axis != i)
+        source = perm[place]
+        four = [x.shape[:place], x.shape[place:source], x.shape[source : source + 1], x.shape[source + 1 :]]
+        moved = [*x.shape[:place], x.shape[source], *x.shape[place:source], *x.shape[source + 1 :]]
+        x = tf.reshape(transpose(tf.reshape(x, to_shape(map(volume, four))), (0, 2, 1, 3)), to_shape(moved))
+        perm = [axis + 1 if place <= axis < source else axis for axis in perm]
+        perm[place] = place
+        groups = group_neighbours(perm)
+    order = sorted(groups)
+    x = tf.reshape(x, to_shape([volume([x.shape[axis] for axis in group]) for group in order]))
+    return tf.reshape(transpose(x, [order.index(group) for group in groups]), to_shape(target))
 
 
 @contextlib.contextmanager

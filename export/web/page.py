@@ -1,7 +1,7 @@
 """web/ of a bundle: index.html, one script, one style sheet, the model for browsers, model.json and examples.
 
-The page needs no network but for onnxruntime-web, which `vendor` puts beside it. A browser opens it from any server of
-files, such as `keras-vit serve`, and not from the disk.
+The page needs no network but for onnxruntime-web, and none where `vendor` puts that beside it. A browser opens it from
+any server of files, such as `keras-vit serve`, and not from the disk.
 """
 
 import dataclasses
@@ -15,13 +15,28 @@ from keras_vit.export.conversion import write_proved
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.proof.comparison import model_runner
-from keras_vit.export.web.examples import write_examples
-from keras_vit.export.web.runtime import VENDORED, WEBGPU_OPERATORS, copy_runtime, describe_runtime, fetch_runtime
-from keras_vit.export.web.texts import BACKENDS, MODELS, page_texts
+from keras_vit.export.proof.probes import generate_images
+from keras_vit.export.web.assets import (
+    BACKENDS,
+    MODELS,
+    VENDORED,
+    WEBGPU_OPERATORS,
+    copy_runtime,
+    describe_runtime,
+    fetch_runtime,
+    page_texts,
+)
+from keras_vit.images.pillow import ORIENTATION, read_image
 
-LARGEST = 18 * 10**8  # bytes of a model that is one file, which a browser's buffers of 2 GB hold
+LARGEST = 18 * 10**8  # bytes of a model in one file: a browser's buffers hold 2 GB
 CHANNELS = (1, 3)
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
+
+# The pictures that a page tries itself on.
+SHOWN = 4
+LONGEST = 1024  # pixels of a picture's longer side
+SIZES = ((301, 224), (223, 330))  # of photographs, which must be resized: (height, width)
+LYING = 6  # EXIF 2.3, section 4.6.4: to be turned clockwise by 90 degrees
 
 
 def require_page(source, vendor):
@@ -39,6 +54,113 @@ def require_page(source, vendor):
         )
     if vendor:
         fetch_runtime(BACKENDS)
+
+
+def as_pixels(inputs, preprocessing):
+    """A model's inputs (n, h, w, c) as the uint8 images that they were made of."""
+    pixels = (inputs * np.asarray(preprocessing.std) + np.asarray(preprocessing.mean)) * 255
+    return np.clip(np.rint(pixels), 0, 255).astype("uint8")
+
+
+def choose_pictures(pictures, inputs, preprocessing):
+    """Up to SHOWN uint8 images (h, w, c): those given, or two of the bundle's examples and two photographs."""
+    if pictures is not None:
+        return list(pictures)[:SHOWN]
+    photographs = [next(generate_images(*size, seed=seed)) for seed, size in enumerate(SIZES, 3)]
+    return [*as_pixels(inputs[:2], preprocessing), *photographs]
+
+
+def write_pictures(folder, pictures):
+    """Writes pictures, uint8 (h, w, c), and returns the files' names; the last is a JPEG that lies on its side."""
+    from PIL import Image
+
+    names = []
+    for number, pixels in enumerate(pictures, 1):
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        image.thumbnail((LONGEST, LONGEST))
+        names.append(f"{number - 1}.{'png' if number < len(pictures) else 'jpg'}")
+        if number < len(pictures):
+            image.save(folder / names[-1])
+        else:
+            exif = Image.Exif()
+            exif[ORIENTATION] = LYING
+            image.transpose(Image.Transpose.ROTATE_90).save(folder / names[-1], quality=95, subsampling=0, exif=exif)
+    return names
+
+
+def write_examples(folder, pictures, inputs, model, run):
+    """Writes pictures and, beside each, the model's input for it as little-endian float32.
+
+    Args:
+        pictures: uint8 images (h, w, c) of any size, the first four are shown; None for others.
+        inputs: float32 (n, h, w, c), the bundle's examples.
+        run: float32 images (n, h, w, c) to the model's logits.
+
+    Returns:
+        A list of {"file": the picture, "input": the file beside it, "logits": the model's}.
+    """
+    entries = []
+    channels = inputs.shape[-1]
+    for name in write_pictures(folder, choose_pictures(pictures, inputs, model.preprocessing)):
+        x = np.asarray(model.preprocessing(read_image(folder / name, channels)[None]), "<f4")
+        raw = f"{name.partition('.')[0]}.f32"
+        (folder / raw).write_bytes(x.tobytes())
+        entries.append({"file": name, "input": raw, "logits": [float(logit) for logit in run(x)[0]]})
+    return entries
+
+
+def require_webgpu(path):
+    """Raises unless onnxruntime-web has the operators of this ONNX file for WebGPU."""
+    import onnx
+
+    found = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
+    if lacking := sorted(found - WEBGPU_OPERATORS):
+        raise ExportError(f"WebGPU lacks the operators {', '.join(lacking)} of this model.")
+
+
+def read_grid(model):
+    """(rows, columns) of the model's patches; None where it does not say."""
+    grid = getattr(getattr(model, "config", None), "grid", None)
+    return grid and list(grid)
+
+
+def write_model(source, row, folder, tell):
+    """Writes a model of the page; its entry in model.json."""
+    onnx, path, model = format_named("onnx"), folder / row.file, source.model
+    looks = (LOOKS,) if read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
+    try:
+        report = write_proved(source, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"))
+    except ParityError as error:
+        if row is not MODELS[-1]:
+            raise
+        tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
+        report = write_proved(source, onnx, path, None, looks)
+    if report.bytes > LARGEST:
+        raise ExportError(
+            f"The model {model.name!r} takes {report.bytes / 1e9:.1f} GB; a browser holds 2 GB, and a page takes up to "
+            f"{LARGEST / 1e9:.1f} GB. "
+            "Leave out the page, or choose a smaller model."
+        )
+    if row.backend == "webgpu":
+        require_webgpu(path)
+    tell(f"web: {row.file}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
+    named = ("quantize", "bytes", "tolerance", "max_rel_diff")
+    return {"backend": row.backend, "file": row.file, **{name: getattr(report, name) for name in named}}
+
+
+def write_models(source, folder, tell):
+    """Writes the models of the page, each compared with the model as every artefact; their entries in model.json."""
+    entries = []
+    for row in MODELS:
+        try:
+            entries.append(write_model(source, row, folder, tell))
+        except ExportError as error:
+            if row is MODELS[-1]:
+                raise
+            for path in folder.glob(f"{Path(row.file).stem}*"):
+                path.unlink()
+            tell(f"web: the page has no model for {row.backend}; browsers run it in WebAssembly. {error}")
+    return entries
 
 
 def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
@@ -69,58 +191,3 @@ def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
     (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")
     for name, text in page_texts(about["name"], vendor).items():
         (folder / name).write_text(text, "utf-8")
-
-
-def write_models(source, folder, tell):
-    """Writes the models of the page, each compared with the model as every artefact; their entries in model.json."""
-    entries = []
-    for row in MODELS:
-        try:
-            entries.append(write_model(source, row, folder, tell))
-        except ExportError as error:
-            if row is MODELS[-1]:
-                raise
-            for path in folder.glob(f"{Path(row.file).stem}*"):
-                path.unlink()
-            tell(f"web: the page has no model for {row.backend}; browsers run it in WebAssembly. {error}")
-    return entries
-
-
-def write_model(source, row, folder, tell):
-    """Writes a model of the page; its entry in model.json."""
-    onnx, path, model = format_named("onnx"), folder / row.file, source.model
-    able = onnx.supported_endpoints([LOOKS]) and read_grid(model) and callable(getattr(model, LOOKS, None))
-    looks = (LOOKS,) if able else ()
-    try:
-        report = write_proved(source, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"))
-    except ParityError as error:
-        if row is not MODELS[-1]:
-            raise
-        tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
-        report = write_proved(source, onnx, path, None, looks)
-    if report.bytes > LARGEST:
-        raise ExportError(
-            f"The model {model.name!r} takes {report.bytes / 1e9:.1f} GB; a browser holds 2 GB, and a page takes up to "
-            f"{LARGEST / 1e9:.1f} GB. "
-            "Leave out the page, or choose a smaller model."
-        )
-    if row.backend == "webgpu":
-        require_webgpu(path)
-    tell(f"web: {row.file}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
-    named = ("quantize", "bytes", "tolerance", "max_rel_diff")
-    return {"backend": row.backend, "file": row.file, **{name: getattr(report, name) for name in named}}
-
-
-def require_webgpu(path):
-    """Raises unless onnxruntime-web has the operators of this ONNX file for WebGPU."""
-    import onnx
-
-    found = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
-    if lacking := sorted(found - WEBGPU_OPERATORS):
-        raise ExportError(f"WebGPU lacks the operators {', '.join(lacking)} of this model.")
-
-
-def read_grid(model):
-    """(rows, columns) of the model's patches; None where it does not say."""
-    grid = getattr(getattr(model, "config", None), "grid", None)
-    return grid and list(grid)

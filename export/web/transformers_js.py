@@ -27,66 +27,6 @@ RESAMPLE = {"nearest": 0, "lanczos3": 1, "bilinear": 2, "bicubic": 3}  # Pillow'
 TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetForImageClassification")}
 
 
-def describe_layout(source):
-    """{file name: contents} of config.json and preprocessor_config.json.
-
-    Raises:
-        ExportError: for a model that transformers.js cannot open or feed.
-    """
-    model = source.functional
-    shapes = [tuple(tensor.shape) for tensor in (*model.inputs, *model.outputs)]
-    if [len(shape) for shape in shapes] != [4, 2]:
-        raise ExportError(
-            "transformers.js takes images (n, 3, height, width) and one row of logits for each. Received: a model of "
-            f"the inputs and outputs {shapes}. Leave out web_layout."
-        )
-    if 4 * model.count_params() > INLINE_LIMIT:
-        raise ExportError(
-            f"{source.model.name!r} has {4 * model.count_params() / 1e9:.1f} GB of weights, which a browser cannot "
-            "hold. Leave out web_layout, or choose a smaller model."
-        )
-    return {
-        "config.json": make_config(source.model, shapes[1][-1]),
-        "preprocessor_config.json": make_preprocessor_config(source.model, shapes[0][-1]),
-    }
-
-
-def write_layout(source, folder, tell):
-    """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
-
-    Args:
-        tell: called with lines of text.
-    """
-    (folder / "onnx").mkdir(parents=True)
-    if not getattr(source.model, "labels", None):
-        tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")
-    for name, contents in describe_layout(source).items():
-        (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
-    images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
-    images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    with unrecorded(source.functional):
-        twin = with_channels_first(source.functional, images.shape[1:])
-        twin = prepare(twin, images=images, metadata=source.metadata)
-        for name, quantize in LAYOUT_FILES.items():
-            try:
-                report = write_proved(
-                    twin, format_named("onnx"), folder / name, quantize, tell=lambda line: tell(f"transformers: {line}")
-                )
-            except ParityError as error:
-                if quantize is None:
-                    raise
-                (folder / name).unlink(missing_ok=True)
-                tell(f"transformers: {name} is left out. {error}")
-            else:
-                tell(f"transformers: {name}, {report.bytes / 1e6:.1f} MB, max difference {report.max_abs_diff:.1e}")
-
-
-def with_channels_first(source, shape):
-    """The model of images (n, c, h, w), with the names of tensors that the library expects."""
-    x = keras.Input(shape, name="pixel_values")
-    return keras.Model(x, {"logits": source(keras.ops.transpose(x, (0, 2, 3, 1)))}, name=source.name)
-
-
 def make_config(model, num_classes):
     """The contents of config.json for a model and the number of its logits.
 
@@ -106,6 +46,11 @@ def make_config(model, num_classes):
         "id2label": {str(i): name for i, name in enumerate(labels)},
         "label2id": {name: i for i, name in enumerate(labels)},
     }
+
+
+def as_three(numbers):
+    """A number for each of three channels."""
+    return numbers if isinstance(numbers, list) else [numbers] * 3
 
 
 def make_preprocessor_config(model, channels):
@@ -151,6 +96,61 @@ def make_preprocessor_config(model, channels):
     }
 
 
-def as_three(numbers):
-    """A number for each of three channels."""
-    return numbers if isinstance(numbers, list) else [numbers] * 3
+def describe_layout(source):
+    """{file name: contents} of config.json and preprocessor_config.json.
+
+    Raises:
+        ExportError: for a model that transformers.js cannot open or feed.
+    """
+    model = source.functional
+    shapes = [tuple(tensor.shape) for tensor in (*model.inputs, *model.outputs)]
+    if [len(shape) for shape in shapes] != [4, 2]:
+        raise ExportError(
+            "transformers.js takes images (n, 3, height, width) and one row of logits for each. Received: a model of "
+            f"the inputs and outputs {shapes}. Leave out web_layout."
+        )
+    if 4 * model.count_params() > INLINE_LIMIT:
+        raise ExportError(
+            f"{source.model.name!r} has {4 * model.count_params() / 1e9:.1f} GB of weights, which a browser cannot "
+            "hold. Leave out web_layout, or choose a smaller model."
+        )
+    return {
+        "config.json": make_config(source.model, shapes[1][-1]),
+        "preprocessor_config.json": make_preprocessor_config(source.model, shapes[0][-1]),
+    }
+
+
+def with_channels_first(source, shape):
+    """The model of images (n, c, h, w), with the names of tensors that the library expects."""
+    x = keras.Input(shape, name="pixel_values")
+    return keras.Model(x, {"logits": source(keras.ops.transpose(x, (0, 2, 3, 1)))}, name=source.name)
+
+
+def write_layout(source, folder, tell):
+    """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
+
+    Args:
+        tell: called with lines of text.
+    """
+    (folder / "onnx").mkdir(parents=True)
+    if not getattr(source.model, "labels", None):
+        tell("transformers: the model has no labels; its classes are called LABEL_0, LABEL_1 and so on")
+    for name, contents in describe_layout(source).items():
+        (folder / name).write_text(json.dumps(contents, indent=2) + "\n", "utf-8")
+    images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
+    images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    with unrecorded(source.functional):
+        twin = with_channels_first(source.functional, images.shape[1:])
+        twin = prepare(twin, images=images, metadata=source.metadata)
+        for name, quantize in LAYOUT_FILES.items():
+            try:
+                report = write_proved(
+                    twin, format_named("onnx"), folder / name, quantize, tell=lambda line: tell(f"transformers: {line}")
+                )
+            except ParityError as error:
+                if quantize is None:
+                    raise
+                (folder / name).unlink(missing_ok=True)
+                tell(f"transformers: {name} is left out. {error}")
+            else:
+                tell(f"transformers: {name}, {report.bytes / 1e6:.1f} MB, max difference {report.max_abs_diff:.1e}")

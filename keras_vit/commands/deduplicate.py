@@ -66,8 +66,8 @@ def deduplicate(
     """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).
 
     Copies of another size, compression, brightness or contrast and mirror images are found; crops and turns are not.
-    The page shows the pairs beside each other. Take those that are none out of duplicates.json, and train without the
-    others by `keras-vit finetune ... --without duplicates/duplicates.json`.
+    The page shows the pairs beside each other. Delete false matches from duplicates.json, and train without the others
+    by `keras-vit finetune ... --without duplicates/duplicates.json`.
 
     Example: keras-vit deduplicate --data folder:photos --against oxford_iiit_pet --out duplicates
     """

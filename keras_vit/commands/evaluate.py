@@ -4,23 +4,23 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from keras_vit import data, evaluation
 from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
-from keras_vit.console import Console
+from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
-from keras_vit.training.runs.files import read_small_json
+from keras_vit.trainers.provenance import read_dataset
 from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many
+DRAWN = 12  # of the surest mistakes
 NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv")
 
 
@@ -29,10 +29,7 @@ def tabulate_classes(classes):
     known = sorted((score for score in classes if score.count), key=lambda score: score.recall)
     shown = known if len(known) <= MOST else known[: MOST // 2]
     title = "Classes, the least recognized first" if shown == known else "Least recognized classes"
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    table.add_column("class", overflow="fold")
-    for heading in ("images", "recall", "precision", "F1"):
-        table.add_column(heading, justify="right")
+    table = make_table(title, "class", "images", "recall", "precision", "F1")
     for score in shown:
         shares = ("" if share is None else f"{share:.1%}" for share in (score.recall, score.precision, score.f1))
         table.add_row(score.name, f"{score.count:,}", *shares)
@@ -55,10 +52,7 @@ def print_precisions(found, console):
     console.print(
         f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images", soft_wrap=True
     )
-    table = Table(box=None, header_style="bold", title="Least recognized classes", title_justify="left")
-    table.add_column("class", overflow="fold")
-    for heading in ("images", "average precision"):
-        table.add_column(heading, justify="right")
+    table = make_table("Least recognized classes", "class", "images", "average precision")
     known = [score for score in found.classes if score.average_precision is not None]
     for score in sorted(known, key=lambda score: score.average_precision)[: MOST // 2]:
         table.add_row(score.name, f"{score.count:,}", f"{score.average_precision:.1%}")
@@ -95,24 +89,19 @@ def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
 def trained_on(model, path):
     """Whether the model is a run, or a file of one, that was trained on that folder."""
     place = Path(model)
+    scheme, _, folder = (read_dataset(place / "model.keras" if place.is_dir() else place) or "").partition(":")
     try:
-        config = read_small_json((place if place.is_dir() else place.parent) / "config.json")
-        name, _, argument = config["settings"]["dataset"].partition(":")
-        return name == "folder" and os.path.samefile(os.path.expanduser(argument), os.path.expanduser(path))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return scheme == "folder" and os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
+    except (OSError, ValueError):
         return False
 
 
-def write_evaluation(found, facts, model, examples, batch_size, out):
+def write_evaluation(facts, predictions, names, examples, out):
     """Writes evaluation.json; where every image has one class mistakes.png, and of files mistakes.csv."""
-    from keras_vit.evaluation.evaluating import matched_batches
-
     out.mkdir(parents=True, exist_ok=True)
     with write_whole(out / NAMES[0]) as path:
         path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
-    if found.classes and not examples.multi_label:
-        names, batches = matched_batches(model, examples, batch_size)
-        predictions = evaluation.collect_predictions(model, batches)
+    if predictions is not None and predictions.labels is not None:
         with write_whole(out / NAMES[1]) as path:
             evaluation.draw_mistakes(predictions, names, path)
         if (paths := examples.paths()) is not None:
@@ -156,6 +145,7 @@ def evaluate_model(
     path = model_of(model)
     import_keras()
     from keras_vit import inference
+    from keras_vit.evaluation.evaluating import predict_examples, score_predictions
 
     said = None
     if split is None:
@@ -163,9 +153,14 @@ def evaluate_model(
     loaded, examples = inference.open_classifier(model, like), data.load(dataset, split)
     if said:
         print(said, file=sys.stderr)
-    evaluate = evaluation.evaluate_multi_label if examples.multi_label else evaluation.evaluate
+    found: Any
+    names, predictions = examples.class_names, None
     with data.data_errors(), show_count("images", examples.num_examples) as tell:
-        found = evaluate(loaded, examples, batch_size, tell)
+        if examples.multi_label:
+            found = evaluation.evaluate_multi_label(loaded, examples, batch_size, tell)
+        else:
+            names, predictions = predict_examples(loaded, examples, batch_size, DRAWN if out else 0, tell)
+            found = score_predictions(predictions, names)
     printed = find_published(name_variant(loaded.config), dataset) if split == "test" else []
     facts = {**found.as_dict(), "published": printed}
     if as_json:
@@ -180,4 +175,4 @@ def evaluate_model(
             Console().print(f"the paper's top-1  {line}", soft_wrap=True)
     if out is not None:
         with data.data_errors():
-            write_evaluation(found, facts, loaded, examples, batch_size, out)
+            write_evaluation(facts, predictions, names, examples, out)

@@ -18,6 +18,7 @@ from keras_vit.trainers.resume import EVERY, MODELS, choose_settings
 from keras_vit.trainers.settings import MASKED_PATCHES
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
+from keras_vit.training.runs.folder import RunFolder
 
 
 def names_typed(context):
@@ -83,13 +84,14 @@ def start_training(
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
     pretrain, typed = fields.pop("pretrain"), names_typed(context)
     settings = choose_settings(out, {name: fields[name] for name in fields if name in typed}, pretrain, resume)
-    settings = prepare(settings, out, resume)
+    folder = RunFolder(out)
+    settings = prepare(settings, folder, resume)
     try:
         import_keras(find_devices=False)
         from keras_vit.commands.progress import FitProgress
         from keras_vit.trainers.train import train
 
-        result = train(settings, out, resume=resume, every=every, progress=FitProgress)
+        result = train(settings, folder, resume=resume, every=every, progress=FitProgress)
         print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
         say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
@@ -150,9 +152,9 @@ def finetune(
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
     **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. With the subfolders
-    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise 8 to 12 %
-    of every class are held out, at least one image of a class of five, chosen by a hash of each file's name: images
-    that you add leave the others where they are.
+    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise about
+    a tenth of every class is held out, at least one image, chosen by a hash of each file's name. Images that you add
+    leave the others where they are.
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,

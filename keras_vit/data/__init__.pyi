@@ -1,8 +1,7 @@
 from .augment.masked_patches import MaskedPatches
 from .augment.rows import AUGMENTATIONS, Augmentation, hyper_rule_sizes
 from .datasets.catalogue import CATALOGUE, VTAB
-from .duplicates.finding import find_duplicates, read_images
-from .duplicates.listing import Duplicates, read_duplicates
+from .duplicates import Duplicates, find_duplicates, read_duplicates, read_images
 from .errors import DataError, data_errors
 from .examples import Examples
 from .loading import load

@@ -1,15 +1,13 @@
 from .compute import Cost, core_days, cost, pretraining_exaflops
-from .device.largest_batch import LargestBatch, find_largest_batch, write_largest_batches
-from .device.plots import plot_largest_batch, plot_speed
-from .device.process import DeviceError
-from .device.speed import Speed, best_speeds, measure_speed, write_speeds
-from .evaluating import evaluate
-from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features
-from .least_squares import few_shot
+from .device.figure_12 import plot_largest_batch, plot_speed, write_largest_batches, write_speeds
+from .device.largest_batch import LargestBatch, find_largest_batch
+from .device.speed import Speed, best_speeds, measure_speed
+from .device.steps import DeviceError
+from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
+from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features, few_shot
 from .masked_patches import draw_masked_patches
-from .mistakes import Predictions, collect_predictions, draw_mistakes, write_mistakes
-from .multi_label import MultiLabelEvaluation, evaluate_multi_label
 from .paper import find_published, published
+from .predictions import Predictions, collect_predictions, draw_mistakes, write_mistakes
 from .scores import Evaluation, Share
 from .vtab import average_groups, draw_groups
 

@@ -1,17 +1,17 @@
-"""How good a model is on a split of a dataset: `evaluate`."""
+"""How good a model is on a split of a dataset: `evaluate`, for images of several labels `evaluate_multi_label`."""
 
-import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from keras_vit.console import log
-from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.scores import Evaluation, Share, count_confusion, measure_calibration, score_classes
-from keras_vit.models.probabilities import to_probabilities
+from keras_vit.evaluation.predictions import Predictions, collect
+from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
+from keras_vit.text import quote_some
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -28,6 +28,74 @@ def require_described(model: Any) -> None:
             f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
             "an exported one, as inference.open_classifier opens it."
         )
+
+
+def renumber(labels, numbers, count):
+    """Labels, numbers (n,) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
+    labels = np.asarray(labels)
+    if labels.ndim == 1:
+        return numbers[labels]
+    renumbered = np.zeros((len(labels), count), labels.dtype)
+    renumbered[:, numbers] = labels
+    return renumbered
+
+
+def matched_batches(model, examples, batch_size):
+    """(names of the classes, batches of images, labels and weights), both as the model numbers its classes."""
+    names, labels = tuple(examples.class_names), getattr(model, "labels", None) or ()
+    batches = examples.evaluation(batch_size, model.preprocessing)
+    if labels and labels != names and len(set(labels)) == len(labels) and set(names) <= set(labels):
+        numbers = np.array([labels.index(name) for name in names])
+        return labels, ((images, renumber(y, numbers, len(labels)), weights) for images, y, weights in batches)
+    unknown = [name for name in names if name not in labels] if labels else []
+    if model.config.num_classes != len(names):
+        others = f" Its labels have no {quote_some(unknown)}." if unknown else ""
+        raise ConfigError(
+            f"The model has {model.config.num_classes} classes, {examples.name} has {len(names)}.{others} "
+            "Fine-tune the model on these classes, or evaluate it on its own."
+        )
+    if unknown:
+        log.warning("The model has no labels %s: classes are taken by their order, not by name.", quote_some(unknown))
+    return names, batches
+
+
+def predict_examples(
+    model: keras.Model,
+    examples: "Examples",
+    batch_size: int = 64,
+    keep: int = 0,
+    tell: Callable[[int], None] | None = None,
+) -> tuple[tuple[str, ...], Predictions]:
+    """The names of the classes and the `Predictions` of every example, with `keep` of the surest mistakes.
+
+    Raises:
+        ConfigError: as `evaluate`.
+    """
+    require_described(model)
+    if not model.config.num_classes:
+        raise ConfigError(
+            f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
+            "features by evaluate_few_shot (keras-vit fewshot)."
+        )
+    names, batches = matched_batches(model, examples, batch_size)
+    found = collect(model.predict_on_batch, model, batches, keep, tell)
+    if not len(found.ranks):
+        raise ConfigError(f"None of the images of {examples.name} that can be read has a class to evaluate by.")
+    return names, found
+
+
+def score_predictions(found: Predictions, names: tuple[str, ...]) -> Evaluation:
+    """What predictions of these classes are worth."""
+    right = found.ranks == 0
+    confusion = None if found.labels is None else found.confusion(len(names))
+    return Evaluation(
+        top1=Share(int(right.sum()), len(right)),
+        top5=Share(int((found.ranks < 5).sum()), len(right)) if len(names) > 5 else None,
+        calibration_error=measure_calibration(found.confidence, right),
+        classes=() if confusion is None else score_classes(confusion, names),
+        confusion=confusion,
+        images_per_second=found.images_per_second,
+    )
 
 
 def evaluate(
@@ -51,82 +119,86 @@ def evaluate(
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
     360
     """
-    require_described(model)
-    if not model.config.num_classes:
-        raise ConfigError(
-            f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
-            "features by evaluate_few_shot (keras-vit fewshot)."
-        )
-    names, batches = matched_batches(model, examples, batch_size)
-    ranks, confidence, predicted, labels, seconds = collect(model, batches, tell)
-    if not len(ranks):
-        raise ConfigError(f"None of the images of {examples.name} that can be read has a class to evaluate by.")
-    right = ranks == 0
-    single = labels is not None
-    confusion = count_confusion(labels, predicted, len(names)) if single else None
-    return Evaluation(
-        top1=Share(int(right.sum()), len(right)),
-        top5=Share(int((ranks < 5).sum()), len(ranks)) if len(names) > 5 else None,
-        calibration_error=measure_calibration(confidence, right),
-        classes=() if confusion is None else score_classes(confusion, names),
-        confusion=confusion,
-        images_per_second=(len(ranks) - min(batch_size, len(ranks))) / seconds if seconds else None,
+    names, found = predict_examples(model, examples, batch_size, tell=tell)
+    return score_predictions(found, names)
+
+
+@dataclass(frozen=True)
+class ClassPrecision:
+    """A class: how many images have it, and its average precision, in [0, 1]; None for a class without images."""
+
+    name: str
+    count: int
+    average_precision: float | None
+
+
+@dataclass(frozen=True)
+class MultiLabelEvaluation:
+    """Average precision, class by class.
+
+    Args:
+        count: images.
+        mean_average_precision: the mean over the classes that have images, in [0, 1].
+        classes: one `ClassPrecision` per class.
+    """
+
+    count: int
+    mean_average_precision: float
+    classes: tuple[ClassPrecision, ...]
+
+    def as_dict(self) -> dict:
+        """Numbers, lists and names alone, as JSON holds them."""
+        return asdict(self)
+
+
+def score_labels(labels, logits, names):
+    """The evaluation of logits (n, classes) by labels of 0 and 1, (n, classes)."""
+    from sklearn.metrics import average_precision_score
+
+    counts = (labels > 0).sum(0)
+    precisions = [
+        float(average_precision_score(labels[:, i] > 0, logits[:, i])) if count else None
+        for i, count in enumerate(counts)
+    ]
+    known = [precision for precision in precisions if precision is not None]
+    classes = zip(map(str, names), map(int, counts), precisions, strict=True)
+    return MultiLabelEvaluation(
+        count=len(labels),
+        mean_average_precision=float(np.mean(known)) if known else 0.0,
+        classes=tuple(ClassPrecision(*row) for row in classes),
     )
 
 
-def matched_batches(model, examples, batch_size):
-    """(names of the classes, batches of images, labels and weights), both as the model numbers its classes."""
-    names, labels = tuple(examples.class_names), getattr(model, "labels", None) or ()
-    batches = examples.evaluation(batch_size, model.preprocessing)
-    if labels and labels != names and len(set(labels)) == len(labels) and set(names) <= set(labels):
-        numbers = np.array([labels.index(name) for name in names])
-        return labels, ((images, renumber(y, numbers, len(labels)), weights) for images, y, weights in batches)
-    unknown = [name for name in names if name not in labels] if labels else []
-    if model.config.num_classes != len(names):
-        others = f" Its labels have no {quote_some(unknown)}." if unknown else ""
-        raise ConfigError(
-            f"The model has {model.config.num_classes} classes, {examples.name} has {len(names)}.{others} "
-            "Fine-tune the model on these classes, or evaluate it on its own."
-        )
-    if unknown:
-        log.warning("The model has no labels %s: classes are taken by their order, not by name.", quote_some(unknown))
-    return names, batches
+def evaluate_multi_label(
+    model: keras.Model, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
+) -> MultiLabelEvaluation:
+    """Average precision of every class (scikit-learn's), over every image once.
 
+    Args:
+        model: of as many classes as the examples have.
+        examples: whose images have several classes, as of a "csv:FILE".
+        batch_size: changes the time alone.
+        tell: called after every batch with the number of examples so far.
 
-def renumber(labels, numbers, count):
-    """Labels, numbers (n,) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
-    labels = np.asarray(labels)
-    if labels.ndim == 1:
-        return numbers[labels]
-    renumbered = np.zeros((len(labels), count), labels.dtype)
-    renumbered[:, numbers] = labels
-    return renumbered
+    Raises:
+        ConfigError: for examples of one class each, and for a model of other classes.
 
-
-def collect(model, batches, tell):
-    """Of each example the rank of its class, confidence, likeliest class, label; and the seconds of later batches.
-
-    The rank is the number of classes that are likelier; for all labels None comes where examples have several.
+    >>> model = keras_vit.zoo.load("runs/1/model.keras")  # doctest: +SKIP
+    >>> evaluate_multi_label(model, keras_vit.data.load("csv:photos.csv", "test"))  # doctest: +SKIP
     """
-    columns, start, seconds, single = [], None, None, True
-    for images, labels, weights in batches:
+    require_described(model)
+    if not examples.multi_label or model.config.num_classes != examples.num_classes:
+        kind = "several classes" if examples.multi_label else "one class"
+        raise ConfigError(
+            f"evaluate_multi_label takes images of several classes, and a model of the same ones. {examples.name} has "
+            f"{kind} per image, of {examples.num_classes}; the model has {model.config.num_classes}."
+        )
+    columns, seen = [], 0
+    for images, labels, weights in examples.evaluation(batch_size, model.preprocessing):
         kept = np.asarray(weights) > 0
-        logits = np.asarray(model.predict_on_batch(images)).astype("float32")[kept]
-        probabilities = to_probabilities(logits, model.config.probabilities)
-        labels = np.asarray(labels)[kept]
-        single = labels.ndim == 1
-        columns.append(score_batch(probabilities, labels))
-        seconds = time.perf_counter() - start if start else None
-        start = start or time.perf_counter()
+        columns.append((np.asarray(labels)[kept], keras.ops.convert_to_numpy(model(images, training=False))[kept]))
+        seen += int(kept.sum())
         if tell:
-            tell(sum(len(batch[0]) for batch in columns))
-    ranks, confidence, predicted, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return ranks, confidence, predicted, labels if single else None, seconds
-
-
-def score_batch(probabilities, labels):
-    """Ranks, confidences, likeliest classes, labels. Labels: numbers (n,), or 1 for each right class (n, classes)."""
-    order = np.argsort(-probabilities, axis=-1, kind="stable")  # of equal ones the first class is first, as in argmax
-    single = labels.ndim == 1
-    right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
-    return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
+            tell(seen)
+    labels, logits = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return score_labels(labels, logits, examples.class_names)

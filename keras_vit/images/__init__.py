@@ -1,1 +1,1 @@
-"""Reading images, upright: by Pillow (pillow.py) or inside a TensorFlow graph (tf_*.py); below all other rooms."""
+"""Reading images, upright: by Pillow (pillow.py) or inside a TensorFlow graph (tf_jpeg.py); below all other rooms."""

@@ -1,6 +1,6 @@
 """Images from files by Pillow, as uint8 arrays: what may be opened, and how much of it.
 
-TensorFlow's side, for the pipelines and exports that decode in a graph, is in tf_jpeg.py and tf_orientation.py.
+TensorFlow's side, for the pipelines and exports that decode in a graph, is in tf_jpeg.py.
 """
 
 import functools
@@ -34,11 +34,17 @@ KINDS = {
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
+# The beginning of a PNG (ISO/IEC 15948, clauses 5 and 11.2.2) with sides under 8192, of grey or RGB in 8 bits.
+PNG = re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR(\0\0[\0-\x1f].){2}\x08(?P<colour>[\0\x02])\0\0[\0\x01]", re.DOTALL)
+PNG_COLOURS = {1: b"\0", 3: b"\x02"}
+PNG_FRAME = 12  # bytes of a chunk beside its content: length, type and checksum
+# Chunks by which a PNG is not what its pixels say: transparency, an animation, and the ways to write that it is turned.
+ASIDE = re.compile(rb"tRNS|acTL|eXIf|[tzi](?:TXt|EXt)(?:XML:com\.adobe\.xmp|Raw profile type)")
 
 
 @functools.cache
 def installed_formats():
-    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, which the extra `heic` installs."""
+    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, from the extra `heic`."""
     from PIL import Image
 
     with suppress(ImportError):
@@ -97,7 +103,7 @@ def count_scans(data):
 
 
 def require_within_limits(image, data):
-    """Refuses too many pixels, and too many scans of a JPEG, each of which takes time for all pixels."""
+    """Refuses too many pixels, and too many scans of a JPEG: each scan takes time for all pixels."""
     number = image.width * image.height
     if number > MOST_PIXELS:
         raise ImageError(f"it has {image.width:,} x {image.height:,} pixels; at most {MOST_PIXELS:,} are read.")
@@ -106,6 +112,23 @@ def require_within_limits(image, data):
         scans = count_scans(data)
         if scans > most:
             raise ImageError(f"it has {scans:,} scans of {number:,} pixels; at most {most:,} of these are read.")
+
+
+def is_plain_png(data, num_channels):
+    """Whether a file's bytes are a PNG whose pixels are `num_channels` of 8 bits, upright and without transparency.
+
+    Its pixels are skipped, not decoded.
+    """
+    header = PNG.match(data)
+    if header is None or header["colour"] != PNG_COLOURS[num_channels]:
+        return False
+    at, kind = header.end() + 4, b""  # after the header's checksum
+    while kind != b"IEND" and at + PNG_FRAME <= len(data):
+        kind = data[at + 4 : at + 8]
+        if ASIDE.match(data, at + 4):
+            return False
+        at += PNG_FRAME + int.from_bytes(data[at : at + 4], "big")
+    return kind == b"IEND" and at == len(data)
 
 
 @contextmanager

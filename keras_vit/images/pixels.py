@@ -19,7 +19,8 @@ EXPECTED = "Expected whole numbers from 0 to 255 (uint8)."
 def require_pixels(array: np.ndarray) -> None:
     """Refuses an array whose numbers are not pixels from 0 to 255.
 
-    Floats are taken where they can be nothing else. Those up to 1 may be shares of 255, which would all be black.
+    Floats are taken where they can be nothing else. Those up to 1 are refused: they may be shares of 255, and would all
+    be black.
 
     Raises:
         ImageError: names the numbers, and says what to do.
@@ -62,6 +63,27 @@ def require_images(images: Any, num_channels: int) -> None:
         require_pixels(images)
 
 
+def image_of_array(array):
+    """Pillow's image of an array, or of anything that numpy makes an array of, such as a tensor."""
+    from PIL import Image
+
+    if not hasattr(array, "__array__") and not hasattr(array, "shape"):
+        raise ImageError(
+            "An image is a path, bytes, an image of Pillow, or an array of pixels. Received: an object of the type "
+            f"{type(array).__name__}."
+        )
+    array = np.asarray(array)
+    if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        several = " For several images pass a list of them." if array.ndim == 4 else ""
+        raise ImageError(
+            "An image is an array of the shape (height, width), or (height, width, channels) with 1, 3 or 4 channels. "
+            f"Received: {array.shape}.{several}"
+        )
+    require_pixels(array)
+    array = array.round().astype("uint8")
+    return Image.fromarray(array[..., 0] if array.shape[2:] == (1,) else array)
+
+
 def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
     """One image of any kind as uint8 (h, w, num_channels), upright; what is transparent is laid on white.
 
@@ -97,24 +119,3 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
         except Exception as error:  # Pillow reads a file's pixels only now
             raise ImageError(f"The image cannot be read: {describe_error(error)}") from error
     return to_array(image_of_array(image), num_channels)
-
-
-def image_of_array(array):
-    """Pillow's image of an array, or of anything that numpy makes an array of, such as a tensor."""
-    from PIL import Image
-
-    if not hasattr(array, "__array__") and not hasattr(array, "shape"):
-        raise ImageError(
-            "An image is a path, bytes, an image of Pillow, or an array of pixels. Received: an object of the type "
-            f"{type(array).__name__}."
-        )
-    array = np.asarray(array)
-    if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
-        several = " For several images pass a list of them." if array.ndim == 4 else ""
-        raise ImageError(
-            "An image is an array of the shape (height, width), or (height, width, channels) with 1, 3 or 4 channels. "
-            f"Received: {array.shape}.{several}"
-        )
-    require_pixels(array)
-    array = array.round().astype("uint8")
-    return Image.fromarray(array[..., 0] if array.shape[2:] == (1,) else array)

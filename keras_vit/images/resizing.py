@@ -5,7 +5,8 @@
 
 import numpy as np
 
-OVERSHOOTING = ("bicubic", "lanczos3")  # kernels with negative weights, beside an edge of which pixels leave [0, 255]
+# Kernels with negative weights: pixels beside an edge leave [0, 255].
+OVERSHOOTING = ("bicubic", "lanczos3")
 
 
 def passes(height, size, interpolation):

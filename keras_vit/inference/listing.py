@@ -80,9 +80,8 @@ def fetch(address):
     import requests
     from urllib3.exceptions import HTTPError
 
-    from keras_vit.zoo.fetch.networks import Misled
     from keras_vit.zoo.fetch.replies import status_line
-    from keras_vit.zoo.fetch.session import Session
+    from keras_vit.zoo.fetch.session import Misled, Session
     from keras_vit.zoo.fetch.transfer import describe_cause
     from keras_vit.zoo.fetch.urls import public_form, read_url
 

@@ -1,5 +1,4 @@
-from .attention import attention_weights, rollout
-from .distance import attention_distance
+from .attention import attention_distance, attention_weights, rollout
 from .embeddings import filters, position_similarity
 from .intermediate import class_activation, feature_colours, features
 from .page import report

@@ -1,4 +1,4 @@
-"""Where a model looks: attention weights and Attention Rollout (section 4.5, Appendix D.8; arXiv 2005.00928)."""
+"""Where a model looks, and how far: attention weights, Attention Rollout and distance (section 4.5, D.7, D.8)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
 def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = None) -> np.ndarray:
     """Attention from the output to an image's patches: (n, rows, columns), each image's summing to 1.
 
-    Averages the heads, adds the residual connection as an identity, and multiplies the blocks' matrices.
+    Attention Rollout (arXiv 2005.00928) averages the heads, adds the residual connection as an identity, and multiplies
+    the blocks' matrices.
 
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
@@ -90,3 +91,43 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
         joint = block @ joint
     attention = (joint[:, 0] if token else joint.mean(axis=1))[:, -patches:]
     return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)
+
+
+def patch_weights(weights, grid):
+    """The weights between patches, of each query summing to 1: (num_layers, n, num_heads, patches, patches)."""
+    weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid)
+    kept = weights[..., -patches:, -patches:]
+    return kept / np.maximum(kept.sum(-1, keepdims=True), np.finfo("float64").tiny)
+
+
+def distances(grid, patch_size):
+    """Euclidean distances between the centres of all pairs of patches, in pixels: (patches, patches)."""
+    size = np.broadcast_to(patch_size, 2)
+    centres = np.indices(grid).reshape(2, -1).T * size  # (patches, 2)
+    return np.linalg.norm(centres[:, None] - centres[None], axis=-1)
+
+
+def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1) -> np.ndarray:
+    """The mean distance between a query patch and the patches it attends to (Figures 7 right and 11), in pixels.
+
+    The class token is left out, as query and as key, and the weights that stay are scaled to sum to 1.
+
+    Args:
+        weights: attention weights of images, (num_layers, n, num_heads, l, l), from `attention_weights`; the paper
+            averages over 128 images.
+        grid: (rows, columns) of patches, `model.config.grid`.
+        patch_size: pixels per token, an int or (height, width): `model.config.pixels_per_token`, for a hybrid too.
+
+    Returns:
+        (num_layers, num_heads), averaged over queries and images.
+
+    Raises:
+        ConfigError: when the weights are not of that grid.
+
+    >>> weights = np.broadcast_to(np.eye(4), (2, 1, 3, 4, 4))  # every patch attends to itself
+    >>> attention_distance(weights, (2, 2), 16)
+    array([[0., 0., 0.],
+           [0., 0., 0.]])
+    """
+    patches = patch_weights(weights, grid).mean(axis=1)  # (num_layers, num_heads, patches, patches)
+    return np.einsum("ahqk,qk->ah", patches, distances(grid, patch_size)) / len(patches[0, 0])

@@ -13,12 +13,9 @@ MOST_TILES = 8  # rows and columns of the position embeddings that are drawn, ev
 
 
 def new_figure(size):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)  # draws without a display, and without pyplot's memory of figures
-    return figure
+    return Figure(figsize=size, layout="constrained", dpi=110)  # without a display and pyplot's memory of figures
 
 
 def empty_figure(rows, columns, size):

@@ -150,8 +150,8 @@ class ViTConfig:
     ] = 0.0
     probabilities: Probabilities = "softmax"
 
-    checkpoint_names: ClassVar[str] = "vit"  # which table of `zoo.formats` has the names of its weights
-    block_name: ClassVar[str] = "encoderblock"  # of a block in these files
+    in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
+    block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -288,7 +288,7 @@ class ResNetConfig:
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
     probabilities: Probabilities = "softmax"
 
-    checkpoint_names: ClassVar[str] = "bit"  # which table of `zoo.formats` has the names of its weights
+    in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     norms_first: ClassVar[bool] = True  # a norm before each convolution, as BiT has it, and a last one before the head
 
     def __post_init__(self):

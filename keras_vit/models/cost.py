@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from keras_vit.models.config import ResNetConfig, ViTConfig
 
@@ -170,7 +171,7 @@ def count_flops(
         image_size: (height, width); None for the configuration's.
         padding: whether places of a kernel that lie on padding count. Table 6 seems to leave them out.
     """
-    size = image_size or config.image_size
+    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.multiply_adds(padding)
@@ -197,7 +198,7 @@ def sequence(config, size):
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
     """How many values the convolutions and matrix products of one image's forward pass give."""
-    size = image_size or config.image_size
+    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.values

@@ -1,8 +1,8 @@
 """Folders of photographs, their splits, and what is wrong with them; arrays that come with packages."""
 
 import gzip
+import hashlib
 import logging
-import math
 import os
 import shutil
 import struct
@@ -67,34 +67,41 @@ def test_a_split_by_hash_is_the_files_own(photographs, photos):
         load(photos, "test")
 
 
-def held_out_of(root, count, name="cat"):
-    entries = {(root / name / f"{i}.jpg", 0) for i in range(count)}
-    return {path.name for path, _ in folder.hold_out(entries, root)}
+def hash_of(name):
+    """By the rule's words, of a path within a folder: the first 64 bits of the SHA-256, as a share of 2^64."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:16], 16) / 2**64
 
 
-def test_every_class_gives_its_tenth(tmp_path):
-    """Exact are the bounds, whatever the names; on average it is a tenth."""
-    for count in (1, 2, 5, 12, 15, 40, 110, 550):
-        found = [len(held_out_of(tmp_path, count, f"class {i}")) for i in range(40)]
-        least, most = max(math.floor(0.08 * count), count >= 5), math.ceil(0.12 * count)
-        assert least <= min(found) and max(found) <= min(most, count - 1)
-        if count > 100:
-            assert 0.09 < np.mean(found) / count < 0.11
+def held_out_of(root, names):
+    """{names} of the images that are held out, of a class of these paths within the folder."""
+    return {
+        path.relative_to(root).as_posix() for path, _ in folder.hold_out({(root / name, 0) for name in names}, root)
+    }
+
+
+def test_a_hash_below_a_tenth_is_held_out(tmp_path):
+    for count in (1, 2, 3, 12, 40, 550):
+        for k in range(40):
+            names = [f"class {k}/{i}.jpg" for i in range(count)]
+            expected = {name for name in names if hash_of(name) < 0.1} or {min(names, key=hash_of)}
+            assert held_out_of(tmp_path, names) == (expected if count > 1 else set())
+    low = [name for name in (f"cat/{i}.jpg" for i in range(200)) if hash_of(name) < 0.1][:4]
+    assert set(low) - held_out_of(tmp_path, low) == {max(low, key=hash_of)}, "a class keeps an image to train on"
 
 
 def test_images_keep_their_side_when_others_are_added(tmp_path):
-    """Of 40 classes of 110 that grow by a tenth; and it is their own names alone that decide."""
-    moved = sum(
-        len(
-            held_out_of(tmp_path, 110, str(i))
-            ^ (held_out_of(tmp_path, 121, str(i)) - {f"{k}.jpg" for k in range(110, 121)})
-        )
-        for i in range(40)
-    )
-    assert moved / (40 * 110) < 0.004
+    """One by one: only the image that was held out for lack of another may move, once; and never by other classes."""
+    for k in range(40):
+        names = [f"class {k}/{i}.jpg" for i in range(121)]
+        for count in range(2, 121):
+            before, now = held_out_of(tmp_path, names[:count]), held_out_of(tmp_path, names[: count + 1])
+            moved = before ^ (now - {names[count]})
+            assert len(moved) <= 1 and all(hash_of(name) >= 0.1 for name in moved)
     other = {(tmp_path / "dog" / f"{i}.jpg", 1) for i in range(77)}
-    both = other | {(tmp_path / "cat" / f"{i}.jpg", 0) for i in range(110)}
-    assert {path.name for path, label in folder.hold_out(both, tmp_path) if label == 0} == held_out_of(tmp_path, 110)
+    cats = [f"cat/{i}.jpg" for i in range(110)]
+    both = other | {(tmp_path / name, 0) for name in cats}
+    alone = {path.relative_to(tmp_path).as_posix() for path, label in folder.hold_out(both, tmp_path) if label == 0}
+    assert alone == held_out_of(tmp_path, cats)
 
 
 @pytest.mark.parametrize("name", ["validation", "val", "valid", "dev", "Validation"])

@@ -12,10 +12,9 @@ from photographs import encode, flower
 from PIL import Image, ImageOps
 
 from keras_vit import data
-from keras_vit.data.reading import decode, photos, sources
+from keras_vit.data.reading import batches, decode, sources
 from keras_vit.errors import ImageError
-from keras_vit.images import tf_png
-from keras_vit.images.pillow import read_image
+from keras_vit.images.pillow import is_plain_png, read_image
 from keras_vit.models import Preprocessing
 
 SIDE = 64
@@ -206,12 +205,13 @@ def test_every_kind_is_read_as_pillow_shows_it(photo, tmp_path, channels):
 
 
 def test_which_png_are_plain(photo):
-    """TensorFlow decodes these, without Python's lock."""
+    """TensorFlow decodes these, without Python's lock, as the test above compares."""
     plain = {
-        channels: {name for name, (content, _) in kinds(photo).items() if tf_png.is_plain(content, channels)}
+        channels: {name for name, (content, _) in kinds(photo).items() if is_plain_png(content, channels)}
         for channels in (1, 3)
     }
-    coloured = {"png", "png interlaced", "png in equal chunks", "png in a chunk and a half"}
+    chunks = {"png in equal chunks", "png in a chunk and a half", "png in chunks of all sizes"}
+    coloured = {"png", "png interlaced", "png with a text", "png with a long text", *chunks}
     assert plain == {1: {"png grey"}, 3: coloured}
 
 
@@ -219,7 +219,7 @@ def test_a_part_is_of_the_upright_image(photo):
     box = tf.constant([10, 7, 50, 33])
     for name, (content, _) in kinds(photo).items():
         whole, part = (
-            photos.read_photo(tf.constant(content), f, 3).numpy() for f in (decode.whole_image, lambda shape: box)
+            decode.read_photo(tf.constant(content), f, 3).numpy() for f in (decode.whole_image, lambda shape: box)
         )
         assert np.abs(part - whole[10:60, 7:40].astype(int)).mean() <= 0.15, name
 
@@ -233,7 +233,7 @@ def test_a_broken_orientation_is_upright(photo, tmp_path, junk):
     content = encode(Image.fromarray(photo[:16, :24]), "JPEG")
     segment = b"\xff\xe1" + (len(junk) + 2).to_bytes(2, "big") + junk
     (tmp_path / "a.jpg").write_bytes(content[:2] + segment + content[2:])
-    assert photos.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
+    assert decode.read_photo(tf.io.read_file(str(tmp_path / "a.jpg")), decode.whole_image, 3).shape == (16, 24, 3)
     assert read_image(tmp_path / "a.jpg").shape == (16, 24, 3)
 
 
@@ -249,5 +249,5 @@ def test_damaged_images_are_refused_in_training_and_in_prediction(photo, tmp_pat
         with pytest.raises(ImageError, match=r"cannot be read as an image: .+\. Expected"):
             read_image(tmp_path / name)
         path = str(tmp_path / name)
-        reason = sources.why_unreadable(sources.Files([path], [0]), path, 3)
+        reason = batches.why_unreadable(sources.Files([path], [0]), path, 3)
         assert reason and "Error" not in reason and "0x" not in reason, name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit import data
-from keras_vit.data.reading.subsets import choose_numbers
+from keras_vit.data.reading.sources import choose_numbers
 from keras_vit.errors import KerasVitError
 from keras_vit.models import Preprocessing
 

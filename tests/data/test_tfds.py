@@ -15,7 +15,7 @@ from tensorflow_datasets.core.download import downloader
 from keras_vit import data
 from keras_vit.data.datasets import builders, catalogue
 from keras_vit.data.errors import DataError
-from keras_vit.data.reading import decode, order, stream, subsets
+from keras_vit.data.reading import decode, order, sources, stream
 from keras_vit.data.reading.sources import Pixels
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.plan import augmentation_for, recipe_for
@@ -113,7 +113,7 @@ def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
     builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
-    instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
+    instructions = [builders.join_parts(builder, row, [split]) for split in row.parts]
     assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
     train = examples_of(f"vtab/{task}", "train", folder)
     assert train.num_examples == counts[0] and train.num_classes == classes
@@ -274,9 +274,8 @@ def sharded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     config = tfds.download.DownloadConfig(num_shards=7)
     prepare("eurosat/rgb", folder, config, train=240)
-    source, classes = builders.open_builder(
-        "eurosat/rgb", "train+validation", data_dir=folder, download=False, in_memory=0
-    )
+    with mock.patch.object(builders, "IN_MEMORY", 0):
+        source, classes = builders.open_builder("eurosat/rgb", "train+validation", data_dir=folder, download=False)
     with mock.patch.object(stream, "GROUP", 3), mock.patch.object(source, "window", 16):
         yield data.Examples("tfds:eurosat/rgb", "train+validation", classes, source, "none")
 
@@ -321,8 +320,8 @@ def test_a_stream_is_shared_by_hosts(hosts, files, sharded):
 
 
 def test_a_subset_of_a_stream_is_read_into_memory(sharded):
-    chosen = subsets.choose_numbers(240, 30, seed=1)
-    subset = subsets.take_examples(sharded.source, 30, seed=1, stratified=False)
+    chosen = sources.choose_numbers(240, 30, seed=1)
+    subset = sources.take_examples(sharded.source, 30, seed=1, stratified=False)
     value = {}
     for chunk in sharded.source.evaluation_chunks(order.Share(24)):
         for index, encoded in zip(chunk["index"].numpy(), chunk["data"], strict=True):
@@ -331,7 +330,7 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
     assert sorted(stored) == sorted(value[number] for number in chosen)
     np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
     with pytest.raises(DataError, match="stratified=True needs examples in memory"):
-        subsets.take_examples(sharded.source, 30, seed=1, stratified=True)
+        sources.take_examples(sharded.source, 30, seed=1, stratified=True)
 
 
 @pytest.mark.slow

@@ -1,50 +1,47 @@
 """The rounds, the search and the record of measurements, on an invented device."""
 
 import csv
+import functools
+import os
+import time
 
 import numpy as np
 import pytest
 
 from keras_vit import evaluation
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.evaluation.device import largest_batch, speed
-from keras_vit.evaluation.device.process import DoesNotFit
+from keras_vit.evaluation.device import largest_batch, speed, steps
+from keras_vit.evaluation.device.process import DoesNotFit, NotMeasured, Process, run_apart
 from keras_vit.evaluation.device.record import Record
+from keras_vit.evaluation.device.timing import seconds_per_call
 
 
-class Invented:
-    """A device on which 100 images' worth of memory is left: a step takes a second an image, and more when compiled."""
+class Invented(steps.StepsProcess):
+    """A device on which 100 images' worth of memory is left: a hundred images take a second."""
 
-    device, precision, memory, room = "invented", "float32", None, 100
+    room = 100
 
     def __init__(self, *_):
-        self.calls, self.starts, self.runs, self.compiled = [], 1, 0, set()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+        self.memory, self.precision, self.device, self.runs, self.calls, self.compiled = (
+            None,
+            "float32",
+            "",
+            0,
+            [],
+            set(),
+        )
 
     def start(self):
-        self.starts, self.runs, self.compiled = self.starts + 1, 0, set()
+        self.device, self.runs = "invented", 0
 
-    def time(self, model, size, batch, training, calls=1):
-        self.calls.append((model, batch, calls))
+    def stop(self):
+        pass
+
+    def call(self, function, model, size, batch, training, *least):
+        self.calls.append((model, batch))
         if batch > self.room:
-            self.start()
             raise DoesNotFit
-        self.runs += 1
-        extra = 0 if (model, size, batch) in self.compiled else 1000
-        self.compiled.add((model, size, batch))
-        return calls * batch / 100 + extra
-
-    def warm_up(self, *cell):
-        try:
-            self.time(*cell)
-            return True
-        except DoesNotFit:
-            return False
+        return batch / 100 if function is steps.time_steps else True
 
 
 @pytest.fixture
@@ -55,18 +52,29 @@ def invented(monkeypatch):
         made.append(Invented())
         return made[-1]
 
-    monkeypatch.setattr(speed, "DeviceProcess", make)
-    monkeypatch.setattr(largest_batch, "DeviceProcess", make)
+    monkeypatch.setattr(speed, "StepsProcess", make)
+    monkeypatch.setattr(largest_batch, "StepsProcess", make)
     return made
 
 
-def test_rounds_take_turns_and_leave_compiling_out(invented):
+def test_rounds_take_turns(invented):
     found = evaluation.measure_speed(["ViT-Ti/16", "R50x1"], [32], [1, 50], rounds=3, seconds=2)
     assert [speed.images_per_second for speed in found] == [100] * 4
-    timed = [(model, batch) for model, batch, calls in invented[0].calls if calls > 1]
     order = [("ViT-Ti/16", 1), ("ViT-Ti/16", 50), ("R50x1", 1), ("R50x1", 50)]
-    assert timed == [*order, *order[::-1], *order]
-    assert {(batch, calls) for _, batch, calls in invented[0].calls if calls > 1} == {(1, 200), (50, 4)}
+    assert invented[0].calls == [*order, *order[::-1], *order]
+
+
+def test_compiling_is_left_out(monkeypatch):
+    """A step that takes a second, and its first one, which compiles, a hundred."""
+    clock, taken = [0.0], []
+
+    def take():
+        clock[0] += 1 if taken else 100
+        taken.append(clock[0])
+
+    monkeypatch.setattr(steps, "make_call", lambda *_: take)
+    monkeypatch.setattr(steps, "seconds_per_call", functools.partial(seconds_per_call, clock=lambda: clock[0]))
+    assert steps.time_steps("invented", 8, 1, False, 2.5) == 1 and len(taken) == 1 + 3
 
 
 def test_what_does_not_fit_is_empty_and_larger_batches_are_not_tried(invented, tmp_path):
@@ -77,7 +85,7 @@ def test_what_does_not_fit_is_empty_and_larger_batches_are_not_tried(invented, t
         (200, None),
         (300, None),
     ]
-    assert 300 not in [batch for _, batch, _ in invented[0].calls]
+    assert 300 not in [batch for _, batch in invented[0].calls]
     evaluation.write_speeds(found, tmp_path / "speed.csv")
     rows = list(csv.DictReader(open(tmp_path / "speed.csv")))
     assert [row["images_per_second"] != "" for row in rows] == [True, True, False, False]
@@ -153,6 +161,47 @@ def test_bad_input_is_a_sentence(invented, tmp_path):
     with pytest.raises(ConfigError, match="does not hold measurements"):
         Record(tmp_path / "notes", {})
     assert (tmp_path / "notes").read_text() == "no measurement\n"
+
+
+def test_a_process_answers_reports_fails_and_is_begun_anew(tmp_path, monkeypatch):
+    """Of functions in a module that both ends can import."""
+    (tmp_path / "asked.py").write_text(ASKED)
+    monkeypatch.syspath_prepend(tmp_path)
+    import asked
+
+    with Process() as process:
+        heard = []
+        assert process.call(asked.add, 1, 2, hear=heard.append) == 3 and heard == ["adding"]
+        for function, said in ((asked.fail, "ValueError: no"), (asked.end, "exit code 3")):
+            with pytest.raises(NotMeasured, match=said) as error:
+                process.call(function)
+            assert not isinstance(error.value, DoesNotFit)
+        process.start()
+        with pytest.raises(DoesNotFit, match="MemoryError"):
+            process.call(asked.fill)
+        assert process.call(asked.add, 2, 2, hear=heard.append) == 4
+        with pytest.raises(NotMeasured, match="took longer than 0.3 s"):
+            process.call(time.sleep, 1000, limit=0.3)
+    assert run_apart(os.getpid) != os.getpid()
+
+
+ASKED = """
+import os
+
+def add(a, b, report):
+    print("no answer")
+    report("adding")
+    return a + b
+
+def fail():
+    raise ValueError("no")
+
+def fill():
+    raise MemoryError
+
+def end():
+    os._exit(3)
+"""
 
 
 @pytest.mark.slow

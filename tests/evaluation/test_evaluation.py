@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from keras_vit import evaluation
-from keras_vit.evaluation import mistakes
+from keras_vit.evaluation import predictions
 from keras_vit.models import Preprocessing
 
 CLASSES = 4
@@ -95,7 +95,7 @@ def test_every_count_stands_out_from_its_cell():
     labels, predicted = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
     found = evaluation.Predictions(labels, predicted, np.ones(len(labels)), ())
     axis = Figure().subplots()
-    mistakes.draw_confusion(axis, found, ["a", "b", "a name of more than twenty letters"])
+    predictions.draw_confusion(axis, found, ["a", "b", "a name of more than twenty letters"])
     shown = {text.get_position(): text for text in axis.texts}
     assert [[int(shown[j, i].get_text()) for j in range(3)] for i in range(3)] == counts.tolist()
     for (j, i), text in shown.items():
@@ -107,7 +107,7 @@ def test_every_count_stands_out_from_its_cell():
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (12, 4), (30, 6)])
 def test_mistakes_fill_their_space(count, columns, tmp_path):
-    assert mistakes.choose_columns(count) == columns
+    assert predictions.choose_columns(count) == columns
     worst = tuple((np.zeros((8, 8, 3)), 0, 1, 0.9) for _ in range(count))
     found = evaluation.Predictions(np.zeros(count, int), np.ones(count, int), np.ones(count), worst)
     evaluation.draw_mistakes(found, ["cat", "dog"], tmp_path / "mistakes.png")

@@ -11,7 +11,7 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError
 from keras_vit.export.onnx import lowering
-from keras_vit.export.onnx.emit.table import LAYERS, OPERATIONS
+from keras_vit.export.onnx.emit import LAYERS, OPERATIONS
 from keras_vit.export.preparation import prepare_model
 from keras_vit.export.tflite.operators import builtin_roll, group_neighbours, transpose_in_steps
 

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_vit.export.onnx.quantize_worker import list_ladders, store_layers
+from keras_vit.export.onnx.quantizing import list_ladders, store_layers
 
 
 def write(nodes, constants, outputs=("y", "z")):

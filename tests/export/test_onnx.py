@@ -154,6 +154,7 @@ def worst_difference(model, tmp_path, size=None, batches=(1, 3)):
 @pytest.mark.parametrize("channels_first", (False, True))
 def test_functions(name, channels_first, tmp_path):
     """Each function alone, and after a convolution, which leaves its output channels first."""
+    keras.utils.set_random_seed(0)
     x = keras.Input(SHAPE)
     y = layers.Conv2D(4, 3, padding="same")(x) if channels_first else x
     y = Apply(FUNCTIONS[name])(y)
@@ -218,6 +219,7 @@ class SelfAttention(layers.Layer):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name, tmp_path):
+    keras.utils.set_random_seed(0)
     x = keras.Input(SHAPE)
     model = keras.Model(x, LAYERS[name]()(layers.Conv2D(4, 1)(x)))
     for weight in model.weights:

@@ -17,7 +17,7 @@ from keras_vit.commands.serve import open_server
 from keras_vit.export import predict_script
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.web import page
-from keras_vit.export.web.texts import MODELS
+from keras_vit.export.web.assets import MODELS
 from keras_vit.images.pillow import ORIENTATION, read_image
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing

@@ -1,11 +1,14 @@
 """Quantized artefacts: small, and with the predictions of the model, on a model that was trained."""
 
+import itertools
+
 import keras
 import numpy as np
 import onnx
 import pytest
 from golden import GOLDEN
 from sklearn.datasets import load_digits
+from slowness import mark_but
 
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
@@ -112,9 +115,11 @@ AXIAL = {
 }
 
 
-@pytest.mark.parametrize("kind", AXIAL)
-@pytest.mark.parametrize("quantize", ["dynamic", "int8"])
-@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.long)])
+CASES = list(itertools.product(AXIAL, ("dynamic", "int8"), ("model.onnx", "model.tflite")))
+EVERY_PUSH = (("vit", "int8", "model.onnx"), ("resnet", "int8", "model.tflite"))
+
+
+@pytest.mark.parametrize(("kind", "quantize", "name"), mark_but(pytest.mark.long, CASES, *EVERY_PUSH))
 def test_axial_models_are_quantized(kind, quantize, name, tmp_path):
     keras.utils.set_random_seed(0)
     model, random = AXIAL[kind](), np.random.default_rng(0)

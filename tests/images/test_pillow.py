@@ -16,7 +16,7 @@ from PIL import Image
 from keras_vit import data, inference
 from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
-from keras_vit.data.reading import decode, photos, sources
+from keras_vit.data.reading import batches, decode, sources
 from keras_vit.errors import ImageError
 from keras_vit.export import predict_script
 from keras_vit.images import pillow, tf_jpeg
@@ -93,7 +93,7 @@ def test_harmful_images_are_a_sentence(name, tmp_path, started):
     path.write_bytes(content)
     with pytest.raises(ImageError, match=rf"cat\.jpg cannot be read as an image: .*{sentence}"):
         read_image(path)
-    reason = sources.why_unreadable(sources.Files([str(path)], [0]), str(path), 3)
+    reason = batches.why_unreadable(sources.Files([str(path)], [0]), str(path), 3)
     assert reason and "Error" not in reason
     assert not started()
 
@@ -103,7 +103,7 @@ def test_many_scans_of_a_small_image_are_read():
     for content in (scanned(300, (200, 100)), scanned(20, after=b"\xff\xda" * 3000)):
         with pillow.open_image(content) as image:
             assert np.ptp(pillow.to_array(image, 3)) == 0
-        assert np.ptp(photos.read_photo(tf.constant(content), decode.whole_image, 3).numpy()) == 0
+        assert np.ptp(decode.read_photo(tf.constant(content), decode.whole_image, 3).numpy()) == 0
 
 
 def test_the_glance_at_a_jpeg_is_right():

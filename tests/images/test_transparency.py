@@ -3,11 +3,10 @@
 import io
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from PIL import Image
 
-from keras_vit.data.reading import decode, photos
+from keras_vit.data.reading import decode
 from keras_vit.export import predict_script
 from keras_vit.export.saved_model import serving
 from keras_vit.images.pillow import read_image
@@ -87,7 +86,7 @@ def read_by_all(content, path, channels):
         "keras_vit.predict of a path": read_image(path, channels),
         "of bytes": read_any_image(content, channels),
         "of Pillow's image": read_any_image(image, channels),
-        "training": photos.read_photo(tf.constant(content), decode.whole_image, channels).numpy(),
+        "training": decode.read_photo(tf.constant(content), decode.whole_image, channels).numpy(),
         "predict.py": predict_script.open_image(path, channels),
     }
     if content.startswith(serving.PNG):
@@ -95,15 +94,14 @@ def read_by_all(content, path, channels):
     return read
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_reader_lays_it_on_white(kind, tmp_path):
-    content, colours, opacity = KINDS[kind]
-    expected = on_white(colours, opacity)
-    for reader, found in read_by_all(content, tmp_path / "image", 3).items():
-        np.testing.assert_array_equal(found, expected, err_msg=reader)
-    grey = np.asarray(Image.fromarray(expected).convert("L"))[..., None]
-    for reader, found in read_by_all(content, tmp_path / "image", 1).items():
-        np.testing.assert_array_equal(found, grey, err_msg=reader)
+def test_every_reader_lays_it_on_white(tmp_path):
+    for kind, (content, colours, opacity) in KINDS.items():
+        expected = on_white(colours, opacity)
+        for reader, found in read_by_all(content, tmp_path / "image", 3).items():
+            np.testing.assert_array_equal(found, expected, err_msg=f"{kind}, {reader}")
+        grey = np.asarray(Image.fromarray(expected).convert("L"))[..., None]
+        for reader, found in read_by_all(content, tmp_path / "image", 1).items():
+            np.testing.assert_array_equal(found, grey, err_msg=f"{kind}, {reader}")
 
 
 def test_an_array_with_opacity_is_one_too():

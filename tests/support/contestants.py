@@ -8,9 +8,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))  # as `python -m benchmarks` has it
 
-from benchmarks.processes import measure_case  # noqa: E402
-from benchmarks.subjects import SUBJECTS, Case, Subject  # noqa: E402
-from benchmarks.timing import Contestant  # noqa: E402
+from benchmarks.cases import measure_case  # noqa: E402
+from benchmarks.subjects import SUBJECTS, Case, Contestant, Subject  # noqa: E402
 
 INVENTED = Case("invented")
 

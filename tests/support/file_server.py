@@ -12,7 +12,7 @@ import time
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, integrity
+from keras_vit.zoo.fetch import addresses, download, replies
 
 SIZE = 400_000
 DATA = random.Random(0).randbytes(SIZE)
@@ -123,7 +123,7 @@ def deliver(handler, body, send, stall, pause):
 
 
 def sum_of(name, data):
-    digest = integrity.start_digest(name)
+    digest = replies.start_digest(name)
     digest.update(data)
     return base64.b64encode(digest.digest()).decode()
 

@@ -16,7 +16,7 @@ from mutations import MUTATIONS, mutated_json
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, PreprocessingError
 from keras_vit.zoo.formats.checkpoint import Hints, open_checkpoint
-from keras_vit.zoo.formats.filling import require_finite, to_precision
+from keras_vit.zoo.formats.variables import require_finite, to_precision
 
 # What transformers writes beside its weights; every .safetensors file is read with a mutation of it.
 COMPANION = {

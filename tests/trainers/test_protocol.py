@@ -12,7 +12,7 @@ from keras_vit import data, training, zoo
 from keras_vit.commands.finetune import print_protocol
 from keras_vit.console import Console
 from keras_vit.data import DataError
-from keras_vit.data.duplicates.listing import Duplicates, Pair
+from keras_vit.data.duplicates import Duplicates, Pair
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import find_published
 from keras_vit.trainers import protocol

@@ -12,8 +12,8 @@ from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.models.building import MODELS
 from keras_vit.models.config import ModelFields
-from keras_vit.zoo import loading, targets
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo import adapt, loading
+from keras_vit.zoo.names.rows import class_names
 
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
 NAMES = ("a", "b", "c")
@@ -49,7 +49,7 @@ def test_type_checkers_know_every_argument():
     parameters = inspect.signature(zoo.load).parameters.values()
     arguments = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
     fields = {field.name for kind in MODELS for field in dataclasses.fields(kind)}
-    assert targets.ARGUMENTS == arguments
+    assert adapt.ARGUMENTS == arguments
     assert set(ModelFields.__annotations__) == fields - set(arguments)
 
 

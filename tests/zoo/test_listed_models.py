@@ -7,12 +7,13 @@ import pydoc
 import subprocess
 import sys
 
+import models_page as page
 import pytest
 from rich.console import Console
 
 from keras_vit import zoo
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.names import listed_models, page
+from keras_vit.zoo.names import listed_models
 from keras_vit.zoo.names.rows import checkpoints
 
 
@@ -62,7 +63,7 @@ def test_json_and_table():
 def test_page_is_current():
     text = (pathlib.Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
     assert page.MARK in text
-    assert page.update_page(text) == text, "run: python -m keras_vit.zoo.names.page docs/models.md"
+    assert page.update_page(text) == text, "run: python tools/models_page.py docs/models.md"
 
 
 def test_listing_and_fetching_import_no_keras():

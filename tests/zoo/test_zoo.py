@@ -16,9 +16,9 @@ from positions import sines_and_cosines
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
-from keras_vit.zoo.fetch import companions, settings
-from keras_vit.zoo.labels import class_names
+from keras_vit.zoo.fetch import download, settings
 from keras_vit.zoo.names import registry
+from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import resize_positions
 
 AUGREG = "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--kitti-steps_2k-lr_0.01-res_224"
@@ -136,7 +136,7 @@ def hub(mirror, monkeypatch):
 
 def test_the_json_of_a_repository_is_bounded(hub, monkeypatch):
     """Nothing is fetched that would not be read."""
-    monkeypatch.setattr(companions, "MOST_BYTES", 1000)
+    monkeypatch.setattr(download, "MOST_BYTES", 1000)
     (hub / "config.json").write_text(" " * 1001)
     with pytest.raises(DownloadError, match="config.json has 1,001 bytes; expected at most 1,000"):
         zoo.load("hf://owner/repo")

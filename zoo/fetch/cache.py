@@ -44,11 +44,6 @@ def is_regular(path):
     return False
 
 
-def is_single(path):
-    """Whether it is a file of its own that has no other name either (a hard link)."""
-    return is_regular(path) and path.lstat().st_nlink <= 1
-
-
 def make_folders(root, path):
     """Makes the folders of `path` under `root`; one of them that is a link leads out of the cache, and is refused."""
     root.mkdir(parents=True, exist_ok=True)
@@ -65,7 +60,7 @@ def make_folders(root, path):
 def lock_file(path):
     """Lets one process at a time fetch a file; the lock goes with its process, however that ends."""
     place = beside(path, ".lock")
-    if os.path.lexists(place) and not is_single(place):
+    if os.path.lexists(place) and not is_regular(place):
         raise DownloadError(f"{place} is in the way: expected a file of its own, not a link. Remove it.")
     held = filelock.FileLock(place)
     try:

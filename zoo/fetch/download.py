@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import sys
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import cached_path, requested_url
+from keras_vit.zoo.fetch.addresses import cached_path, requested_url, web_address
 from keras_vit.zoo.fetch.cache import (
     beside,
     describe_cache_errors,
@@ -21,11 +23,10 @@ from keras_vit.zoo.fetch.cache import (
     stamp_of,
     write_record,
 )
-from keras_vit.zoo.fetch.integrity import compute_checksums, to_hexadecimal
-from keras_vit.zoo.fetch.partial import Partial
-from keras_vit.zoo.fetch.progress import progress_bar
+from keras_vit.zoo.fetch.replies import NotFoundError, compute_checksums, to_hexadecimal
 from keras_vit.zoo.fetch.session import authorization
-from keras_vit.zoo.fetch.transfer import receive
+from keras_vit.zoo.fetch.transfer import Partial, receive
+from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 TRIES = 2  # a file that fails its checks is fetched once more
@@ -90,6 +91,28 @@ def store_checked(partial, path, sha256):
         write_record(path, sha256, stamp_of(path))
 
 
+@contextlib.contextmanager
+def progress_bar(name, wanted):
+    """Yields a function of (bytes so far, bytes in all) that draws on a terminal, or None where nobody watches."""
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from keras_vit.console import Console
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(printable(name), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def advise(path, expected):
     if expected["recorded"]:
         return f"If the file was changed on purpose, delete {record_path(path)} and fetch it again."
@@ -143,3 +166,20 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None, prog
                 with progress_bar(checkpoint.name if checkpoint.tag else path.name, progress) as bar:
                     download(checkpoint, url, path, bounds, bar)
     return path
+
+
+def neighbour(url, name):
+    """The address of another file in the same folder."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rpartition('/')[0]}/{name}"))
+
+
+def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
+    """The path of a checkpoint's file; before a .safetensors file of the Hub come the JSON files beside it, if any."""
+    url = web_address(checkpoint.url)
+    of_hub = url.startswith(f"{settings.hub()}/") and urlsplit(url).path.endswith(".safetensors")
+    if of_hub and not is_offline() and not cached_path(url).is_file():
+        for name in COMPANIONS:
+            with contextlib.suppress(NotFoundError):
+                fetch(neighbour(url, name), most_bytes=MOST_BYTES, progress=False)
+    return fetch(checkpoint)

@@ -1,16 +1,20 @@
-"""What the headers of a server's reply say of a file, or the sentence about why they cannot be used."""
+"""What the headers of a server's reply say of a file, its checksums, and the errors for those that cannot be used."""
 
+import base64
 import dataclasses
+import hashlib
 import re
+
+import google_crc32c
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
-from keras_vit.zoo.fetch.integrity import to_base64
 
 # A strong ETag, which no two versions share. By RFC 9110 (8.8.1) different bytes may share a weak one.
 STRONG = re.compile(r'"[\x21\x23-\x7e]*"')
 CHECKSUMS = {"md5", "crc32c", "sha256"}
 NUMBER = "[0-9]{1,18}"
+BLOCK = 1 << 22
 
 
 class NotFoundError(DownloadError):
@@ -50,6 +54,28 @@ def is_remote(fields):
     return STRONG.fullmatch(texts[1]) is not None and (total is None or type(total) is int)
 
 
+def start_digest(name):
+    return google_crc32c.Checksum() if name == "crc32c" else hashlib.new(name, usedforsecurity=False)
+
+
+def to_base64(digest):
+    return base64.b64encode(digest).decode()
+
+
+def compute_checksums(path, names):
+    """Checksums of a file by name, as base64 text, in one reading."""
+    digests = {name: start_digest(name) for name in names}
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            for digest in digests.values():
+                digest.update(block)
+    return {name: to_base64(digest.digest()) for name, digest in digests.items()}
+
+
+def to_hexadecimal(checksum):
+    return base64.b64decode(checksum).hex()
+
+
 def codings(header):
     return [word.strip().lower() for word in header.split(",") if word.strip().lower() not in ("", "identity")]
 
@@ -69,18 +95,14 @@ def require_unencoded(headers, url):
 def announced_checksums(responses):
     """Checksums that the server announces for the whole file: {"md5" | "crc32c" | "sha256": base64 text}.
 
-    From x-goog-hash (Google), an ETag that is an MD5 (object stores only: elsewhere it may be anything), and
-    X-Linked-Etag (the Hugging Face Hub, on the redirect). `responses` are the redirects and the answer.
+    From x-goog-hash (Google) and X-Linked-Etag (the Hugging Face Hub, on the redirect). `responses` are the redirects
+    and the answer.
     """
     headers, found = responses[-1].headers, {}
     for part in headers.get("x-goog-hash", "").split(","):
         name, _, value = part.strip().partition("=")
         if name in ("md5", "crc32c"):
             found[name] = value
-    is_store = any(name.lower().startswith(("x-goog-", "x-amz-")) for name in headers)
-    etag = re.fullmatch('"([0-9a-f]{32})"', headers.get("ETag", ""))
-    if is_store and etag and not any("encryption" in name.lower() for name in headers):
-        found.setdefault("md5", to_base64(bytes.fromhex(etag[1])))
     for step in responses:
         linked = re.fullmatch('"?([0-9a-f]{64})"?', step.headers.get("X-Linked-Etag", ""))
         if linked:

@@ -10,11 +10,19 @@ from requests.utils import get_auth_from_url
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
-from keras_vit.zoo.fetch import networks, settings
-from keras_vit.zoo.fetch.networks import Guard, GuardedAdapter, Misled
+from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.urls import read_url
 
 REDIRECTS = 10
+
+
+class Misled(Exception):
+    """A request that must not be sent."""
+
+
+def is_loopback(url):
+    """Whether the host of a `Url` is this machine by its plain names, to which nothing goes over a wire."""
+    return re.fullmatch(r"localhost|127\.[0-9.]+|\[::1\]", url.host) is not None
 
 
 def leave_unchanged(request):
@@ -32,34 +40,40 @@ def redirected_url(url, target):
     return read_url(re.sub("//([^/?#]*@)?", f"//{userinfo}", found.text, count=1))
 
 
-def require_safe(url):
-    """https anywhere; http only on this machine, or where the mirror was set to it."""
+def require_safe(url, before=None):
+    """https anywhere; http only on this machine, or where the mirror was set to it.
+
+    Args:
+        url: the `Url` to request.
+        before: the `Url` that redirects there, or None: https never leads to http, and http to no other host's http.
+    """
     mirror = settings.mirror()
-    if url.scheme == "https" or networks.is_loopback(url) or (mirror and url.origin == read_url(mirror).origin):
-        return
-    raise Misled(f"{url.public} is not fetched: expected https. A plain http mirror can be set as KERAS_VIT_MIRROR.")
+    is_chosen = is_loopback(url) or (mirror and url.origin == read_url(mirror).origin)
+    is_followed = before is None or (before.scheme == "http" and before.host == url.host)
+    if url.scheme != "https" and not (is_chosen and is_followed):
+        raise Misled(
+            f"{url.public} is not fetched: expected https. A plain http mirror can be set as KERAS_VIT_MIRROR."
+        )
 
 
 class Session(requests.Session):
     """A session for one file: an address, and where its server redirects.
 
     Redirects are followed here, since `requests` reads the whole body of each, however long, looks ~/.netrc up for
-    each, and follows them anywhere.
+    each, and follows them to plain http.
     """
 
     def __init__(self, url):
         super().__init__()
-        self.guard = Guard(url)
-        self.trust_env = not networks.is_loopback(url)  # no proxy leads back to this machine
-        for scheme in ("https://", "http://"):
-            self.mount(scheme, GuardedAdapter(self.guard))
+        self.named = url
+        self.trust_env = not is_loopback(url)  # no proxy leads back to this machine
         self.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
 
     def follow(self, headers):
         """The responses from the first to the one that redirects nowhere, whose body is not yet read."""
-        url, responses = self.guard.named, []
+        url, before, responses = self.named, None, []
         for _ in range(REDIRECTS):
-            self.guard.redirected = bool(responses)
+            require_safe(url, before)
             response = self.request_once(url, headers)
             responses.append(response)
             target = response.headers.get("Location")
@@ -69,12 +83,10 @@ class Session(requests.Session):
             url, before = redirected_url(url, target), url
             if url.origin != before.origin:
                 headers = {name: value for name, value in headers.items() if name != "Authorization"}
-        raise Misled(f"{self.guard.named.public} redirects without end; {REDIRECTS} steps were followed.")
+        raise Misled(f"{self.named.public} redirects without end; {REDIRECTS} steps were followed.")
 
     def request_once(self, url, headers):
         """The response of one server; its body is not yet read."""
-        require_safe(url)
-        self.guard.require_host(url.host)
         auth = get_auth_from_url(url.text) if url.user else leave_unchanged
         request = self.prepare_request(requests.Request("GET", url.text, headers, auth=auth))
         if request.url != url.text:
@@ -95,7 +107,7 @@ def authorization(url):
     Raises:
         DownloadError: for a token that no header can hold; it is not shown.
     """
-    if url.origin != read_url(settings.hub()).origin or not (url.scheme == "https" or networks.is_loopback(url)):
+    if url.origin != read_url(settings.hub()).origin or not (url.scheme == "https" or is_loopback(url)):
         return {}
     token = os.environ.get("HF_TOKEN")
     if token is None:

@@ -9,13 +9,14 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType
 
 from keras_vit.errors import CheckpointError, ConfigError, KerasVitError
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
+from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 
 class Fault(CheckpointError):
@@ -142,6 +143,51 @@ class OpenCheckpoint:
     trainable: bool | Mapping[str, bool] = True
 
 
+# The families of models, by the names of their classes in a file's description.
+CONFIGS = {
+    "VisionTransformer": ViTConfig,
+    "ResNet": ResNetConfig,
+    "AxialVisionTransformer": AxialViTConfig,
+    "AxialResNet": AxialResNetConfig,
+}
+
+
+def serialize_model(model):
+    """The description of a model that `zoo.save` writes into every file: {"class_name": ..., "config": {...}}.
+
+    They are its class and arguments, as Keras writes them into `.keras` files, but for what concerns training.
+    """
+    config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype", "trainable")}
+    return {"class_name": type(model).__name__, "config": config}
+
+
+def read_description(description):
+    """(config, preprocessing, labels) of a model's description, checked: our own constructors are all that runs."""
+    try:
+        values = dict(description["config"])
+        kind = CONFIGS[description["class_name"]]
+        config = kind(**{field.name: values[field.name] for field in fields(kind)})
+        stated = values.get("preprocessing")
+        preprocessing = preprocessing_of(stated) if stated else None
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise Fault(f"does not describe a model of this package: {error!r}.") from error
+    if isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) != config.num_channels:
+        raise Fault(
+            f"describes a model of {config.num_channels} channels and its preprocessing of {len(preprocessing.mean)}."
+        )
+    return config, preprocessing, read_labels(values.get("labels"), config.num_classes)
+
+
+def read_labels(labels, num_classes):
+    if labels is None:
+        return None
+    if not isinstance(labels, list) or len(labels) != num_classes:
+        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
+    return tuple(map(str, labels))
+
+
 @dataclass(frozen=True)
 class Ending:
     """A kind of checkpoint file.
@@ -165,8 +211,8 @@ class Ending:
 ENDINGS = (
     Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
     Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
-    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras.model_file"),
-    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras.weights_file"),
+    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_model"),
+    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_weights"),
 )
 
 

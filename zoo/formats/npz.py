@@ -10,8 +10,16 @@ from numpy.lib import format as npy
 
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, open_archive, parse_json, require_plausible
-from keras_vit.zoo.formats.checkpoint import Fault, OpenCheckpoint, Tensor, blame_file, count_numbers, gather
-from keras_vit.zoo.formats.description import read_description, serialize_model
+from keras_vit.zoo.formats.checkpoint import (
+    Fault,
+    OpenCheckpoint,
+    Tensor,
+    blame_file,
+    count_numbers,
+    gather,
+    read_description,
+    serialize_model,
+)
 from keras_vit.zoo.formats.official import expand_norms, to_first_layout
 from keras_vit.zoo.formats.variables import official_arrays
 

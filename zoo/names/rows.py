@@ -9,9 +9,24 @@ from typing import Any
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.labels import LABEL_SETS
 
 LOCAL = "local"  # in place of an address
+# Datasets whose classes have names, a line each in labels/. ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas,
+# in the order of the official heads. Fashion-MNIST: its authors' names. Emoji: the folders that tools/emoji.py makes.
+LABEL_SETS = ("imagenet1k", "imagenet21k", "fashion_mnist", "emoji")
+
+
+@functools.cache
+def class_names(dataset: str | None) -> tuple[str, ...] | None:
+    """The names of a dataset's classes; None for a dataset whose names are not here.
+
+    >>> class_names("imagenet1k")[281]
+    'tabby, tabby cat'
+    """
+    if dataset not in LABEL_SETS:
+        return None
+    text = importlib.resources.files("keras_vit.zoo").joinpath(f"labels/{dataset}.txt").read_text("utf-8")
+    return tuple(text.splitlines())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,13 +188,12 @@ def checkpoints() -> tuple[PublicCheckpoint, ...]:
     """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
     registry = read_registry()
     collections, rows = registry["collections"], registry["checkpoints"]
-    return tuple(as_checkpoint({**collections[row["collection"]], **row}) for row in rows)
-
-
-def as_checkpoint(fields):
-    """A row of the registry, with what its collection shares, as a `PublicCheckpoint`."""
-    record = fields.get("record")
-    return PublicCheckpoint(**{**fields, "record": record and Record(**record)})
+    found = []
+    for row in rows:
+        record = row.get("record")
+        fields = {**collections[row["collection"]], **row, "record": record and Record(**record)}
+        found.append(PublicCheckpoint(**fields))
+    return tuple(found)
 
 
 def default_tag(variant: str) -> str | None:

@@ -1,7 +1,93 @@
-"""The emitters: Keras operations and layers as ONNX nodes.
+"""The emitters: Keras operations and layers as ONNX nodes, a row each, with the libraries whose models need it.
 
-Each is called as `emit(graph, operation, out, *args, **kwargs)`. `out` is the traced output, or the list of them, with
-shape and dtype; the arguments are those of the Keras operation, tensors as Values, and as arrays where they depend on
-weights alone. It returns the Value of the output, or the list of them. A ValueError says that it cannot write this one.
-`table.py` lists them all.
+An emitter is called as `emit(graph, operation, out, *args, **kwargs)`. `out` is the traced output, or the list of them,
+with shape and dtype; the arguments are those of the Keras operation, tensors as Values, and as arrays where they depend
+on weights alone. It returns the Value of the output, or the list of them. A ValueError says that it cannot write this
+one.
+
+What no library's models need has no emitter: a model that holds it goes through tf2onnx (`fallback.py`). The models are
+those of tests/support/any_models.py; tests/export/test_any_model.py compares the column with their traces.
 """
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from keras_vit.export.onnx.emit import linear, math, shape
+from keras_vit.export.onnx.emit.math import binary, reduction, unary
+
+OURS, APPS, HUB, ZERO = "keras_vit", "keras.applications", "keras_hub", "zeromodels"
+
+
+class Row(NamedTuple):
+    """An emitter, the libraries that need it, and for a layer, a function of it: whether the layer stays whole."""
+
+    emit: Callable
+    needed_by: tuple
+    stays_whole: Callable | None = None
+
+
+def row(emit, *needed_by):
+    return Row(emit, needed_by)
+
+
+OPERATIONS = {
+    "Add": row(binary("Add"), OURS, APPS, HUB, ZERO),
+    "AveragePool": row(linear.average_pool, OURS, APPS, HUB, ZERO),
+    "BatchNorm": row(linear.batch_norm, APPS, HUB, ZERO),
+    "Cast": row(math.cast, APPS, HUB, ZERO),
+    "Concatenate": row(shape.concatenate, OURS, APPS, HUB, ZERO),
+    "Conv": row(linear.conv, OURS, APPS, HUB, ZERO),
+    "ConvertToTensor": row(math.cast, OURS, APPS, HUB, ZERO),
+    "DepthwiseConv": row(linear.depthwise_conv, APPS, HUB, ZERO),
+    "Divide": row(binary("Div"), APPS),
+    "DotProductAttention": row(linear.attention, HUB),
+    "Einsum": row(linear.einsum, HUB, ZERO),
+    "Gelu": row(math.gelu, OURS, APPS, HUB, ZERO),
+    "GetItem": row(shape.get_item, OURS, APPS, HUB, ZERO),
+    "HardSigmoid": row(math.hard_sigmoid, HUB, ZERO),
+    "HardSilu": row(math.hard_silu, APPS, HUB, ZERO),
+    "LayerNorm": row(linear.layer_norm, OURS, APPS, HUB, ZERO),
+    "LeakyRelu": row(math.leaky_relu, HUB),
+    "Matmul": row(linear.matmul, OURS, APPS, HUB, ZERO),
+    "MaxPool": row(linear.max_pool, OURS, APPS, HUB, ZERO),
+    "Maximum": row(binary("Max"), ZERO),
+    "Mean": row(reduction("ReduceMean"), OURS, APPS, HUB, ZERO),
+    "Multiply": row(binary("Mul"), OURS, APPS, HUB, ZERO),
+    "Pad": row(shape.pad, OURS, APPS, HUB, ZERO),
+    "ReLU": row(math.relu_with_bounds, OURS, APPS, HUB, ZERO),
+    "Relu": row(unary("Relu"), OURS),
+    "Relu6": row(math.relu6, ZERO),
+    "Reshape": row(shape.reshape, OURS, APPS, HUB, ZERO),
+    "Roll": row(shape.roll, HUB, ZERO),
+    "SeparableConv": row(linear.separable_conv, APPS, HUB),
+    "Sigmoid": row(unary("Sigmoid"), APPS, ZERO),
+    "Silu": row(math.silu, APPS, ZERO),
+    "Softmax": row(math.softmax, OURS, HUB, ZERO),
+    "Split": row(shape.split, ZERO),
+    "Sqrt": row(unary("Sqrt"), ZERO),
+    "Square": row(math.square, ZERO),
+    "Subtract": row(binary("Sub"), APPS, HUB, ZERO),
+    "Sum": row(reduction("ReduceSum"), ZERO),
+    "Swapaxes": row(shape.swapaxes, OURS, ZERO),
+    "Tanh": row(unary("Tanh"), OURS, ZERO),
+    "Transpose": row(shape.transpose, OURS, HUB, ZERO),
+    "TrueDivide": row(binary("Div"), HUB, ZERO),
+    "Unstack": row(shape.unstack, HUB, ZERO),
+}
+
+
+def always(layer):
+    return True
+
+
+LAYERS = {
+    "Conv2D": Row(linear.grouped_conv, (APPS, HUB, ZERO), linear.is_grouped_conv),
+    "GroupNormalization": Row(linear.group_norm, (OURS, ZERO), always),
+}
+
+
+def is_leaf(layer):
+    """Whether an emitter takes this layer whole; a namesake from elsewhere than Keras or this package is entered."""
+    found = LAYERS.get(type(layer).__name__)
+    ours = type(layer).__module__.split(".")[0] in ("keras", "keras_vit")
+    return found is not None and ours and found.stays_whole(layer)

@@ -1,13 +1,18 @@
-"""ONNX for matrix products, attention, convolutions, pooling and norms."""
+"""ONNX for matrix products, attention, convolutions, pooling and norms.
+
+Two are of layers that stay whole: Keras has no operation, or none that can be traced, for what they compute. They are
+known by name, since this package's own are of a room that `export` does not import.
+"""
 
 import math
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 
 from keras_vit.export.onnx.emit.math import binary
 from keras_vit.export.onnx.emit.shape import reshape_to
-from keras_vit.export.onnx.graph import Spec, Value
+from keras_vit.export.onnx.graph import Value
 
 KERNEL_TO_ONNX = (3, 2, 0, 1)  # (h, w, in, out) -> (out, in, h, w)
 
@@ -17,10 +22,26 @@ def matmul(g, operation, out, x1, x2):
     return g.add("MatMul", [x1, x2], out.shape, out.dtype)
 
 
+def merge_lengths(sizes, letters):
+    return None if any(sizes[c] is None for c in letters) else math.prod(sizes[c] for c in letters)
+
+
+def arrange(g, x, letters, groups, sizes):
+    """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
+    order = [c for group in groups for c in group]
+    perm = [letters.index(c) for c in order]
+    shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])
+    if not isinstance(x, Value):
+        return x.transpose(perm).reshape([x.shape[letters.index(c)] for c in groups[0]] + list(shape[len(groups[0]) :]))
+    if perm != sorted(perm):
+        x = g.add("Transpose", [x], [sizes[c] for c in order], x.dtype, perm=perm)
+    return reshape_to(g, x, shape)
+
+
 def einsum(g, operation, out, *xs):
     """A product of two tensors, written with transposes, one MatMul and reshapes.
 
-    ONNX has an Einsum too, which `quantize` would leave in float. A letter is in both operands and the result (batch),
+    ONNX has an Einsum too, but quantizing leaves it in float. A letter is in both operands and the result (batch),
     in both operands alone (summed), or in one of them (left, right): (batch, left, summed) times (batch, summed, right)
     is (batch, left, right), where left, summed and right are merged to one axis each.
     """
@@ -47,22 +68,6 @@ def einsum(g, operation, out, *xs):
     return z if perm == sorted(perm) else g.add("Transpose", [z], [sizes[c] for c in target], out.dtype, perm=perm)
 
 
-def merge_lengths(sizes, letters):
-    return None if any(sizes[c] is None for c in letters) else math.prod(sizes[c] for c in letters)
-
-
-def arrange(g, x, letters, groups, sizes):
-    """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
-    order = [c for group in groups for c in group]
-    perm = [letters.index(c) for c in order]
-    shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])
-    if not isinstance(x, Value):
-        return x.transpose(perm).reshape([x.shape[letters.index(c)] for c in groups[0]] + list(shape[len(groups[0]) :]))
-    if perm != sorted(perm):
-        x = g.add("Transpose", [x], [sizes[c] for c in order], x.dtype, perm=perm)
-    return reshape_to(g, x, shape)
-
-
 def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=None):
     """Softmax of the scaled products: query (n, l, heads, d), key and value (n, m, heads, d) -> (n, l, heads, d)."""
     if bias is not None or mask is not None or operation.is_causal or operation.attn_logits_soft_cap is not None:
@@ -78,32 +83,6 @@ def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=
     a = g.add("Softmax", [a], a.shape, a.dtype, axis=-1)
     y = g.add("MatMul", [a, v], (n, heads, l, value.shape[-1]), a.dtype)
     return g.add("Transpose", [y], (n, l, heads, y.shape[-1]), y.dtype, perm=(0, 2, 1, 3))
-
-
-def conv(g, operation, out, inputs, kernel):
-    return convolve(g, operation, out, inputs, np.asarray(kernel))
-
-
-def convolve(g, operation, out, x, kernel, bias=None, groups=1):
-    """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
-    require_images(operation, x)
-    strides, dilations = as_pair(operation.strides), as_pair(operation.dilation_rate)
-    size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
-    attributes = padding_attributes(operation.padding, x.shape[1:3], size, strides)
-    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
-    inputs += [] if bias is None else [bias]
-    return g.add(
-        "Conv",
-        inputs,
-        out.shape,
-        out.dtype,
-        True,
-        strides=strides,
-        dilations=dilations,
-        group=groups,
-        kernel_shape=kernel.shape[:2],
-        **attributes,
-    )
 
 
 def require_images(operation, x):
@@ -130,6 +109,32 @@ def padding_attributes(mode, lengths, size, strides):
     return {"pads": (*before, *(total - b for total, b in zip(totals, before, strict=True)))}
 
 
+def convolve(g, operation, out, x, kernel, bias=None, groups=1):
+    """A convolution of channels-last images with a kernel (h, w, in / groups, out)."""
+    require_images(operation, x)
+    strides, dilations = as_pair(operation.strides), as_pair(operation.dilation_rate)
+    size = [(k - 1) * d + 1 for k, d in zip(kernel.shape[:2], dilations, strict=True)]
+    attributes = padding_attributes(operation.padding, x.shape[1:3], size, strides)
+    inputs = [g.channels_first(x), np.ascontiguousarray(kernel.transpose(KERNEL_TO_ONNX))]
+    inputs += [] if bias is None else [bias]
+    return g.add(
+        "Conv",
+        inputs,
+        out.shape,
+        out.dtype,
+        True,
+        strides=strides,
+        dilations=dilations,
+        group=groups,
+        kernel_shape=kernel.shape[:2],
+        **attributes,
+    )
+
+
+def conv(g, operation, out, inputs, kernel):
+    return convolve(g, operation, out, inputs, np.asarray(kernel))
+
+
 def depthwise_conv(g, operation, out, inputs, kernel):
     h, w, c, multiplier = kernel.shape
     kernel = np.asarray(kernel).reshape(h, w, 1, c * multiplier)  # a group for each input channel
@@ -139,18 +144,10 @@ def depthwise_conv(g, operation, out, inputs, kernel):
 def separable_conv(g, operation, out, inputs, depthwise_kernel, pointwise_kernel):
     """A depthwise kernel (h, w, c, multiplier), then a pointwise one (1, 1, c * multiplier, out)."""
     channels = depthwise_kernel.shape[2] * depthwise_kernel.shape[3]
-    between = Spec((*out.shape[:3], channels), out.dtype)
+    between = Value("between", (*out.shape[:3], channels), out.dtype)
     x = depthwise_conv(g, operation, between, inputs, depthwise_kernel)
     point = SimpleNamespace(strides=1, dilation_rate=1, padding="valid")
     return convolve(g, point, out, x, np.asarray(pointwise_kernel))
-
-
-def max_pool(g, operation, out, inputs):
-    return pool(g, "MaxPool", operation, out, inputs)
-
-
-def average_pool(g, operation, out, inputs):
-    return pool(g, "AveragePool", operation, out, inputs, count_include_pad=0)
 
 
 def pool(g, onnx_op, operation, out, x, **attributes):
@@ -160,6 +157,14 @@ def pool(g, onnx_op, operation, out, x, **attributes):
     attributes |= padding_attributes(operation.padding, x.shape[1:3], size, strides)
     inputs = [g.channels_first(x)]
     return g.add(onnx_op, inputs, out.shape, out.dtype, True, kernel_shape=size, strides=strides, **attributes)
+
+
+def max_pool(g, operation, out, inputs):
+    return pool(g, "MaxPool", operation, out, inputs)
+
+
+def average_pool(g, operation, out, inputs):
+    return pool(g, "AveragePool", operation, out, inputs, count_include_pad=0)
 
 
 def layer_norm(g, operation, out, x, gamma=None, beta=None):
@@ -177,7 +182,7 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
 
 
 def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
-    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator of their own, which runtimes fuse."""
+    """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator that runtimes fuse."""
     if operation.axis % len(x.shape) != len(x.shape) - 1:
         raise ValueError(f"batch normalization over axis {operation.axis} of a tensor of rank {len(x.shape)}")
     mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows
@@ -190,3 +195,30 @@ def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
     first = len(x.shape) == 4
     inputs = [g.channels_first(x) if first else x, scale, offset, mean, variance]
     return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(operation.epsilon))
+
+
+def grouped_conv(g, layer, out, x):
+    """Conv2D with groups; keras.ops.conv of symbolic tensors wants a kernel of all input channels."""
+    bias = np.asarray(layer.bias) if layer.use_bias else None
+    return convolve(g, layer, out, x, np.asarray(layer.kernel), bias, layer.groups)
+
+
+def is_grouped_conv(layer):
+    return layer.groups > 1 and layer.rank == 2 and layer.activation is keras.activations.linear
+
+
+def group_norm(g, layer, out, x, relu=False):
+    """Instance normalization over merged groups: (n, c, h, w) -> (n, groups, c / groups * h, w) and back; then ReLU."""
+    if len(x.shape) != 4 or getattr(layer, "axis", -1) % 4 != 3:
+        raise ValueError("group normalization of anything but channels-last images")
+    n, h, w, c = x.shape
+    x = g.channels_first(x)
+    groups = layer.groups if layer.groups > 0 else c
+    ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
+    merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
+    merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
+    x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
+    for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
+        if weight is not None:
+            x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
+    return g.add("Relu", [x], x.shape, x.dtype, True) if relu else x

@@ -9,6 +9,13 @@ def scalar(value, dtype="float32"):
     return np.array(value, dtype)
 
 
+def constant_first(array):
+    """A constant that broadcasts over (n, h, w, c), stored to broadcast over (n, c, h, w)."""
+    if array.ndim == 0:
+        return array
+    return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_FIRST)
+
+
 def align_orders(g, values):
     """Operands of a broadcast in one order of axes: (operands, channels_first).
 
@@ -23,11 +30,10 @@ def align_orders(g, values):
     return [g.channels_first(x) if isinstance(x, Value) else constant_first(x) for x in values], True
 
 
-def constant_first(array):
-    """A constant that broadcasts over (n, h, w, c), stored to broadcast over (n, c, h, w)."""
-    if array.ndim == 0:
-        return array
-    return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_FIRST)
+def convert_type(g, x, dtype):
+    if x.dtype == dtype:
+        return x
+    return g.add("Cast", [x], x.shape, dtype, x.channels_first, to=dtype)
 
 
 def promote(g, out, *values):
@@ -116,19 +122,6 @@ def cast(g, operation, out, x):
     return convert_type(g, x, out.dtype)
 
 
-def convert_type(g, x, dtype):
-    if x.dtype == dtype:
-        return x
-    return g.add("Cast", [x], x.shape, dtype, x.channels_first, to=dtype)
-
-
-def reduction(onnx_op):
-    def emit(g, operation, out, x):
-        return reduce(g, onnx_op, x, reduced_axes(operation, len(x.shape)), operation.keepdims, out)
-
-    return emit
-
-
 def reduced_axes(operation, rank):
     axes = operation.axis
     axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
@@ -153,3 +146,10 @@ def reduce(g, onnx_op, x, axes, keepdims, out):
     places = [TO_FIRST.index(axis) for axis in axes] if x.channels_first else axes
     first = x.channels_first and bool(keepdims)
     return g.add(onnx_op, [x, np.array(sorted(places))], out.shape, out.dtype, first, keepdims=int(bool(keepdims)))
+
+
+def reduction(onnx_op):
+    def emit(g, operation, out, x):
+        return reduce(g, onnx_op, x, reduced_axes(operation, len(x.shape)), operation.keepdims, out)
+
+    return emit

@@ -5,15 +5,20 @@ import numpy as np
 from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
-def reshape(g, operation, out, x):
-    return reshape_to(g, x, tuple(out.shape))
-
-
 def reshape_to(g, x, shape):
     x = g.channels_last(x)
     if tuple(x.shape) == shape:
         return x
     return g.add("Reshape", [x, g.dynamic_shape(x.shape, shape)], shape, x.dtype)
+
+
+def reshape(g, operation, out, x):
+    return reshape_to(g, x, tuple(out.shape))
+
+
+def permute(g, x, perm):
+    x = g.channels_last(x)
+    return g.add("Transpose", [x], [x.shape[axis] for axis in perm], x.dtype, perm=tuple(perm))
 
 
 def transpose(g, operation, out, x):
@@ -29,29 +34,11 @@ def swapaxes(g, operation, out, x):
     return permute(g, x, perm)
 
 
-def permute(g, x, perm):
-    x = g.channels_last(x)
-    return g.add("Transpose", [x], [x.shape[axis] for axis in perm], x.dtype, perm=tuple(perm))
-
-
-def concatenate(g, operation, out, xs):
-    axis = operation.axis % len(out.shape)
-    arrays = [x for x in xs if not isinstance(x, Value)]
-    if arrays and axis and g.is_batch(out.shape[0]):
-        return padded_with_constants(g, xs, axis, out)
-    values = [x for x in xs if isinstance(x, Value)]
-    first = len(out.shape) == 4 and len(values) == len(xs) and any(x.channels_first for x in values)
-    order = g.channels_first if first else g.channels_last
-    xs = [order(x) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in xs]
-    axis = TO_FIRST.index(axis) if first else axis
-    return g.add("Concat", xs, out.shape, out.dtype, first, axis=axis)
-
-
 def padded_with_constants(g, xs, axis, out):
     """Joins one tensor with constants that all images share, such as a class token.
 
-    Pads with zeros and adds the constants, which needs no batch size, unlike repeating them; a position embedding
-    added afterwards then joins the same constant.
+    Pads with zeros and adds the constants. Repeating them would need the batch size. A position embedding added
+    afterwards joins the same constant.
     """
     places = [i for i, x in enumerate(xs) if isinstance(x, Value)]
     if len(places) != 1:
@@ -67,27 +54,23 @@ def padded_with_constants(g, xs, axis, out):
     return g.add("Add", [y, constant.astype(x.dtype)], out.shape, x.dtype)
 
 
+def concatenate(g, operation, out, xs):
+    axis = operation.axis % len(out.shape)
+    arrays = [x for x in xs if not isinstance(x, Value)]
+    if arrays and axis and g.is_batch(out.shape[0]):
+        return padded_with_constants(g, xs, axis, out)
+    values = [x for x in xs if isinstance(x, Value)]
+    first = len(out.shape) == 4 and len(values) == len(xs) and any(x.channels_first for x in values)
+    order = g.channels_first if first else g.channels_last
+    xs = [order(x) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in xs]
+    axis = TO_FIRST.index(axis) if first else axis
+    return g.add("Concat", xs, out.shape, out.dtype, first, axis=axis)
+
+
 def add_axes(g, x, shape, *axes):
     if not isinstance(x, Value):
         return np.expand_dims(x, axes)
     return g.add("Unsqueeze", [g.channels_last(x), np.array(axes)], shape, x.dtype)
-
-
-def get_item(g, operation, out, x, key):
-    """Indexing with ints, slices, None and Ellipsis: slices first, then ints drop axes, then None adds some."""
-    x = g.channels_last(x)
-    key = expand_key(key if isinstance(key, tuple) else (key,), len(x.shape))
-    slices, gone = [], []
-    for axis, part in enumerate(part for part in key if part is not None):
-        if isinstance(part, int | np.integer):
-            gone.append(axis)
-            slices.append((axis, int(part), int(part) + 1 or np.iinfo("int64").max, 1))
-        elif part != slice(None):
-            slices.append((axis, *slice_bounds(part)))
-    x = take_single(g, x, slices, gone)
-    kept = [part for part in key if not isinstance(part, int | np.integer)]
-    new = [place for place, part in enumerate(kept) if part is None]
-    return add_axes(g, x, out.shape, *new) if new else x
 
 
 def expand_key(key, rank):
@@ -103,7 +86,7 @@ def expand_key(key, rank):
 
 
 def slice_bounds(part):
-    """Start, stop and step as an ONNX Slice takes them, which has no word for "to the end" but the furthest number."""
+    """Start, stop and step as an ONNX Slice takes them. Its only word for "to the end" is the furthest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -132,6 +115,23 @@ def take_single(g, x, slices, gone):
     return x
 
 
+def get_item(g, operation, out, x, key):
+    """Indexing with ints, slices, None and Ellipsis: slices first, then ints drop axes, then None adds some."""
+    x = g.channels_last(x)
+    key = expand_key(key if isinstance(key, tuple) else (key,), len(x.shape))
+    slices, gone = [], []
+    for axis, part in enumerate(part for part in key if part is not None):
+        if isinstance(part, int | np.integer):
+            gone.append(axis)
+            slices.append((axis, int(part), int(part) + 1 or np.iinfo("int64").max, 1))
+        elif part != slice(None):
+            slices.append((axis, *slice_bounds(part)))
+    x = take_single(g, x, slices, gone)
+    kept = [part for part in key if not isinstance(part, int | np.integer)]
+    new = [place for place, part in enumerate(kept) if part is None]
+    return add_axes(g, x, out.shape, *new) if new else x
+
+
 def split(g, operation, out, x):
     x = g.channels_last(x)
     axis = operation.axis % len(x.shape)
@@ -140,7 +140,7 @@ def split(g, operation, out, x):
 
 
 def unstack(g, operation, out, x):
-    """One Gather for each place along the axis, which also drops the axis."""
+    """One Gather for each place along the axis; it also drops the axis."""
     x = g.channels_last(x)
     axis = operation.axis % len(x.shape)
     return [g.add("Gather", [x, np.array(i)], y.shape, x.dtype, axis=axis) for i, y in enumerate(out)]

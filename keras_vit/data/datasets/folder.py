@@ -1,74 +1,16 @@
 """A folder of class folders of images, split as its subfolders say, or class by class by a hash of each file's name."""
 
 import hashlib
-import math
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, quote_some, subfolders
+from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-# Of each class of a folder without a validation folder: what a hash chooses, unless it is less or more than these.
-HELD_OUT, LEAST, MOST = 0.1, 0.08, 0.12
-SURE = 5  # images from which on a class has one held out
+HELD_OUT = 0.1  # of the images of a folder without a validation folder
 EXPECTED = "Expected a folder that has one folder of images per class"
-
-
-def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
-    from keras_vit.data.reading.sources import Files
-
-    paths, labels, classes = scan(path, split)
-    return Files(paths, labels), classes
-
-
-def scan(folder, split):
-    """The images of one split.
-
-    With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
-    val, dev) and test, in any case. Without one for validation, about a tenth of train is held out; without one for
-    test, "test" is an error. Without a subfolder train, the folder itself holds the classes: about a tenth of its
-    images is "validation", the rest "train".
-
-    A hash of its class and file name decides for each image whether it is held out, so that it belongs to the same
-    split wherever the folder is and whatever else is in it. Within a class at least 8 % and at most 12 % are held out,
-    rounded outwards, and one of five: where the hash alone would choose fewer or more, the images with the next
-    hashes change sides (of classes of 110 images that grow by a tenth, 2 in 1,000). Renaming an image, its folder or
-    its class may move it. Every class keeps an image to train on, and validation has one if any class has two.
-
-    Class folders may have subfolders. Links are followed.
-
-    Args:
-        folder: path.
-        split: "train", "validation", "test", or several joined by +, such as "train+validation".
-
-    Returns:
-        (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
-
-    Raises:
-        DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
-            no image to train on.
-    """
-    names = split.split("+")
-    if not set(names) <= set(SPLITS):
-        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
-    places = split_folders(require_folder(folder))
-    if "test" in names and not places["test"]:
-        raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")
-    classes = list_class_names(places["train"])
-    entries = set().union(*entries_of_splits(names, places, classes))
-    if "train" in names:
-        require_all_classes(classes, entries, places["train"])
-    if names == ["validation"] and not entries and not places["validation"]:
-        raise DataError(
-            f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "
-            "--split train+validation, in Python data.load(..., 'train+validation')."
-        )
-    if not entries:
-        raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
-    entries = sorted((label, path.parts, path) for path, label in entries)
-    return [path for *_, path in entries], [label for label, *_ in entries], classes
 
 
 def require_folder(folder):
@@ -104,11 +46,6 @@ def split_folders(root):
     return {split: paths[0] if paths else None for split, paths in found.items()}
 
 
-def require_classes(folder):
-    """Refuses a folder that is not there, or does not have two class folders; the images are not listed."""
-    list_class_names(split_folders(require_folder(folder))["train"])
-
-
 def list_class_names(folder):
     """The names of the class folders, sorted; at least two."""
     classes = subfolders(folder)
@@ -123,6 +60,25 @@ def list_class_names(folder):
         if os.fsencode(path.name).decode(errors="ignore") != path.name:
             raise DataError(f"The name of the folder {path.name!r} in {folder} is not in UTF-8. Rename it.")
     return tuple(path.name for path in classes)
+
+
+def hash_name(path, folder):
+    """A number in [0, 1), drawn from a file's name within its dataset."""
+    digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def hold_out(entries, folder):
+    """Those of {(path, label)} that are for validation: at least one, and never all, of a class of two or more."""
+    classes = {}
+    for path, label in entries:
+        classes.setdefault(label, []).append((hash_name(path, folder), path))
+    held_out = set()
+    for label, images in classes.items():
+        below = sum(number < HELD_OUT for number, _ in images)
+        count = min(max(below, 1), len(images) - 1)
+        held_out.update((path, label) for _, path in sorted(images)[:count])
+    return held_out
 
 
 def entries_of_splits(names, places, classes):
@@ -140,30 +96,6 @@ def entries_of_splits(names, places, classes):
             yield held_out if name == "validation" else entries - held_out
 
 
-def hold_out(entries, folder):
-    """Those of {(path, label)} that are for validation: never all of a class, and at least one if a class has two."""
-    classes = {}
-    for entry in sorted(entries, key=lambda entry: (position(entry[0], folder), entry)):
-        classes.setdefault(entry[1], []).append(entry)
-    chosen = {entry for ranked in classes.values() for entry in ranked[: count_held_out(ranked, folder)]}
-    spare = sorted((position(ranked[0][0], folder), ranked[0]) for ranked in classes.values() if len(ranked) > 1)
-    return chosen or {entry for _, entry in spare[:1]}
-
-
-def count_held_out(ranked, folder):
-    """How many of a class' entries, in the order of their positions, are for validation."""
-    n = len(ranked)
-    natural = sum(position(path, folder) < HELD_OUT for path, _ in ranked)
-    least = max(math.floor(LEAST * n), int(n >= SURE))
-    return min(max(natural, least), math.ceil(MOST * n), n - 1)
-
-
-def position(path, folder):
-    """A number in [0, 1), drawn from a file's name within its dataset."""
-    digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
-
-
 def require_all_classes(classes, entries, folder):
     """Raises DataError for classes without an image to train on."""
     labels = {label for _, label in entries}
@@ -173,6 +105,67 @@ def require_all_classes(classes, entries, folder):
             f"No images for {quote_some(empty)} to train on in {folder}. Add some ({', '.join(SUFFIXES)}), or remove "
             f"the folder."
         )
+
+
+def scan(folder, split):
+    """The images of one split.
+
+    With a subfolder train (or training) of class folders, the splits are the subfolders: train, validation (valid,
+    val, dev) and test, in any case. Without one for validation, about a tenth of train is held out; without one for
+    test, "test" is an error. Without a subfolder train, the folder itself holds the classes: about a tenth of its
+    images is "validation", the rest "train".
+
+    An image is held out if the hash of its class and file name, a number in [0, 1), is below 0.1: wherever the folder
+    is, and whatever else is in it. A class of two images or more has one on each side: where no hash is below 0.1, the
+    image with the lowest is held out, and where all are, the one with the highest is trained on. An image that is
+    added moves at most this one, back to the side of its hash, and no other. Renaming an image, its folder or its class
+    may move it.
+
+    Class folders may have subfolders. Links are followed.
+
+    Args:
+        folder: path.
+        split: "train", "validation", "test", or several joined by +, such as "train+validation".
+
+    Returns:
+        (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
+
+    Raises:
+        DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
+            no image to train on.
+    """
+    names = split.split("+")
+    if not set(names) <= set(SPLITS):
+        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    places = split_folders(require_folder(folder))
+    if "test" in names and not places["test"]:
+        raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")
+    classes = list_class_names(places["train"])
+    entries = set().union(*entries_of_splits(names, places, classes))
+    if "train" in names:
+        require_all_classes(classes, entries, places["train"])
+    if names == ["validation"] and not entries and not places["validation"]:
+        raise DataError(
+            f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "
+            "--split train+validation, in Python data.load(..., 'train+validation')."
+        )
+    if not entries:
+        raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
+    entries = sorted((label, path.parts, path) for path, label in entries)
+    return [path for *_, path in entries], [label for label, *_ in entries], classes
+
+
+def open_split(path, split):
+    """(source, class names) of a split, as `schemes` asks."""
+    from keras_vit.data.reading.sources import Files
+
+    paths, labels, classes = scan(path, split)
+    return Files(paths, labels), classes
+
+
+def require_classes(folder):
+    """Refuses a folder that is not there, or does not have two class folders; the images are not listed."""
+    list_class_names(split_folders(require_folder(folder))["train"])
 
 
 def would_read(folder, path):

@@ -1,13 +1,16 @@
-"""Where examples are: pixels in memory, encoded images in memory, files. Each source finds an example by its number."""
+"""Where examples are: pixels in memory, encoded images in memory, files, or some of those of another source.
+
+Each source finds an example by its number. A random subset is within every larger one of the same seed (section 4.3).
+"""
 
 import os
 
+import numpy as np
 import tensorflow as tf
 
+from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
-from keras_vit.data.reading.decode import crop, decode_part, whole_image
-from keras_vit.data.reading.photos import read_photo
-from keras_vit.errors import ImageError
+from keras_vit.data.reading.decode import crop, decode_part, read_photo
 
 
 class Indexed:
@@ -17,9 +20,12 @@ class Indexed:
     takes), "label", "epoch", "index" and "weight", each (chunk, ...).
 
     Attributes:
+        labels: of all examples, int32 (n,) or float32 (n, classes); None where each is read with its image.
+        paths: the files of all examples, strings (n,); None for images that are not files of their own.
         multi_label: whether an example may have several classes or none, and all count: labels are float (classes,).
     """
 
+    paths = None
     multi_label = False
 
     def __init__(self, labels):
@@ -116,13 +122,72 @@ class Files(Indexed):
         return data.decode(errors="replace")
 
 
-def why_unreadable(source, data, channels):
-    """What is wrong with a stored image, as text; None when it can be read."""
-    try:
-        source.read_part(data, whole_image, channels)
-    except tf.errors.OpError as error:
-        # "{{function_node ...}} REASON [Op:DecodeImage] name: ..."
-        return (error.message.partition("} ")[2] or error.message).partition(" [Op:")[0]
-    except ImageError as error:
-        return str(error)
-    return None
+def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
+    """Sorted numbers of `count` examples, int64 (count,): the same `seed` chooses them among any larger count too.
+
+    Args:
+        labels: of all examples, (num_examples,): each class then keeps its share, to within one example; None for a
+            choice that pays no heed to classes.
+        left_out: numbers that are never chosen; others then take their places, and no other choice changes.
+    """
+    drawn = np.random.default_rng([order.run_key(seed), num_examples]).permutation(num_examples)
+    drawn = drawn[~np.isin(drawn, left_out)]
+    if not 0 < count <= len(drawn):
+        raise DataError(f"examples must be from 1 to the {len(drawn):,} that the split has. Received: {count}.")
+    if labels is None:
+        return np.sort(drawn[:count])
+    # Each example's place in its class, as a share of the class: in that order, every prefix is stratified.
+    drawn_labels = np.asarray(labels)[drawn]
+    sizes = np.bincount(drawn_labels)
+    places = np.empty(len(drawn))
+    for label in np.unique(drawn_labels):
+        places[drawn_labels == label] = (np.arange(sizes[label]) + 0.5) / sizes[label]
+    return np.sort(drawn[np.argsort(places, kind="stable")[:count]])
+
+
+class Subset(Indexed):
+    """Some of the examples of a source; `numbers`, (n,), are those that the source knows them by."""
+
+    def __init__(self, source, numbers):
+        super().__init__(np.asarray(source.labels)[numbers])
+        self.source, self.numbers = source, tf.constant(numbers, tf.int64)
+        self.multi_label = source.multi_label
+
+    def lookup(self, index):
+        return self.source.lookup(tf.gather(self.numbers, index))
+
+    def read_part(self, data, box, channels):
+        return self.source.read_part(data, box, channels)
+
+    def name_of(self, index, data):
+        return self.source.name_of(int(self.numbers[index]), data)
+
+
+def take_examples(source, count, seed, stratified, left_out=()):
+    """`count` random examples of a source, as a source; those of a stream are read into memory.
+
+    Args:
+        left_out: numbers of examples that are not among them.
+
+    Raises:
+        DataError: for more than there are, and for shares of classes where these are not known beforehand.
+    """
+    labels = source.labels
+    if stratified and (labels is None or np.ndim(labels) != 1):
+        raise DataError(
+            "stratified=True needs examples in memory, of one class each. Leave it out: the subset is then random."
+        )
+    numbers = choose_numbers(source.num_examples, count, seed, labels if stratified else None, left_out)
+    return source.read_into_memory(numbers) if labels is None else Subset(source, numbers)
+
+
+def leave_out(source, numbers):
+    """All examples of a source but those of these numbers, as a source.
+
+    Raises:
+        DataError: when none is left.
+    """
+    kept = np.setdiff1d(np.arange(source.num_examples), numbers)
+    if not len(kept):
+        raise DataError(f"All {source.num_examples:,} examples of the split are to be left out. Leave out fewer.")
+    return source.leave_out(numbers) if source.labels is None else Subset(source, kept)

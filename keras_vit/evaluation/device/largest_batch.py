@@ -1,14 +1,12 @@
 """The largest batch that fits into the memory of a device (Figure 12, right)."""
 
-import csv
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from keras_vit.evaluation.device.process import DeviceProcess
 from keras_vit.evaluation.device.record import Record
-from keras_vit.evaluation.device.speed import describe, nearest_size, require_some
-from keras_vit.files import write_whole
+from keras_vit.evaluation.device.speed import nearest_size, require_some
+from keras_vit.evaluation.device.steps import StepsProcess, warm_up
 
 MOST_IMAGES = 2**16
 PART = 16  # the search ends where the smallest batch that does not fit is less than a 16th larger
@@ -29,6 +27,23 @@ class LargestBatch:
     image_size: int
     batch_size: int
     too_large: int | None
+
+
+def search(fits: Callable[[int], bool], most: int) -> tuple[int, int | None]:
+    """(the largest number that fits, the smallest that does not or None), of numbers up to `most`.
+
+    >>> search(lambda batch: batch <= 300, 2**16)
+    (288, 304)
+    """
+    low, high = 0, 1
+    while fits(high):
+        if high == most:
+            return high, None
+        low, high = high, min(2 * high, most)
+    while high - low > max(1, low // PART):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, high
 
 
 def find_largest_batch(
@@ -66,40 +81,15 @@ def find_largest_batch(
     """
     require_some(image_sizes=[image_size], most=[most], memory=[memory or 1])
     size = nearest_size(model, image_size)
-    with DeviceProcess(memory, precision) as process:
-        known = Record(record, describe(process, training))
+    with StepsProcess(memory, precision) as process:
+        known = Record(record, process.describe(training))
 
         def fits(batch):
             key = ("trial", model, size, batch)
             if key not in known:
                 if tell:
                     tell(f"{model} at {size} pixels: does a batch of {batch:,} fit?")
-                known[key] = process.warm_up(model, size, batch, training)
+                known[key] = process.run(warm_up, model, size, batch, training) is not None
             return known[key]
 
         return LargestBatch(model, size, *search(fits, most))
-
-
-def search(fits: Callable[[int], bool], most: int) -> tuple[int, int | None]:
-    """(the largest number that fits, the smallest that does not or None), of numbers up to `most`.
-
-    >>> search(lambda batch: batch <= 300, 2**16)
-    (288, 304)
-    """
-    low, high = 0, 1
-    while fits(high):
-        if high == most:
-            return high, None
-        low, high = high, min(2 * high, most)
-    while high - low > max(1, low // PART):
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low, high
-
-
-def write_largest_batches(found: Iterable[LargestBatch], path: str | os.PathLike) -> None:
-    """Writes a CSV with a row for each model and image size."""
-    with write_whole(path) as unfinished, open(unfinished, "w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["model", "image_size", "largest_batch", "too_large"])
-        rows.writerows([row.model, row.image_size, row.batch_size, row.too_large or ""] for row in found)

@@ -1,59 +1,86 @@
-"""A process of its own that runs models within a limit of memory: nothing it does takes the machine down."""
+"""A Python of its own that calls functions for this one: what it runs out of is its own too, and gone when it is gone.
+
+Both ends of the pipe are here. Requests and answers are pickled, so functions must be importable by their names.
+"""
 
 import contextlib
-import json
 import os
+import pickle
 import queue
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import psutil
+from keras_vit.evaluation.device.machine import is_of_memory, resident_memory
 
-from keras_vit.errors import KerasVitError
-
-PACKAGE = "keras_vit"
-SHARE = 0.8  # of the memory that is free on a machine, which a trial may take by default
+ROOT = Path(__file__).parents[3]  # of the package, for a Python that has not installed it
+SERVE = "from keras_vit.evaluation.device.process import serve; serve()"
 PATIENCE = 0.02  # seconds between two looks at a process's memory
-LAST_LINES = 400  # characters of what a process wrote that are shown
 
 
-class DeviceError(KerasVitError, RuntimeError):
-    """A model could not be run on the device, for another reason than its memory."""
+class NotMeasured(Exception):
+    """Why there is no measurement, in a few words."""
 
 
-class DoesNotFit(Exception):
+class DoesNotFit(NotMeasured):
     """What was asked for takes more memory than there is."""
 
 
-def free_memory() -> int:
-    """Bytes that a new process on this machine can take: what is free, or what its control group leaves."""
-    free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        free = min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return max(free, 0)
+def describe_failure(error: Exception) -> str:
+    """An error of any library in a line."""
+    if isinstance(error, NotMeasured):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-class DeviceProcess:
-    """Runs steps of models in a process of its own.
+def serve() -> None:
+    """The end in the new process: answers requests with what the functions report, and then return or raise."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def send(*answer):
+        pickle.dump(answer, answers)
+        answers.flush()
+
+    sys.path += [path for path in pickle.load(requests) if path not in sys.path]  # noqa: S301, of the parent
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the other end is gone
+        while True:
+            function, arguments, reports = pickle.load(requests)  # noqa: S301, of the parent
+            options = {"report": lambda message: send("report", message)} if reports else {}
+            try:
+                send("result", function(*arguments, **options))
+            except Exception as error:  # of any library
+                send("no memory" if is_of_memory(error) else "failure", describe_failure(error))
+
+
+def read_answers(file, answers):
+    """Hands on what comes out of the pipe, and None at its end."""
+    with contextlib.suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            answers.put(pickle.load(file))  # noqa: S301, of our own process
+    answers.put(None)
+    file.close()
+
+
+class Process:
+    """A new process that shares nothing with this one; a context that ends it.
 
     Args:
-        memory: bytes that models and images may take, beside what TensorFlow takes by itself; None for the whole of an
-            accelerator, or on a CPU for four fifths of what is free.
-        precision: the dtype policy of the models.
-
-    Raises:
-        DeviceError: when the process cannot start.
+        quiet: whether what libraries write to standard error is thrown away.
     """
 
-    def __init__(self, memory: int | None = None, precision: str = "float32"):
-        self.memory, self.precision, self.starts = memory, precision, 0
+    def __init__(self, quiet: bool = False):
+        self.quiet = quiet
         self.process: Any = None
+        self.most: int | None = None  # bytes of its memory beyond which it is ended
 
-    def __enter__(self) -> "DeviceProcess":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -63,102 +90,82 @@ class DeviceProcess:
     def start(self) -> None:
         """Begins anew, with nothing in memory."""
         self.stop()
-        root = str(Path(str(sys.modules[PACKAGE].__file__)).parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{PACKAGE}.evaluation.device.worker"],
+            [sys.executable, "-P", "-c", SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            stderr=subprocess.DEVNULL if self.quiet else None,
             env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
             start_new_session=True,  # Ctrl-C is for the parent, which then ends it
         )
-        self.sacrifice()
-        self.answers = queue.SimpleQueue()
-        threading.Thread(target=read_lines, args=(self.process.stdout, self.answers), daemon=True).start()
-        self.most, self.runs, self.starts = None, 0, self.starts + 1
-        on_cpu = self.memory or int(SHARE * free_memory())
-        try:
-            found = self.ask({"memory": self.memory, "memory_on_cpu": on_cpu, "precision": self.precision})
-        except DoesNotFit as error:
-            raise DeviceError("The process that runs the models ended before it ran any.") from error
-        self.device = found["device"]
-        if found["on_cpu"]:
-            self.most = self.resident() + on_cpu
-
-    def sacrifice(self):
-        """If the machine runs out of memory in spite of all, Linux ends this process and no other."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # out of memory in spite of all, Linux ends this process and no other
             Path(f"/proc/{self.process.pid}/oom_score_adj").write_text("1000")
-
-    def resident(self):
-        try:
-            return psutil.Process(self.process.pid).memory_info().rss
-        except psutil.Error:
-            return 0
+        self.answers: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=read_answers, args=(self.process.stdout, self.answers), daemon=True).start()
+        self.send([os.path.abspath(path) for path in sys.path])
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
-            self.process = None
+            with contextlib.suppress(OSError):  # of a request that it did not take
+                self.process.stdin.close()
+            self.process, self.most = None, None
 
-    def ask(self, request: dict) -> dict:
-        """The answer to a request; the process is ended if it takes too much memory meanwhile."""
-        try:
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-        except OSError as error:
-            raise DoesNotFit from error
+    def send(self, request):
+        with contextlib.suppress(OSError):  # of a process that has ended, as its answers say
+            pickle.dump(request, self.process.stdin)
+            self.process.stdin.flush()
+
+    def wait(self, limit):
+        """The next answer; the process is ended if it takes too much memory or time meanwhile."""
+        end = time.monotonic() + limit if limit else None
         while True:
-            try:
-                line = self.answers.get(timeout=PATIENCE)
-                break
-            except queue.Empty:
-                if self.most is not None and self.resident() > self.most:
-                    self.process.kill()
-                    raise DoesNotFit from None
-        if line is None:  # it has ended: killed for its memory, or aborted by a library that got none
-            raise DoesNotFit
-        answer = json.loads(line)
-        if "error" in answer:
-            if answer["of_memory"]:
-                raise DoesNotFit
-            raise DeviceError(f"The model could not be run: {answer['error'][:LAST_LINES]}")
-        return answer
+            left = None if end is None else max(end - time.monotonic(), 0)
+            watched = PATIENCE if self.most else left
+            with contextlib.suppress(queue.Empty):
+                return self.answers.get(timeout=watched)
+            if self.most and resident_memory(self.process.pid) > self.most:
+                self.process.kill()
+                raise DoesNotFit(f"it took more than {self.most:,} bytes")
+            if end is not None and time.monotonic() >= end:
+                self.process.kill()
+                raise NotMeasured(f"it took longer than {limit:g} s")
 
-    def time(self, model: str, image_size: int, batch_size: int, training: bool, calls: int = 1) -> float:
-        """Seconds of `calls` steps in a row; the first one of a model, a size and a batch is compiled in it.
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        limit: float | None = None,
+        hear: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """`function(*arguments)` in the process.
+
+        Args:
+            limit: seconds without a word after which the process is ended.
+            hear: receives what the function gives to its argument `report`, which it has only then.
 
         Raises:
-            DoesNotFit: when memory runs out; nothing is in memory afterwards.
-            DeviceError: when the model cannot be run for another reason.
+            DoesNotFit: when its memory runs out, or it is ended for that.
+            NotMeasured: if the function raises, or its process ends or takes too long.
         """
-        request = {"model": model, "image_size": image_size, "batch_size": batch_size, "training": training}
-        try:
-            seconds = self.ask({**request, "calls": calls})["seconds"]
-        except DoesNotFit:
-            self.start()
-            raise
-        self.runs += 1
-        return seconds
-
-    def warm_up(self, model: str, image_size: int, batch_size: int, training: bool) -> bool:
-        """Compiles a step and takes it once; whether it fits, with nothing else in memory if it must be so."""
-        for alone in (self.runs == 0, True):
-            try:
-                self.time(model, image_size, batch_size, training)
-                return True
-            except DoesNotFit:
-                if alone:
-                    break
-        return False
+        self.send((function, arguments, hear is not None))
+        while True:
+            answer = self.wait(limit)
+            if answer is None:  # killed for its memory, or aborted by a library that got none
+                code = self.process.wait()
+                raise (DoesNotFit if self.most else NotMeasured)(f"its process ended with exit code {code}")
+            kind, content = answer
+            if kind == "result":
+                return content
+            if kind == "report":
+                hear(content)
+            else:
+                raise (DoesNotFit if kind == "no memory" else NotMeasured)(content)
 
 
-def read_lines(file, lines):
-    """Hands on the lines of a pipe, and None at its end."""
-    for line in file:
-        lines.put(line)
-    lines.put(None)
-    file.close()
+def run_apart(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """`Process.call` in a process for this call alone."""
+    with Process() as process:
+        return process.call(function, *arguments, **options)

@@ -10,8 +10,13 @@ from keras_vit.files import require_local
 MOST_BYTES = 2**28
 
 
-class Record:
-    """Numbers by key, which is a tuple of texts and numbers; a line of JSON each, after one that says of what they are.
+def as_key(value):
+    """A key as it was before JSON made lists of its tuples."""
+    return tuple(map(as_key, value)) if isinstance(value, list) else value
+
+
+class Record(dict):
+    """Measurements by key (texts, numbers, tuples): one JSON object per line, after a header that says what they are.
 
     Args:
         path: of the file, which is made; None keeps nothing.
@@ -22,8 +27,9 @@ class Record:
     """
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
+        super().__init__()
         require_local(path or "")
-        self.path, self.values = path and Path(path), {}
+        self.path = path and Path(path)
         if self.path and self.path.exists():
             self.read(about)
         elif self.path:
@@ -36,7 +42,7 @@ class Record:
         whole = content[: content.rfind(b"\n") + 1]
         try:
             first, *lines = map(json.loads, whole.decode().splitlines() or ["{}"])
-            self.values = {tuple(key): value for key, value in lines}
+            self.update({as_key(key): value for key, value in lines})
         except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"{self.path} does not hold measurements. Remove it, or choose another folder."
@@ -54,13 +60,7 @@ class Record:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def __contains__(self, key):
-        return key in self.values
-
-    def __getitem__(self, key):
-        return self.values[key]
-
     def __setitem__(self, key, value):
-        self.values[key] = value
+        super().__setitem__(key, value)
         if self.path:
             self.append([key, value])

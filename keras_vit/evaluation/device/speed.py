@@ -1,19 +1,16 @@
 """Images per second over image sizes and batch sizes (Figure 12, left)."""
 
-import csv
-import math
+import functools
 import os
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from keras_vit.errors import ConfigError, is_whole
-from keras_vit.evaluation.device.process import DeviceProcess, DoesNotFit
 from keras_vit.evaluation.device.record import Record
-from keras_vit.files import write_whole
+from keras_vit.evaluation.device.steps import StepsProcess, time_steps
+from keras_vit.evaluation.device.timing import take_turns
 from keras_vit.models.variants import variant
-
-MOST_CALLS = 1000  # steps of one round
 
 
 @dataclass(frozen=True)
@@ -57,12 +54,6 @@ def require_some(**counts):
             raise ConfigError(f"{name} must be at least 1, and one of them at least. Received: {list(values)}.")
 
 
-def describe(process, training):
-    """What measurements are of."""
-    step = "training" if training else "inference"
-    return {"device": process.device, "step": step, "precision": process.precision, "memory": process.memory}
-
-
 def measure_speed(
     models: Sequence[str],
     image_sizes: Sequence[int] = (224,),
@@ -80,14 +71,14 @@ def measure_speed(
 
     Everything runs in a process of its own, on images that are on the device already. The models and batch sizes of one
     image size take turns, so that whatever else the machine does slows all alike; the time that compiling takes is left
-    out. On a GPU the steps are compiled by XLA.
+    out, and each step is waited for. On a GPU the steps are compiled by XLA.
 
     Args:
         models: names of variants, with random weights.
         image_sizes: in pixels; each model takes the nearest that makes whole patches.
         batch_sizes: images of a step.
         training: measures a step of Adam (Table 3) with its backward pass, and not inference.
-        rounds: measurements of each, of which the median counts.
+        rounds: measurements of each; the median counts.
         seconds: that a round takes at least, in whole steps.
         precision: dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
         memory: bytes that may be taken; None for what the device has, on a CPU four fifths of what is free.
@@ -104,64 +95,30 @@ def measure_speed(
     True
     """
     require_some(image_sizes=image_sizes, batch_sizes=batch_sizes, rounds=[rounds])
-    batches, found = sorted(set(batch_sizes)), {}
-    with DeviceProcess(memory, precision) as process:
-        known = Record(record, describe(process, training))
+    tell = tell or (lambda text: None)
+    found = []
+    with StepsProcess(memory, precision) as process:
+        known = Record(record, process.describe(training))
+
+        def measure(cell):
+            model, size, batch = cell
+            smaller = [(model, size, other) for other in batch_sizes if other <= batch]
+            if any(known.get((other, r), 0) is None for other in smaller for r in range(rounds)):
+                return None
+            tell(f"{model} at {size} pixels, batches of {batch}")
+            passed = process.run(time_steps, *cell, training, seconds)
+            return passed and batch / passed
+
         for size in image_sizes:
             if process.runs:
                 process.start()  # each size has the memory for itself
-            cells = [(model, nearest_size(model, size), batch) for model in models for batch in batches]
-            take_turns(process, cells, training, rounds, seconds, known, tell or (lambda text: None))
-            found |= {cell: Speed(*cell, rounds_of(cell, rounds, known)) for cell in cells}
-    return list(found.values())
-
-
-def take_turns(process, cells, training, rounds, seconds, known, tell):
-    """Measures what is missing of each cell (model, image size, batch size), all in turn, in alternating order."""
-    timer = Timer(process, training, seconds)
-    for r in range(rounds):
-        for cell in cells[:: -1 if r % 2 else 1]:
-            key = ("round", *cell, r)
-            if key not in known:
-                tell(f"{cell[0]} at {cell[1]} pixels, batches of {cell[2]}: round {r + 1} of {rounds}")
-                known[key] = None if is_beyond(cell, r, known) else timer.measure(*cell)
-
-
-def is_beyond(cell, r, known):
-    """Whether a batch as large or smaller has been found not to fit, in this round or one before."""
-    model, size, batch = cell
-    return any(
-        value is None and key[0] == "round" and key[1:3] == (model, size) and key[3] <= batch and key[4] <= r
-        for key, value in known.values.items()
-    )
-
-
-def rounds_of(cell, rounds, known):
-    values = [known[("round", *cell, r)] for r in range(rounds)]
-    return () if None in values else tuple(values)
-
-
-class Timer:
-    """Times steps of a process, each after it has been compiled there."""
-
-    def __init__(self, process, training, seconds):
-        self.process, self.training, self.seconds = process, training, seconds
-        self.calls = {}  # {cell: (the start of the process that is warm, steps of a round)}
-
-    def measure(self, *cell):
-        """Images per second of a cell; None when it does not fit."""
-        for _ in range(2):
-            try:
-                if self.calls.get(cell, (None,))[0] != self.process.starts:
-                    if not self.process.warm_up(*cell, self.training):
-                        return None
-                    once = self.process.time(*cell, self.training)
-                    self.calls[cell] = self.process.starts, min(MOST_CALLS, math.ceil(self.seconds / once))
-                calls = self.calls[cell][1]
-                return cell[2] * calls / self.process.time(*cell, self.training, calls)
-            except DoesNotFit:  # beside the others; then alone
-                continue
-        return None
+            cells = [
+                (model, nearest_size(model, size), batch) for model in models for batch in sorted(set(batch_sizes))
+            ]
+            turns = {cell: functools.partial(measure, cell) for cell in cells}
+            values = take_turns(turns, rounds, known=known)
+            found += [Speed(*cell, () if None in values[cell] else tuple(values[cell])) for cell in turns]
+    return found
 
 
 def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
@@ -177,14 +134,3 @@ def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
         if speed.rounds and (known is None or statistics.median(speed.rounds) > statistics.median(known.rounds)):
             best[place] = speed
     return list(best.values())
-
-
-def write_speeds(speeds: Iterable[Speed], path: str | os.PathLike) -> None:
-    """Writes a CSV with a row for each model, image size and batch size; empty where the batch does not fit."""
-    with write_whole(path) as unfinished, open(unfinished, "w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["model", "image_size", "batch_size", "images_per_second", "slowest", "fastest", "rounds"])
-        for speed in speeds:
-            ends = (min(speed.rounds), max(speed.rounds)) if speed.rounds else ("", "")
-            row = [speed.model, speed.image_size, speed.batch_size, speed.images_per_second or "", *ends]
-            rows.writerow([*row, len(speed.rounds)])

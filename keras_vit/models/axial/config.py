@@ -46,7 +46,7 @@ class LineAttention:
 class AxialViTConfig(ViTConfig):
     """An Axial-ViT (Appendix D.6); fields are the arguments of `AxialVisionTransformer`, where they are explained."""
 
-    checkpoint_names: ClassVar[str] = "axial-vit"
+    in_torch: ClassVar[bool] = False
     block_name: ClassVar[str] = "axialblock"  # no checkpoint of axial models is public: their names are ours
 
     def __post_init__(self):
@@ -83,7 +83,7 @@ class AxialResNetConfig(ResNetConfig):
     kernel_std_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 1e-5
     num_heads: Annotated[int, "attention heads of every unit, 8 in the authors' code."] = 8
 
-    checkpoint_names: ClassVar[str] = "axial-resnet"
+    in_torch: ClassVar[bool] = False
     norms_first: ClassVar[bool] = False
 
     def __post_init__(self):

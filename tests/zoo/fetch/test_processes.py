@@ -8,7 +8,7 @@ import time
 
 from file_server import OTHER, SIZE, fetches, forget, nothing_under, send_file, start_process
 
-from keras_vit.zoo.fetch import addresses, download, progress
+from keras_vit.zoo.fetch import addresses, download
 
 
 def test_file_size_limit_of_a_process(server):
@@ -79,6 +79,6 @@ def test_progress_on_a_terminal(server, monkeypatch, capsys):
 
 def test_names_in_the_bar_are_data(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
+    with download.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
         bar(1, 2)
     assert "[bold]x[brown]\\x1b]0;title\\x07.npz" in capsys.readouterr().err

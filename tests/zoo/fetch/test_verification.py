@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from file_server import DATA, GOOGLE, OTHER, SIZE, fetches, flip_bit, forget, refuses, send_file
 
-from keras_vit.zoo.fetch import download, integrity
+from keras_vit.zoo.fetch import download, replies
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 
@@ -67,6 +67,6 @@ def test_size_cap(server, monkeypatch):
 def test_crc32c_of_the_rfc(data, sum_, tmp_path):
     """RFC 3720, B.4, and in the order of bytes in which servers write it."""
     (tmp_path / "file").write_bytes(data)
-    found = integrity.compute_checksums(tmp_path / "file", ("crc32c", "sha256"))
-    assert integrity.to_hexadecimal(found["crc32c"]) == sum_
-    assert integrity.to_hexadecimal(found["sha256"]) == hashlib.sha256(data).hexdigest()
+    found = replies.compute_checksums(tmp_path / "file", ("crc32c", "sha256"))
+    assert replies.to_hexadecimal(found["crc32c"]) == sum_
+    assert replies.to_hexadecimal(found["sha256"]) == hashlib.sha256(data).hexdigest()

@@ -165,8 +165,14 @@ def pretrained_cfg(config_json):
 
 # transformers names interpolations by Pillow's numbers.
 INTERPOLATIONS = {
-    **{name: name for name in ("nearest", "bilinear", "bicubic")},
-    **{"lanczos": "lanczos3", 0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"},
+    "nearest": "nearest",
+    "bilinear": "bilinear",
+    "bicubic": "bicubic",
+    "lanczos": "lanczos3",
+    0: "nearest",
+    1: "lanczos3",
+    2: "bilinear",
+    3: "bicubic",
 }
 # Image processors to which a size of one number is both sides, and those to which it is the short one.
 SQUASHING, KEEPING = ("ViT", "DeiT", "ViTHybrid"), ("Bit", "CLIP")

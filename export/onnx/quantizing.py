@@ -1,0 +1,298 @@
+"""ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products.
+
+Convolutions compute in float, since that is faster on a CPU. Their weights are stored in int8. When a runtime
+loads the file it folds operations on constants, and so widens them once. This file is also the script that quantizes,
+in a process of its own.
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+from keras_vit.export.subprocess_job import run_script
+
+SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
+PRODUCTS = ("MatMul", "Gemm")
+FINER = ("int8-weights", "float16", "float32")
+NARROW = ("dynamic", "int8-weights", "float16")
+LARGEST = np.finfo("float16").max
+
+
+class CalibrationInputs:
+    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def get_next(self):
+        return next(self.batches, None)
+
+
+def attributes(node):
+    import onnx
+
+    return {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def is_product(node):
+    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
+    found = attributes(node)
+    return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
+
+
+def skips_pixels(node, dims):
+    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
+    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
+
+
+def list_ladders(graph, kind):
+    """{name: ladder} of the products of an activation with a weight, and of the convolutions.
+
+    Not of products with a stack of weights: onnxruntime 1.31 refuses their scales per channel when the file is run.
+    """
+    import onnx
+
+    floats = {x.name: x.dims for x in graph.initializer if x.data_type == onnx.TensorProto.FLOAT}
+    added = {name for node in graph.node if node.op_type == "Add" for name in node.input}
+    ladders = {}
+    for node in graph.node:
+        dims = floats.get(node.input[1]) if len(node.input) > 1 else None
+        if is_product(node) and dims is not None and len(dims) == 2:
+            ladders[node.name] = (kind, *FINER)
+        elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
+            # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
+            misread = skips_pixels(node, dims) and added.isdisjoint(node.output)
+            ladders[node.name] = FINER[1:] if misread else FINER
+    return ladders
+
+
+def list_inputs(nodes):
+    """The names of what the nodes and their branches take, as a set."""
+    names = {name for node in nodes for name in node.input}
+    branches = [attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")]
+    return names.union(*(list_inputs(branch.node) for branch in branches))
+
+
+def round_weights(weights, axis):
+    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
+    others = tuple(i for i in range(weights.ndim) if i != axis)
+    scale = np.abs(weights).max(axis=others, keepdims=True) / 127
+    scale = np.where(scale == 0, 1, scale).astype("float32")
+    return np.round(weights / scale).astype("int8"), scale
+
+
+def output_axis(node):
+    """The axis of a layer's weights along which its output channels lie."""
+    return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
+
+
+def multiply_in_int8(node, weights, quantized):
+    """(constants by name, nodes) in place of a product: int8 weights, and the range of the activation as it comes.
+
+    Args:
+        quantized: the names of the activations that are in int8 already; takes this one.
+    """
+    from onnx import TensorProto, helper
+
+    if output_axis(node) == 0:
+        weights = weights.T
+    (x, _, *bias), (y,), name = node.input, node.output, node.name
+    parts = [f"{x}/{part}" for part in ("int8", "scale", "zero_point")]
+    nodes = [] if x in quantized else [helper.make_node("DynamicQuantizeLinear", [x], parts)]
+    quantized.add(x)
+    product, kernel = f"{name}/product" if bias else y, f"{name}/weights"
+    nodes += [
+        helper.make_node("MatMulInteger", [parts[0], f"{kernel}/int8", parts[2]], [f"{name}/sum"]),
+        helper.make_node("Cast", [f"{name}/sum"], [f"{name}/cast"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [parts[1], f"{kernel}/scale"], [f"{name}/scales"]),
+        helper.make_node("Mul", [f"{name}/cast", f"{name}/scales"], [product]),
+    ]
+    if bias:
+        nodes.append(helper.make_node("Add", [product, *bias], [y]))
+    integers, scale = round_weights(weights, 1)
+    return {f"{kernel}/int8": integers, f"{kernel}/scale": scale.ravel()}, nodes
+
+
+def widen(node, weights, way):
+    """(constants by name, nodes) in place of a layer: weights on the way "float16" or "int8-weights", and widened.
+
+    A runtime folds what widens them when it loads the file.
+    """
+    from onnx import NodeProto, TensorProto, helper
+
+    kernel = f"{node.name}/weights"
+    wide = f"{kernel}/wide"
+    if way == "float16":
+        constants = {f"{kernel}/float16": np.clip(weights, -LARGEST, LARGEST).astype("float16")}
+        nodes = [helper.make_node("Cast", [f"{kernel}/float16"], [wide], to=TensorProto.FLOAT)]
+    else:
+        integers, scale = round_weights(weights, output_axis(node))
+        constants = {f"{kernel}/int8": integers, f"{kernel}/scale": scale}
+        nodes = [
+            helper.make_node("Cast", [f"{kernel}/int8"], [f"{kernel}/cast"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [f"{kernel}/cast", f"{kernel}/scale"], [wide]),
+        ]
+    layer = NodeProto()
+    layer.CopyFrom(node)
+    layer.input[1] = wide
+    return constants, [*nodes, layer]
+
+
+def store_layers(source, ways):
+    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
+    import onnx
+
+    tensors = {tensor.name: tensor for tensor in source.graph.initializer}
+    nodes, constants, quantized = [], {}, set()
+    for node in source.graph.node:
+        way = ways.get(node.name)
+        if way not in NARROW:
+            nodes.append(node)
+            continue
+        weights = onnx.numpy_helper.to_array(tensors[node.input[1]])
+        if way == "dynamic":
+            stored, written = multiply_in_int8(node, weights, quantized)
+        else:
+            stored, written = widen(node, weights, way)
+        constants.update(stored)
+        nodes += written
+    used = list_inputs(nodes)
+    constants = [onnx.numpy_helper.from_array(x, name) for name, x in constants.items()]
+    kept = [tensor for tensor in source.graph.initializer if tensor.name in used]
+    graph = onnx.helper.make_graph(
+        nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *constants]
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=source.opset_import, ir_version=source.ir_version)
+    proto.metadata_props.extend(source.metadata_props)
+    return proto
+
+
+def share_constants(graph):
+    """Keeps one of equal constants (zero points are zeros each), and none that is not used.
+
+    Not where branches may use their names.
+    """
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        return
+    first, renamed = {}, {}
+    for tensor in graph.initializer:
+        name, tensor.name = tensor.name, ""
+        renamed[name] = first.setdefault(tensor.SerializeToString(), name)
+        tensor.name = name
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    used = {name for node in graph.node for name in node.input} | {x.name for x in graph.output}
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def drop_zero_points(graph):
+    """Leaves out the zero points of int32 biases, which are 0.
+
+    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
+    """
+    import onnx
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        tensor = constants.get(node.input[2]) if node.op_type == "DequantizeLinear" and len(node.input) > 2 else None
+        if tensor is not None and tensor.data_type == onnx.TensorProto.INT32:
+            del node.input[2]
+
+
+def drop_what_is_inferred(path):
+    """The file again without shapes that can be inferred and constants that can be spared."""
+    import onnx
+
+    proto = onnx.load(path)
+    del proto.graph.value_info[:]
+    drop_zero_points(proto.graph)
+    share_constants(proto.graph)
+    onnx.save_model(proto, path)
+
+
+class OnnxQuantizer:
+    """Writes the file of a job with its layers stored in the ways it is given."""
+
+    def __init__(self, job):
+        import onnx
+
+        self.source, self.kind = job["source"], job["kind"]
+        self.proto = onnx.load(self.source)
+        graph = self.proto.graph
+        self.ladders = list_ladders(graph, self.kind)
+        counts = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
+        self.sizes = {node.name: counts[node.input[1]] for node in graph.node if node.name in self.ladders}
+        self.goal, self.ranges = Goal.read(job["goal"]), None
+
+    def write(self, ways, output):
+        """Writes `output`, the source with the layers in `ways`, {name: way}."""
+        import onnx
+
+        nodes = [name for name, way in ways.items() if way == "int8"]
+        prepared = f"{self.source}.prepared" if nodes else output
+        proto = store_layers(self.proto, ways)
+        share_constants(proto.graph)
+        onnx.save_model(proto, prepared)
+        if nodes:
+            self.quantize_static(prepared, output, nodes)
+            os.remove(prepared)
+
+    def quantize_static(self, prepared, output, nodes):
+        """The products `nodes` in int8, by the ranges of activations in the float file, measured once."""
+        from onnxruntime import quantization as q
+        from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
+
+        if self.ranges is None:
+            calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
+            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
+            self.ranges = calibrator.compute_data()
+        quantizer = q.QDQQuantizer(
+            load_model_with_shape_infer(Path(prepared)),
+            per_channel=True,
+            reduce_range=False,
+            weight_qType=q.QuantType.QInt8,
+            activation_qType=q.QuantType.QUInt8,
+            tensors_range=self.ranges,
+            nodes_to_quantize=nodes,
+            nodes_to_exclude=[],
+            op_types_to_quantize=list(PRODUCTS),
+            extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
+        )
+        quantizer.quantize_model()
+        quantizer.model.save_model_to_file(output, False)
+        drop_what_is_inferred(output)
+
+
+def main():
+    """Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`)."""
+    job = json.load(sys.stdin)
+    logging.disable(logging.WARNING)
+    quantize_to_goal(job, OnnxQuantizer(job))
+
+
+def quantize_layers(source, output, kind, goal, tell=None):
+    """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
+
+    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
+    returned.
+    """
+    job = {
+        "source": str(source),
+        "output": str(output),
+        "kind": kind,
+        "goal": str(source.with_name("goal.npz")),
+        "reading": str(Path(__file__).with_name("reading.py")),
+    }
+    goal.save(job["goal"])
+    return run_script(__file__, job, tell=tell)
+
+
+if __name__ == "__main__":
+    main()

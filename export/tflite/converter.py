@@ -1,0 +1,200 @@
+"""From a SavedModel to a TFLite file, and its layers in int8 and float16 by LiteRT's quantizer, each in its own way.
+
+This file is also the script that does both, in a process of its own, and so imports no Keras.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import flatbuffers
+import numpy as np
+
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+from keras_vit.export.proof.runtimes import literal
+from keras_vit.export.subprocess_job import last_line, run_script
+
+# Names that LiteRT's quantizer and the schema share. Calibrated ranges serve dense layers but the last, whose logits
+# lie close to each other. The last and the convolutions take each input's own range: convolutions gain no speed by
+# calibrated ones (`benchmarks exports`). Depthwise kernels, slower in int8, are widened.
+LADDERS = {
+    "FULLY_CONNECTED": ("int8", "dynamic", "int8-weights", "float16", "float32"),
+    "CONV_2D": ("dynamic", "int8-weights", "float16", "float32"),
+    "DEPTHWISE_CONV_2D": ("int8-weights", "float16", "float32"),
+}
+ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
+
+
+def convert_in_builtins(job):
+    """The SavedModel as TFLite's bytes, with built-in operators only."""
+    import tensorflow as tf
+
+    if not hasattr(tf, "lite"):
+        raise RuntimeError(
+            f"TensorFlow {tf.__version__} has no tf.lite, which writes TFLite files. Install one that has it, such as "
+            "2.21, or export to .onnx or a SavedModel"
+        )
+    converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if job["quantize"] == "float16":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_types = [tf.float16]
+    return converter.convert()
+
+
+def list_layers(path):
+    """{name of what it computes: (operator, weights)} of the dense layers and convolutions with float weights.
+
+    `weights` is their number; `path` a TFLite file.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(Path(path).read_bytes(), 0)
+    operators = {getattr(schema.BuiltinOperator, name): name for name in LADDERS}
+    graph = model.subgraphs[0]
+    layers = {}
+    for operator in graph.operators:
+        name = operators.get(model.operatorCodes[operator.opcodeIndex].builtinCode)
+        weights = graph.tensors[operator.inputs[1]] if name else None
+        if name and model.buffers[weights.buffer].data is not None:
+            layers[graph.tensors[operator.outputs[0]].name.decode()] = name, int(np.prod(weights.shape))
+    return layers
+
+
+def calibrate(quantizer, batches):
+    """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
+    found = {}
+    for batch in batches:
+        for name, seen in quantizer.calibrate({"serving_default": [batch]}).items():
+            known = found.setdefault(name, dict(seen))
+            known["min"] = np.minimum(known["min"], seen["min"])
+            known["max"] = np.maximum(known["max"], seen["max"])
+    return found
+
+
+class TFLiteQuantizer:
+    """Writes the float TFLite file `path` with its layers stored in the ways it is given.
+
+    Norms, softmax, GELU and sums stay in float.
+
+    Args:
+        kind: "dynamic" or "int8".
+        goal: whose inputs calibrate "int8"; see `proof.mixture`.
+    """
+
+    def __init__(self, path, kind, goal):
+        self.path, self.goal, self.ranges = path, goal, None
+        layers = list_layers(path)
+        self.layers = {name: operator for name, (operator, _) in layers.items()}
+        self.sizes = {name: size for name, (_, size) in layers.items()}
+        dense = [name for name, operator in self.layers.items() if operator == "FULLY_CONNECTED"]
+        self.ladders = {}
+        for name, operator in self.layers.items():
+            ladder = LADDERS[operator]
+            calibrated = kind == "int8" and name not in dense[-1:]
+            self.ladders[name] = ladder if calibrated else tuple(way for way in ladder if way != "int8")
+
+    def write(self, ways, output):
+        """Writes `output`, the file with the layers in `ways`, {name: way}."""
+        if set(ways.values()) <= {"float32"}:  # LiteRT's quantizer refuses to do nothing
+            shutil.copyfile(self.path, output)
+            return
+        quantizing = self.configure(ways)
+        with contextlib.redirect_stdout(sys.stderr):
+            if quantizing.need_calibration and self.ranges is None:
+                self.ranges = calibrate(quantizing, self.goal.split_inputs())
+            result = quantizing.quantize(self.ranges if quantizing.need_calibration else None)
+            result.export_model(output)
+
+    def configure(self, ways):
+        """A quantizer of LiteRT with a configuration for every layer that does not stay in float32."""
+        from litert_quantizer import qtyping, quantizer
+
+        quantizing = quantizer.Quantizer(self.path)
+        for name, way in ways.items():
+            where = f"^{re.escape(name)};", getattr(qtyping.TFLOperationName, self.layers[name])
+            if way == "int8":
+                quantizing.add_static_config(*where, activation_num_bits=8, weight_num_bits=8)
+            elif way == "dynamic":
+                quantizing.add_dynamic_config(*where, num_bits=8)
+            elif way == "int8-weights":
+                quantizing.add_weight_only_config(*where, num_bits=8)
+            elif way == "float16":
+                casting = quantizer.AlgorithmName.FLOAT_CASTING
+                quantizing.add_weight_only_config(*where, num_bits=16, algorithm_key=casting)
+        return quantizing
+
+
+class Sharing(flatbuffers.Builder):
+    """Writes equal vectors once: the zero points of weights are a vector of zeros each."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.written = {}
+
+    def CreateNumpyVector(self, x):
+        key = (x.dtype.str, x.tobytes())
+        if key not in self.written:
+            self.StartVector(x.itemsize, x.size, ALIGNMENT)
+            self.head -= x.nbytes
+            self.Bytes[self.head : self.head + x.nbytes] = key[1]
+            self.vectorNumElems = x.size
+            self.written[key] = self.EndVector()
+        return self.written[key]
+
+
+def share_equal_vectors(path):
+    """The file again, equal vectors shared."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(path, "rb") as file:
+        data = file.read()
+    model = schema.ModelT.InitFromPackedBuf(data, 0)
+    for buffer in model.buffers:
+        if buffer.offset:  # the quantizer puts the weights of larger models behind the flatbuffer
+            buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
+            buffer.offset = buffer.size = 0
+    builder = Sharing(len(data))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    os.remove(path)  # the quantizer's file may be executed
+    with open(path, "wb") as file:
+        file.write(builder.Output())
+
+
+def main():
+    """Keys of the job: saved_model (folder), output (file), quantize; to quantize also those of `proof.mixture`."""
+    job = json.load(sys.stdin)
+    quantizes = job["quantize"] in ("dynamic", "int8")
+    converted = f"{job['saved_model']}.tflite" if quantizes else job["output"]
+    with open(converted, "wb") as file, literal(job["saved_model"]) as folder:
+        file.write(convert_in_builtins({**job, "saved_model": folder}))
+    if quantizes:
+        quantize_to_goal(job, TFLiteQuantizer(converted, job["quantize"], Goal.read(job["goal"])))
+        share_equal_vectors(job["output"])
+
+
+def explain_log(log):
+    """One sentence of what the converter wrote before it failed."""
+    foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
+    if foreign:
+        names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
+        return f"TFLite has no built-in operator for: {names}. Export to .onnx or a SavedModel instead."
+    raised = re.findall(r"^[\w.]+(?:Error|Exception): (.+)$", log, re.MULTILINE)
+    return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
+
+
+def convert_saved_model(folder, path, quantize, goal, tell):
+    """Writes a SavedModel as the file `path`; see `write` of the package, also for what it returns and raises."""
+    job = {"saved_model": str(folder), "output": str(path), "quantize": quantize}
+    if goal is not None:
+        job |= {"goal": str(folder.with_name("goal.npz")), "reading": str(Path(__file__).with_name("reading.py"))}
+        goal.save(job["goal"])
+    return run_script(__file__, job, explain_log, tell=tell) or {}
+
+
+if __name__ == "__main__":
+    main()

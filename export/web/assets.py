@@ -1,0 +1,187 @@
+"""What a browser loads for the page: its own files, onnxruntime-web of one version, and the digests of both.
+
+Imports nothing heavy: `verify` reads it too.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from keras_vit.export.formats import Quantize
+from keras_vit.export.web import FOLDER
+
+VERSION = "1.30.0"
+NETWORK = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
+VENDORED = "./runtime/"  # of the page
+LICENCES = ("LICENSE", "ThirdPartyNotices.txt")  # from the Python package onnxruntime: that of npm has no such files
+HERE = Path(__file__).parent
+TEXTS = ("index.html", "page.js", "page.css")
+PARTS = ("script", "binary")
+
+
+@dataclass(frozen=True)
+class RuntimeFile:
+    """A file of the runtime: its name, length in bytes and SHA-256 in hexadecimal."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+    @property
+    def address(self) -> str:
+        """Where the content network has it."""
+        return NETWORK + self.name
+
+    @property
+    def integrity(self) -> str:
+        """What a browser compares the file with (W3C, Subresource Integrity)."""
+        return "sha256-" + base64.b64encode(bytes.fromhex(self.sha256)).decode()
+
+
+# By what the model runs on: the script, and the WebAssembly that it starts.
+RUNTIME = {
+    "wasm": (
+        RuntimeFile(
+            "ort.wasm.bundle.min.mjs", 73054, "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90"
+        ),
+        RuntimeFile(
+            "ort-wasm-simd-threaded.wasm",
+            14239897,
+            "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+        ),
+    ),
+    "webgpu": (
+        RuntimeFile(
+            "ort.webgpu.bundle.min.mjs", 117732, "0730816731ce2cdfb06f273da065d4a1c7091eb9d1756a83b2916c8a89d015e2"
+        ),
+        RuntimeFile(
+            "ort-wasm-simd-threaded.asyncify.wasm",
+            26781914,
+            "39f9f0894d478800487ed9f7dbe92618498db320cf55c8e3d89adff8dce658da",
+        ),
+    ),
+}
+
+# ONNX's operators that it has for WebGPU (docs/webgpu-operators.md of the npm package, of this version).
+WEBGPU_OPERATORS = frozenset(
+    """
+    Abs Acos Acosh Add ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Clip Concat
+    Conv ConvTranspose Cos Cosh CumSum DFT DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand
+    Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
+    GreaterOrEqual GridSample HardSigmoid HardSwish If InstanceNormalization LayerNormalization LeakyRelu Less
+    LessOrEqual Log MatMul MaxPool Mul Neg Not Pad Pow Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
+    ScatterND Shape Sigmoid Sin Sinh Slice Softmax Split Sqrt Squeeze Sub Tan Tanh ThresholdedRelu Tile
+    Transpose Unsqueeze Where
+    """.split()
+)
+
+
+def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
+    """The paths of these backends' files in the cache, each fetched at the first call.
+
+    Raises:
+        DownloadError: when one cannot be fetched; without a network, the message says where the file may be put.
+    """
+    from keras_vit.zoo.fetch.download import fetch
+    from keras_vit.zoo.names.rows import PublicCheckpoint
+
+    files = [file for backend in backends for file in RUNTIME[backend]]
+    return [fetch(PublicCheckpoint(x.address, bytes=x.bytes, bytes_source="exact", sha256=x.sha256)) for x in files]
+
+
+def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
+    """Copies the files of these backends and their licences into the new folder; raises as `fetch_runtime`."""
+    import onnxruntime
+
+    folder.mkdir()
+    licences = [Path(onnxruntime.__file__).with_name(name) for name in LICENCES]
+    for path in [*fetch_runtime(backends), *licences]:
+        shutil.copyfile(path, folder / path.name)
+
+
+def describe_runtime(backends: tuple[str, ...], vendor: bool) -> dict[str, dict]:
+    """Per backend: the addresses of its script and its WebAssembly as the page has them, with bytes and integrity."""
+    place = VENDORED if vendor else NETWORK
+    described = {}
+    for backend in backends:
+        script, binary = RUNTIME[backend]
+        described[backend] = {
+            "script": place + script.name,
+            "script_integrity": script.integrity,
+            "binary": place + binary.name,
+            "integrity": binary.integrity,
+            "bytes": binary.bytes,
+        }
+    return described
+
+
+class PageModel(NamedTuple):
+    """A model of the page: what it runs on, its file, and how it is quantized."""
+
+    backend: str
+    file: str
+    quantize: Quantize | None
+
+
+# In the order of preference; the page takes the first that its browser runs rightly. Every page has the last.
+MODELS = (
+    PageModel("webgpu", "model-float16.onnx", "mixed_float16"),  # where the feature shader-f16 is
+    PageModel("wasm", "model.onnx", "dynamic"),
+)
+BACKENDS = tuple(row.backend for row in MODELS)
+
+
+def write_imports(vendor):
+    """The import map: which script a name stands for, and the digest that it must have."""
+    rows = describe_runtime(BACKENDS, vendor)
+    imports = {f"ort-{backend}": row["script"] for backend, row in rows.items()}
+    return json.dumps({"imports": imports, "integrity": {r["script"]: r["script_integrity"] for r in rows.values()}})
+
+
+def write_policy(imports, vendor):
+    """The Content-Security-Policy: the page's own files, and the runtime's where they lie elsewhere."""
+    digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
+    files = [] if vendor else [row[part] for row in describe_runtime(BACKENDS, vendor).values() for part in PARTS]
+    places = " ".join(["'self'", *files])
+    rules = {
+        "default-src": "'none'",
+        "script-src": f"{places} 'sha256-{digest}' 'wasm-unsafe-eval'",
+        "connect-src": places,
+        "img-src": "'self' data:",
+        "style-src": "'self'",
+        "worker-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{rule} {value}" for rule, value in rules.items())
+
+
+def page_texts(name, vendor):
+    """{name: text} of the page's own files, for a model of that name."""
+    texts = {file: (HERE / file).read_text("utf-8") for file in TEXTS}
+    imports = write_imports(vendor)
+    page = texts["index.html"].replace("{imports}", imports).replace("{policy}", write_policy(imports, vendor))
+    texts["index.html"] = page.replace("{title}", html.escape(name))
+    return texts
+
+
+def list_foreign_files(name, files):
+    """The files of a bundle's page that a browser would run and that this version does not write.
+
+    Args:
+        name: of the model.
+        files: {name: SHA-256} of the bundle's files, with "/".
+    """
+    vendored = f"{FOLDER}/{Path(VENDORED).name}/"
+    vendor = any(file.startswith(vendored) for file in files)
+    known = {f"{vendored}{file.name}": file.sha256 for rows in RUNTIME.values() for file in rows}
+    texts = page_texts(name, vendor)
+    known |= {f"{FOLDER}/{file}": hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
+    runs = (f"{vendored}ort", *(f"{FOLDER}/{file}" for file in TEXTS))
+    return [file for file, digest in files.items() if file.startswith(runs) and known.get(file) != digest]

@@ -1,0 +1,181 @@
+"""What a classifier predicts for every example, and where it errs, as a figure and a table."""
+
+import csv
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.evaluation.scores import count_confusion
+from keras_vit.models.probabilities import to_probabilities
+from keras_vit.text import shorten
+
+MOST_CLASSES = 30
+SIDE = 6.5  # inches of each half of the figure
+TITLE = 0.4  # inches above a picture
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicts for every example.
+
+    Args:
+        labels: true class, (n,); None where examples have several.
+        predicted: likeliest class, (n,).
+        confidence: probability of the likeliest class, (n,).
+        worst: the surest mistakes, as (image (h, w, c) in [0, 1], label, predicted, confidence), surest first.
+        ranks: how many classes are likelier than the right one, (n,).
+        images_per_second: of the model and its input together, without the first batch; None for one batch.
+    """
+
+    labels: Any
+    predicted: np.ndarray
+    confidence: np.ndarray
+    worst: tuple
+    ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+    images_per_second: float | None = None
+
+    @property
+    def accuracy(self) -> float:
+        return float((self.labels == self.predicted).mean())
+
+    def confusion(self, num_classes: int) -> np.ndarray:
+        """Counts (num_classes, num_classes): true classes down, predicted ones across."""
+        return count_confusion(self.labels, self.predicted, num_classes)
+
+
+def to_pixels(image, model):
+    """A model's input without its normalization: (h, w, c) in [0, 1]."""
+    preprocessing = model.preprocessing
+    return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
+
+
+def score_batch(probabilities, labels):
+    """Ranks, confidences, likeliest classes, labels. Labels: numbers (n,), or 1 for each right class (n, classes)."""
+    order = np.argsort(-probabilities, axis=-1, kind="stable")  # of equal ones the first class is first, as in argmax
+    single = labels.ndim == 1
+    right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
+    return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
+
+
+def collect(
+    predict: Callable, model: Any, batches: Iterable, keep: int, tell: Callable[[int], None] | None = None
+) -> Predictions:
+    """The `Predictions` of a model by `predict`, from images to logits; `tell` receives the examples so far."""
+    columns, worst, times, single = [], [], [], True
+    kind: Any = model.config.probabilities if hasattr(model, "config") else "softmax"
+    for images, labels, weights in batches:
+        kept = np.asarray(weights) > 0
+        logits = keras.ops.convert_to_numpy(predict(images)).astype("float32")[kept]
+        labels = np.asarray(labels)[kept]
+        single = labels.ndim == 1
+        columns.append(score_batch(to_probabilities(logits, kind), labels))
+        if keep and single:
+            images, (ranks, confidence, predicted, _) = np.asarray(images)[kept], columns[-1]
+            wrong = np.flatnonzero(ranks)
+            worst += [(to_pixels(images[i], model), labels[i], predicted[i], confidence[i]) for i in wrong]
+            worst = sorted(worst, key=lambda mistake: -mistake[3])[:keep]
+        times.append((time.perf_counter(), sum(len(column[0]) for column in columns)))
+        if tell:
+            tell(times[-1][1])
+    ranks, confidence, predicted, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
+    seconds, later = times[-1][0] - times[0][0], times[-1][1] - times[0][1]
+    speed = later / seconds if len(times) > 1 else None
+    return Predictions(labels.astype(int) if single else None, predicted, confidence, tuple(worst), ranks, speed)
+
+
+def collect_predictions(model: keras.Model, batches: Iterable, keep: int = 12) -> Predictions:
+    """A model's `Predictions` on batches of (images, labels, weights); examples of weight 0 are left out.
+
+    Args:
+        model: a classifier with a `preprocessing`: images (n, h, w, c) to logits (n, num_classes).
+        batches: such as `examples.evaluation(64, model.preprocessing)`.
+        keep: how many of the surest mistakes to keep.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
+    >>> collect_predictions(model, [(np.zeros((2, 32, 32, 3)), np.array([0, 1]), np.ones(2))]).accuracy
+    0.5
+    """
+    return collect(lambda images: model(images, training=False), model, batches, keep)
+
+
+def cell_font_size(classes, digits):
+    """In points, so that a number fits into its cell of the matrix."""
+    cell = 72 * 0.7 * SIDE / classes  # of points; names and titles take the rest of the side
+    return float(np.clip(cell / (0.7 * digits), 3, 10))
+
+
+def draw_confusion(axis, predictions, class_names):
+    matrix = predictions.confusion(len(class_names))
+    errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
+    classes = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
+    matrix = matrix[np.ix_(classes, classes)]
+    names = [shorten(class_names[i], 20) for i in classes]
+    shades = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    axis.imshow(shades, cmap="Blues", vmin=0, vmax=1)
+    for i, j in np.argwhere(matrix):
+        size = cell_font_size(len(classes), len(str(matrix[i, j])))
+        colour = "white" if shades[i, j] > 0.5 else "black"
+        axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=size, color=colour)
+    axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7, parse_math=False)
+    axis.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
+    part = f" (the {len(classes)} classes most confused)" if len(classes) < len(class_names) else ""
+    axis.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix{part}")
+
+
+def choose_columns(count):
+    """How many columns make `count` square pictures, each with a title of two lines, largest on a square."""
+
+    def side(columns):
+        rows = -(-count // columns)
+        return min(SIDE / columns, SIDE / rows - TITLE)
+
+    return max(range(1, count + 1), key=side)
+
+
+def draw_worst(figure, predictions, class_names):
+    figure.suptitle("Surest mistakes" if predictions.worst else "No mistakes")
+    if not predictions.worst:
+        return
+    columns = choose_columns(len(predictions.worst))
+    axes = figure.subplots(-(-len(predictions.worst) // columns), columns, squeeze=False)
+    size = 9 if columns < 5 else 7
+    most = int(72 * SIDE / columns / (0.6 * size))  # characters in a line
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, (image, label, predicted, confidence) in zip(axes.flat, predictions.worst, strict=False):
+        axis.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=1)
+        guess, truth = shorten(class_names[predicted], most - 6), shorten(class_names[label], most - 3)
+        axis.set_title(f"{guess} {confidence:.0%}\nis {truth}", fontsize=size, parse_math=False)
+
+
+def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: str | os.PathLike) -> None:
+    """Writes a PNG: the confusion matrix (of the classes most confused, if there are many) and the surest mistakes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2 * SIDE, SIDE), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    draw_confusion(left.subplots(), predictions, class_names)
+    draw_worst(right, predictions, class_names)
+    figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
+    figure.savefig(path, dpi=110, format="png")
+
+
+def write_mistakes(
+    predictions: Predictions, class_names: Sequence[str], images: Sequence[str], path: str | os.PathLike
+) -> None:
+    """Writes a CSV in UTF-8 with a line per mistake, the surest first: image, class, predicted, probability.
+
+    `images` has the file of every example.
+    """
+    wrong = np.flatnonzero(predictions.labels != predictions.predicted)
+    with open(path, "w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image", "class", "predicted", "probability"])
+        for i in wrong[np.argsort(-predictions.confidence[wrong], kind="stable")]:
+            label, guess = class_names[predictions.labels[i]], class_names[predictions.predicted[i]]
+            writer.writerow([images[i], label, guess, f"{predictions.confidence[i]:.6f}"])

@@ -1,0 +1,149 @@
+"""What a model card says of a model's past: where it comes from, what it was trained on, how good it is there."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_vit.errors import KerasVitError
+from keras_vit.evaluation.paper import name_variant
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.training.runs.files import read_small_json
+from keras_vit.training.runs.folder import FILES
+from keras_vit.training.runs.history import NAME as METRICS
+from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.zoo.fetch.urls import public_form
+from keras_vit.zoo.names.registry import resolve
+from keras_vit.zoo.names.rows import PublicCheckpoint
+
+# The fields that make an architecture; others are of a use of it, such as the size of images or the number of classes.
+ARCHITECTURE = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "backbone", "depths", "width_factor")
+
+
+def name_architecture(config: ViTConfig | ResNetConfig) -> str:
+    """The variant that has this configuration's architecture, else the fields that make it.
+
+    >>> name_architecture(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=3, image_size=16).config)
+    'ViT-Test/4'
+    """
+    made = {field: getattr(config, field) for field in ARCHITECTURE if hasattr(config, field)}
+    fields = ", ".join(f"{field} {value}" for field, value in made.items() if value is not None)
+    return name_variant(config) or fields
+
+
+def describe_source(name: str) -> str:
+    """Where a model came from: an address without its password, a name, or a file's name alone."""
+    if "://" in str(name):
+        return public_form(str(name))
+    return Path(name).name if Path(name).exists() else str(name)
+
+
+def find_checkpoint(name: str) -> PublicCheckpoint | None:
+    """The row of the registry that a name stands for; None for a name that no row has, and for a file."""
+    try:
+        found = resolve(name)
+    except KerasVitError:
+        return None
+    return found if isinstance(found, PublicCheckpoint) else None
+
+
+def describe_dataset(dataset: str) -> str:
+    """A dataset without the folders that its own lies in.
+
+    >>> describe_dataset("folder:/home/ann/photos"), describe_dataset("cifar10")
+    ('folder:photos', 'cifar10')
+    """
+    scheme, _, place = dataset.partition(":")
+    return f"{scheme}:{Path(place).name}" if place.startswith("/") else dataset
+
+
+def describe_beginning(settings):
+    """The weights that a run began with."""
+    if settings["pretrain"]:
+        return f"{settings['model']}, random"
+    path = Path(settings["model"])
+    return f"the run {path.parent.name}" if path.name in FILES else describe_source(choose_checkpoint(str(path)))
+
+
+def find_row(path, rows, monitor):
+    """The row of metrics.csv that was measured with the weights in a file; None where none was.
+
+    A run that averages its weights validates the averaged ones.
+    """
+    if path.name == "best.weights.npz":
+        return find_best(rows, monitor)
+    averages = path.with_name("averaged.weights.npz").is_file()
+    return None if not rows or (path.name == "last.weights.npz" and averages) else rows[-1]
+
+
+def describe_accuracy(path, facts, dataset):
+    """How good the weights in a run's file are on what it held out, as `write_card` takes it; None if unknown."""
+    monitor = facts["monitor"]
+    row = find_row(path, read_rows(path.with_name(METRICS)), monitor)
+    if row is None or monitor == "val_loss" or not facts.get("held_out"):
+        return None
+    measured = {monitor.removeprefix("val_"): float(row[monitor]), "images": int(facts["held_out"])}
+    return {"dataset": dataset, "split": "validation", **measured}
+
+
+def read_dataset(path: str | os.PathLike) -> str | None:
+    """The dataset of the run that wrote the weights in a file; None for a file of no run."""
+    try:
+        return str(read_small_json(Path(path).with_name("config.json"))["settings"]["dataset"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dict[str, str]:
+    """{"name": ...} for the weights of a run, whose file and folder are called "last" and "1"; else {}.
+
+    >>> name_model("runs/1/last.weights.npz", model.config)  # doctest: +SKIP
+    {'name': 'ViT-B/16 on photos'}
+    """
+    dataset = read_dataset(path) if Path(path).name in FILES else None
+    if dataset is None:
+        return {}
+    architecture = name_variant(config) or type(config).__name__.removesuffix("Config")
+    return {"name": f"{architecture} on {Path(dataset.partition(':')[2] or dataset).stem}"}
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """What a run says of its weights in the file `path`: "trained_on", "weights_from" and "evaluated".
+
+    Nothing for a file that no run wrote, and for a damaged one.
+    """
+    if path.name not in FILES:
+        return {}
+    try:
+        facts = read_small_json(path.with_name("config.json"))
+        settings, recipe = facts["settings"], facts["recipe"]
+        dataset = describe_dataset(settings["dataset"])
+        return {
+            "trained_on": f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
+            "weights_from": describe_beginning(settings),
+            "evaluated": describe_accuracy(path, facts, dataset),
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KerasVitError):
+        return {}
+
+
+def describe_provenance(
+    name: str, path: str | os.PathLike, config: ViTConfig | ResNetConfig, licence: str | None = None
+) -> dict[str, Any]:
+    """The entries of model.json that the model itself does not know; `export.card.write_card` shows them.
+
+    Args:
+        name: of the model, as the command was given it.
+        path: what `model_of` makes of the name: a file of a run, if it is one's.
+        config: of the model.
+        licence: what the user states; None for that of public weights.
+    """
+    known = find_checkpoint(name)
+    return {
+        **(known.history if known else {}),
+        **name_model(path, config),
+        **describe_run(Path(path)),
+        "source": describe_source(name),
+        "architecture": name_architecture(config),
+        "licence": licence or (known.licence if known else None),
+    }

@@ -1,0 +1,225 @@
+"""The fine-tuning kit: what learns (freezing, LoRA), how fast each layer does, and how much each class counts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.lora import add_factors, weights_without_lora
+from keras_vit.training.errors import require_counts
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from keras_vit.models.classifier import Classifier
+
+
+HEAD = ("head", "pre_logits")
+
+
+def find_depths(model):
+    """{layer name: depth} of the layers that have weights: 0 before the first block, L + 1 after the last.
+
+    Blocks are the layers named encoderblock_i or blockI_unitJ; in a hybrid the ResNet's blocks come first.
+    """
+    layers = [layer.name for layer in model.layers if layer.weights]
+    blocks = [name for name in layers if re.fullmatch(r"encoderblock_\d+|block\d+_unit\d+", name)]
+    depth, found = 0, {}
+    for name in layers:
+        if name in blocks:
+            depth = blocks.index(name) + 1
+        elif blocks and depth == len(blocks):
+            depth += 1
+        found[name] = depth
+    return found
+
+
+def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
+    """Factors rate ** (L + 1 - depth) of the learning rate for an optimizer's `rate_multipliers` (arXiv 2106.08254).
+
+    The head and the last norm keep the factor 1; the embeddings have the smallest.
+
+    Args:
+        model: whose top-level layers count.
+        rate: in (0, 1], such as 0.75.
+
+    Raises:
+        ConfigError: if the rate is out of range.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> layer_decay(model, 0.5)["^encoder_norm/"]
+    1.0
+    >>> optimizer = keras_vit.training.SGD(0.03, rate_multipliers=layer_decay(model, 0.75))
+    """
+    if not 0 < rate <= 1:
+        raise ConfigError(f"layer_decay needs a rate in (0, 1]. Received: {rate}.")
+    found = find_depths(model)
+    last = max(found.values())
+    return {f"^{re.escape(name)}/": rate ** (last - depth) for name, depth in found.items()}
+
+
+def freeze_first(model: keras.Model, count: int) -> list[str]:
+    """Freezes the stem and the first `count` blocks, and returns the names of the layers. Compile the model afterwards.
+
+    Args:
+        model: a ViT or hybrid, whose blocks are the encoder's and whose stem is all before them (patch and position
+            embeddings, the hybrid's ResNet); or a ResNet, whose stages count as blocks.
+        count: from 0, the stem alone, to all blocks.
+
+    Raises:
+        ConfigError: when the model has fewer blocks.
+
+    >>> freeze_first(keras_vit.zoo.load("ViT-Test/4", weights=None), 1)
+    ['embedding', 'cls', 'posembed_input', 'encoderblock_0']
+    """
+    names = [layer.name for layer in model.layers if layer.weights]
+    encoder = any(name.startswith("encoderblock_") for name in names)
+    pattern = r"encoderblock_(\d+)" if encoder else r"block(\d+)_unit\d+"
+    found = {name: match[1] for name in names if (match := re.fullmatch(pattern, name))}
+    blocks = list(dict.fromkeys(found.values()))
+    if not 0 <= count <= len(blocks):
+        kind = "encoder blocks" if encoder else "stages"
+        raise ConfigError(f"The model has {len(blocks)} {kind} that can be frozen. Received: {count}.")
+    learning = [name for name in found if found[name] in blocks[count:]]
+    end = names.index(learning[0]) if learning else names.index([*found][-1]) + 1
+    return freeze(model, *map(re.escape, names[:end]))
+
+
+def freeze(model: keras.Model, *patterns: str, except_for: Sequence[str] = ()) -> list[str]:
+    """Makes layers untrainable and returns their names. Compile the model afterwards.
+
+    Args:
+        patterns: regular expressions that match whole names of top-level layers; none for all layers.
+        except_for: patterns of layers that stay trainable.
+
+    Raises:
+        ConfigError: when a pattern matches no layer.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> freeze(model, except_for=["head"])  # a linear probe
+    ['embedding', 'cls', 'posembed_input', 'encoderblock_0', ...]
+    """
+    names = [layer.name for layer in model.layers if layer.weights]
+    for pattern in (*patterns, *except_for):
+        if not any(re.fullmatch(pattern, name) for name in names):
+            raise ConfigError(f"No layer is named {pattern!r}. Layers with weights: {', '.join(names)}.")
+    frozen = [
+        name
+        for name in names
+        if (not patterns or any(re.fullmatch(p, name) for p in patterns))
+        and not any(re.fullmatch(p, name) for p in except_for)
+    ]
+    for name in frozen:
+        model.get_layer(name).trainable = False
+    return frozen
+
+
+def dense_layers(model):
+    """The dense layers of attention and MLP in every encoder block that is not frozen."""
+    blocks = [layer for layer in model.layers if layer.name.startswith("encoderblock_") and layer.trainable]
+    for block in blocks:
+        attention, mlp = block.attention, block.mlp
+        yield from (attention.query, attention.key, attention.value, attention.out, mlp.hidden, mlp.out)
+
+
+def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
+    """Trains, in place of all weights, two factors of `rank` beside each kernel of attention and MLP, and the head.
+
+    The model computes what it did before, since one factor of each pair is zero. Call it in the strategy's scope,
+    before `compile`. `zoo.save`, exports and the weights of a run hold the products, added to the kernels, and no
+    factors; checkpoints hold the factors. Blocks that are frozen get none.
+
+    Args:
+        model: a `VisionTransformer` or a hybrid.
+        rank: width of the factors; 4 to 16 are usual. Rank 8 on ViT-B/16 trains 1.5 % of the weights.
+        seed: of the factors that are not zero: the same on any number of replicas.
+
+    Raises:
+        ConfigError: for a rank that is not a positive number, for a model without encoder blocks that train, or with
+            LoRA already.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
+    >>> enable_lora(model, 2)
+    >>> keras_vit.training.count_trainable(model)
+    (7818, 142026)
+    """
+    require_counts(rank=rank)
+    found = list(dense_layers(model))
+    if not found:
+        raise ConfigError(
+            f"LoRA needs encoder blocks that train, and {model.name} has none. Use freeze or layer_decay for a ResNet."
+        )
+    if any(dense.lora_enabled for dense in found):
+        raise ConfigError(f"{model.name} has LoRA already. Load the model again for another rank.")
+    for i, dense in enumerate(found):
+        add_factors(dense, rank, seed + i)
+    learning = {id(factor) for dense in found for factor in (dense.lora_kernel_a, dense.lora_kernel_b)}
+    learning |= {id(v) for layer in model.layers if layer.name in HEAD for v in layer.weights}
+    for weight in model.weights:
+        if id(weight) not in learning:
+            weight.trainable = False
+    model.train_function = model.test_function = model.predict_function = None  # traced without the factors
+
+
+def count_trainable(model: keras.Model) -> tuple[int, int]:
+    """(how many numbers train, how many the model has without LoRA's factors).
+
+    >>> count_trainable(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10))
+    (142026, 142026)
+    """
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    return trained, sum(array.size for _, array in weights_without_lora(model))
+
+
+def balanced_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Weights n / (classes * count) of the classes, float32: with them every class has the same total.
+
+    Their mean over the examples is 1, as for scikit-learn's class_weight="balanced".
+
+    Args:
+        counts: examples of each class, as `examples.class_counts()`; all above 0.
+
+    Raises:
+        ConfigError: for a class without examples.
+
+    >>> balanced_weights([30, 10])
+    array([0.6666667, 2.       ], dtype=float32)
+    """
+    counts = np.asarray(counts)
+    if counts.size == 0 or counts.min() <= 0:
+        empty = np.flatnonzero(counts <= 0).tolist()
+        raise ConfigError(f"Balanced weights need examples of every class. Received: none of the classes {empty}.")
+    return (counts.sum() / (len(counts) * counts)).astype("float32")
+
+
+def weigh_classes(batches: tf.data.Dataset, weights: Sequence[float] | np.ndarray) -> tf.data.Dataset:
+    """Batches (images, labels) as (images, labels, weights of the examples) for training.
+
+    The losses of this package divide by the sum of the weights of the global batch, whatever number of replicas
+    computes it. Where labels are mixed, an example has the mean of its classes' weights.
+
+    Args:
+        batches: of `examples.train`; labels int (n,), or float (n, classes).
+        weights: of the classes.
+
+    >>> import tensorflow as tf
+    >>> batches = tf.data.Dataset.from_tensors((tf.zeros((2, 8, 8, 3)), tf.constant([0, 1])))
+    >>> [w.numpy().tolist() for _, _, w in weigh_classes(batches, [0.5, 2.0])]
+    [[0.5, 2.0]]
+    """
+    import tensorflow as tf
+
+    weights = tf.constant(weights, tf.float32)
+
+    def weigh(images, labels):
+        if labels.dtype.is_integer:
+            return images, labels, tf.gather(weights, labels)
+        return images, labels, tf.linalg.matvec(labels, weights)
+
+    return batches.map(weigh, tf.data.AUTOTUNE, deterministic=True)

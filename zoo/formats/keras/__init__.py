@@ -1,1 +1,0 @@
-"""Keras' own files: whole models (.keras) and weights (.weights.h5)."""

@@ -1,0 +1,181 @@
+"""*.weights.h5: Keras' weights, with the description of their model that `write` adds as an attribute.
+
+Such a file is looked through before Keras reads it: it holds plain arrays that are there, and nothing else.
+"""
+
+import contextlib
+import json
+import math
+import os
+import zlib
+
+import numpy as np
+
+from keras_vit.zoo.formats.bounds import most_bytes, parse_json, require_few, require_plausible
+from keras_vit.zoo.formats.checkpoint import (
+    Fault,
+    OpenCheckpoint,
+    Tensor,
+    blame_file,
+    read_description,
+    serialize_model,
+)
+from keras_vit.zoo.formats.variables import official_variables
+
+ATTRIBUTE = "keras_vit"  # of the file, for the description of its model
+DEFLATE, SHUFFLE, CHECKSUM = 1, 2, 3  # numbers that HDF5 gives its filters
+DEEPEST = 32  # groups in groups; an encoder block's kernels lie six deep
+
+
+@contextlib.contextmanager
+def open_file(path):
+    """Yields the HDF5 file at `path`, which is a checkpoint or was taken out of one."""
+    with blame_file("cannot be read as Keras weights"):
+        import h5py
+
+        with h5py.File(path) as file:
+            yield file
+
+
+def read_attribute(path):
+    """The JSON value that `zoo.save` wrote into an attribute, or None where there is none."""
+    with open_file(path) as file:
+        if ATTRIBUTE not in file.attrs or file.attrs.get_id(ATTRIBUTE).shape != ():
+            return None
+        text = file.attrs[ATTRIBUTE]
+    return parse_json(text) if isinstance(text, str) else None
+
+
+def count_stored_numbers(path):
+    """How many floating-point numbers the file holds, of two bytes or more each.
+
+    Raises:
+        Fault: for links, for arrays whose values are elsewhere, absent, or unpack to more than they should.
+    """
+    with open_file(path) as file:
+        found = list(find_datasets(file))
+        for dataset in found:
+            require_plain_array(dataset)
+        if sum(byte_size(dataset.shape, dataset) for dataset in found) > most_bytes(path):
+            raise weights_fault("its arrays have more values than its bytes can hold")
+        if sum(dataset.id.get_storage_size() for dataset in found) > path.stat().st_size:
+            raise weights_fault("its arrays take more bytes than there are")
+        for dataset in found:
+            require_stored(dataset, most_bytes(path))
+        floats = [dataset for dataset in found if dataset.dtype.kind in "fV" and dataset.dtype.itemsize > 1]
+        return sum(math.prod(dataset.shape) for dataset in floats)
+
+
+def find_datasets(file):
+    """Every array of the file, once, in whatever groups it lies. No link is followed."""
+    import h5py
+
+    seen, groups = set(), [(0, file)]
+    while groups:
+        depth, group = groups.pop()
+        if depth > DEEPEST:
+            raise weights_fault(f"its groups lie over {DEEPEST} deep")
+        for key in group:
+            if group.get(key, getclass=True, getlink=True) is not h5py.HardLink:
+                raise weights_fault(f"{key} is a link to another place")
+            item = group[key]
+            address = h5py.h5o.get_info(item.id).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            require_few(len(seen))
+            if isinstance(item, h5py.Group):
+                groups.append((depth + 1, item))
+            elif isinstance(item, h5py.Dataset):
+                yield item
+            else:
+                raise weights_fault(f"{key} is neither a group nor an array")
+
+
+def require_plain_array(dataset):
+    """Refuses an array whose values are in other files or arrays, or are references or text."""
+    if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
+        raise weights_fault(f"{dataset.name} is not a plain array of numbers")
+
+
+def require_stored(dataset, most):
+    """Refuses an array whose values were never written, or that unpacks to more than they are."""
+    plan = dataset.id.get_create_plist()
+    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+    if dataset.chunks and byte_size(dataset.chunks, dataset) > most:
+        raise weights_fault(f"{dataset.name} is made of chunks of shape {dataset.chunks}")
+    if not filters and dataset.id.get_storage_size() < byte_size(dataset.shape, dataset):
+        raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, whose values are not there")
+    if len(set(filters)) < len(filters) or not set(filters) <= {DEFLATE, SHUFFLE, CHECKSUM}:
+        raise weights_fault(f"{dataset.name} is compressed in a way that Keras does not use")
+    if filters:
+        require_honest_chunks(dataset)
+
+
+def byte_size(shape, dataset):
+    """Bytes of so many of the array's values."""
+    return math.prod(shape) * dataset.dtype.itemsize
+
+
+def require_honest_chunks(dataset):
+    """HDF5 unpacks a chunk whole, however much comes out of it."""
+    chunks, most = [], byte_size(dataset.chunks, dataset) + 4  # a checksum may be among it
+    dataset.id.chunk_iter(chunks.append)
+    for chunk in chunks:
+        _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
+        if chunk.filter_mask or len(zlib.decompressobj().decompress(packed, most + 1)) > most:
+            raise weights_fault(f"a chunk of {dataset.name} unpacks to more than it should")
+
+
+def weights_fault(why):
+    return Fault(f"does not hold the weights of a model: {why}. Save it again with zoo.save.")
+
+
+def read(path, hints):
+    """The file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
+    description = read_attribute(path)
+    if description is None:
+        raise Fault(
+            "does not say which model its weights belong to. Make that model with weights=None and call its "
+            "load_weights, or save with keras_vit.zoo.save."
+        )
+    return open_weights(path, path, *read_description(description))
+
+
+def open_weights(path, weights, config, preprocessing, labels):
+    """The `OpenCheckpoint` of the file at `path`, whose values are in the HDF5 file `weights`."""
+    require_plausible(config, count_stored_numbers(weights))
+    table = official_variables(build_with_weights(weights, config))
+    tensors = {name: as_tensor(name, variable, shape) for name, (variable, shape) in table.items()}
+    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+
+
+def build_with_weights(weights, config):
+    """A model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
+    from keras_vit.models import build
+
+    model = build(config)
+    with blame_file("does not hold the weights of the model it describes"), np.errstate(over="ignore"):
+        model.load_weights(weights)
+    return model
+
+
+def as_tensor(name, variable, shape):
+    return Tensor(name, shape, lambda: variable.numpy().reshape(shape))
+
+
+def write(model, path):
+    """Writes Keras' weights, with the model's description in an attribute."""
+    import h5py
+
+    require_room(path, sum(4096 + 4 * math.prod(variable.shape) for variable in model.variables))
+    model.save_weights(path, overwrite=True)
+    with h5py.File(path, "a") as file:
+        file.attrs[ATTRIBUTE] = json.dumps(serialize_model(model))
+
+
+def require_room(path, size):
+    """Raises OSError unless so many bytes can be written: a full disk makes HDF5 crash the process, not raise."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
