@@ -16,7 +16,7 @@ class Range(NamedTuple):
 
     def __contains__(self, value: object) -> bool:
         kind = numbers.Integral if self.whole else numbers.Real
-        return isinstance(value, kind) and not isinstance(value, bool) and bool(self.least <= value <= self.most)
+        return isinstance(value, kind) and not isinstance(value, bool) and bool(self.least <= value <= self.most)  # type: ignore[operator]
 
 
 COUNT = Range(1, LARGEST, "positive: a whole number below 2 ** 31", whole=True)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 
 ROWS_AT_ONCE = 256
 
@@ -186,7 +187,7 @@ VIT = (
     Row("head", "head", "dense"),
 )
 # No checkpoint of axial models is public: their names are this package's.
-AXIAL_VIT = tuple(row._replace(name=row.name.replace("encoderblock", "axialblock")) for row in VIT)
+AXIAL_VIT = tuple(row._replace(name=row.name.replace("encoderblock", AxialViTConfig.block_name)) for row in VIT)
 
 
 def axial_attention(name):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.config import ViTConfig
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
@@ -239,7 +239,7 @@ def timm_state(config, arrays):
     Raises:
         CheckpointError: for an axial model.
     """
-    if isinstance(config, (AxialViTConfig, AxialResNetConfig)):
+    if not config.in_torch:
         raise CheckpointError(
             "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
         )
