@@ -15,7 +15,6 @@ from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.staging.listing import read_manifest
-from keras_vit.text import printable
 
 ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # of model.json
 ROUNDING = 1e-4  # of the largest output, between machines
@@ -52,7 +51,7 @@ def require_same_model(folder, before, others, about, source):
     if not same:
         names = [entry["format"] for entry in others]
         raise ExportError(
-            f"{printable(folder)} has {' and '.join(names)} of another model, beside which this one cannot stand. "
+            f"{folder} has {' and '.join(names)} of another model, beside which this one cannot stand. "
             f"Export to these formats too, which replaces them, or choose another folder."
         )
 

@@ -15,7 +15,6 @@ from keras_vit.export.formats import FORMATS, data_files
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.files import sha256_of_regular
-from keras_vit.text import printable
 
 MANIFEST = "keras-vit-export.json"
 MAKER = "keras_vit.export"
@@ -49,7 +48,7 @@ def write_manifest(folder):
     files = {name: sha256_of_regular(folder / name) for name in files_in(folder)}
     for name in files:
         if not NAMES.fullmatch(name):
-            raise ExportError(f"The model needs the file {printable(name)} beside it, which an export cannot contain.")
+            raise ExportError(f"The model needs the file {name} beside it, which an export cannot contain.")
     text = json.dumps({"made_by": MAKER, "format": FORMAT, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n")
 
@@ -69,7 +68,7 @@ def read_manifest(folder):
             raise ValueError("it is too long")
         return read_listed_files(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        raise ExportError(f"{path} is not the list of an export's files: {printable(error)}.") from error
+        raise ExportError(f"{path} is not the list of an export's files: {error}.") from error
 
 
 def read_listed_files(contents):

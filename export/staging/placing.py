@@ -68,12 +68,12 @@ def require_replaceable(place, names):
             continue
         if name not in listed and read_seal(path) is None:
             raise ExportError(
-                f"{printable(path)} was not written by an export, or was changed since: it stays as it is, and nothing "
+                f"{path} was not written by an export, or was changed since: it stays as it is, and nothing "
                 "was written. Move it away, or choose another path."
             )
         if name in listed and not is_unchanged(path, listed[name]):
             raise ExportError(
-                f"{printable(path)} was changed after the export that wrote it: it stays as it is, and nothing was "
+                f"{path} was changed after the export that wrote it: it stays as it is, and nothing was "
                 "written. Move it away, or choose another path."
             )
     return listed
@@ -85,7 +85,7 @@ def require_plain_folders(home, path):
         folder = home / folder
         if folder != home and os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
             raise ExportError(
-                f"{printable(folder)} is not a folder that an export made: it stays as it is, and nothing was written. "
+                f"{folder} is not a folder that an export made: it stays as it is, and nothing was written. "
                 "Move it away, or choose another path."
             )
 
@@ -127,8 +127,8 @@ def undo(place):
         restore(place)
     except OSError as error:
         raise ExportError(
-            f"The export failed, and the earlier one could not be restored: {printable(error.strerror or error)}. Its "
-            f"files are in {printable(place.staging / 'old')}; the next export here restores them."
+            f"The export failed, and the earlier one could not be restored: {error.strerror or error}. Its "
+            f"files are in {place.staging / 'old'}; the next export here restores them."
         ) from error
 
 
@@ -187,7 +187,7 @@ def require_no_others(place):
     """Raises if the hidden folder contains anything that no export puts there."""
     for name in sorted(set(os.listdir(place.staging)) - {"old", "new", JOURNAL, f"{JOURNAL}.partial"}):
         raise ExportError(
-            f"{printable(place.staging / name)} is in the folder in which an export works, but no export wrote it. "
+            f"{place.staging / name} is in the folder in which an export works, but no export wrote it. "
             "Move it away, or choose another path."
         )
 
@@ -207,7 +207,7 @@ def read_journal(place):
         return {part: dict(journal[part]) for part in ("old", "new")}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ExportError(
-            f"{printable(path)} is damaged, so an export that was cut off cannot be undone: {printable(error)}. Look "
+            f"{path} is damaged, so an export that was cut off cannot be undone: {error}. Look "
             "into that folder for files you miss, and remove it."
         ) from error
 
@@ -219,8 +219,8 @@ def require_own(place, name, journal):
     own = {journal[part].get(name) for part in ("old", "new")}
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or sha256_of_regular(path) not in own):
         raise ExportError(
-            f"{printable(path)} was changed after an export here was cut off. Move it away and export again: this "
-            f"restores the files of the earlier export, which are in {printable(place.staging / 'old')}."
+            f"{path} was changed after an export here was cut off. Move it away and export again: this "
+            f"restores the files of the earlier export, which are in {place.staging / 'old'}."
         )
 
 

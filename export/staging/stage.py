@@ -20,7 +20,6 @@ from keras_vit.export.staging.placing import (
     restore,
 )
 from keras_vit.files import make_folder, require_local
-from keras_vit.text import printable
 
 try:
     import fcntl
@@ -64,11 +63,11 @@ def place_of(path, is_folder):
     path = Path(path)
     if is_folder:
         if path.exists() and not path.is_dir():
-            raise ExportError(f"{printable(path)} is a file, but a folder is written there. Choose another path.")
+            raise ExportError(f"{path} is a file, but a folder is written there. Choose another path.")
         home = Path(os.path.realpath(path))
         return Place(home, MANIFEST, home / HIDDEN)
     if path.is_dir():
-        raise ExportError(f"{printable(path)} is a folder. Expected a path where a {path.suffix} file can be written.")
+        raise ExportError(f"{path} is a folder. Expected a path where a {path.suffix} file can be written.")
     home = Path(os.path.realpath(path.parent))
     return Place(home, path.name, home / f".{path.name}{HIDDEN}")
 
@@ -82,7 +81,7 @@ def raise_file_errors(path):
         raise
     except OSError as error:
         raise ExportError(
-            f"The export to {printable(path)} failed: {printable(error.strerror or error)}. What was there before is "
+            f"The export to {path} failed: {error.strerror or error}. What was there before is "
             "unchanged. Make room, or choose another path."
         ) from error
 
@@ -127,12 +126,12 @@ def require_lock(held, place, is_new):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise ExportError(
-            f"Another export writes to {printable(place.target)} now. Wait for it, or choose another path."
+            f"Another export writes to {place.target} now. Wait for it, or choose another path."
         ) from error
     except OSError as error:
         if not is_new:  # a file system without locks
             raise ExportError(
-                f"{printable(place.staging)} belongs to another export, which may still be running: this file "
+                f"{place.staging} belongs to another export, which may still be running: this file "
                 "system has no locks. Remove that folder when no export is running, and try again."
             ) from error
 
