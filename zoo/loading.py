@@ -17,7 +17,7 @@ from keras_vit.models.config import ModelFields
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
-from keras_vit.zoo.fetch.companions import fetch_with_companions
+from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry

@@ -9,7 +9,7 @@ import pytest
 from file_server import DATA, OTHER, SIZE, beside, fetches, flip_bit, forget, refuses, send_file, sum_of
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, partial, transfer
+from keras_vit.zoo.fetch import cache, download
 
 
 def test_queries_are_told_apart(server):
@@ -19,7 +19,7 @@ def test_queries_are_told_apart(server):
 
 def test_offline(server, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    place = addresses.cached_path(server.url)
+    place = cache.cached_path(server.url)
     with pytest.raises(DownloadError, match="is not in the cache, and KERAS_VIT_OFFLINE") as caught:
         download.fetch(server.url)
     assert str(place) in str(caught.value) and server.url in str(caught.value)
@@ -103,7 +103,7 @@ ENDINGS = ("", ".part", ".part.json", ".sha256.json", ".lock")
 @pytest.mark.parametrize("link", [os.symlink, os.link])
 def test_links_in_the_cache_are_not_followed(server, tmp_path, ending, link):
     """Somebody else who may write in the cache does not make this user write anywhere else."""
-    victim, place = tmp_path / "victim", addresses.cached_path(server.url)
+    victim, place = tmp_path / "victim", cache.cached_path(server.url)
     victim.write_text("precious")
     place.parent.mkdir(parents=True)
     link(victim, beside(place, ending))
@@ -123,7 +123,7 @@ def test_links_in_the_cache_are_not_followed(server, tmp_path, ending, link):
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_in_the_cache(server, ending, make):
-    place = addresses.cached_path(server.url)
+    place = cache.cached_path(server.url)
     place.parent.mkdir(parents=True)
     make(beside(place, ending))
     with contextlib.suppress(DownloadError):
@@ -131,7 +131,7 @@ def test_what_is_no_file_in_the_cache(server, ending, make):
 
 
 def test_links_to_folders_in_the_cache_are_not_followed(server, tmp_path):
-    folder = addresses.cached_path(server.url).parent
+    folder = cache.cached_path(server.url).parent
     folder.parent.mkdir(parents=True)
     folder.symlink_to(tmp_path)
     assert refuses(server.url, "is in the way: expected a folder, not a link or file")
@@ -139,7 +139,7 @@ def test_links_to_folders_in_the_cache_are_not_followed(server, tmp_path):
 
 
 def test_a_link_in_place_of_a_file_while_offline(server, tmp_path, monkeypatch):
-    place = addresses.cached_path(server.url)
+    place = cache.cached_path(server.url)
     place.parent.mkdir(parents=True)
     place.symlink_to(tmp_path / "elsewhere.npz")
     (tmp_path / "elsewhere.npz").write_bytes(DATA)

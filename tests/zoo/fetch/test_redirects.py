@@ -10,7 +10,7 @@ import pytest
 from file_server import DATA, GOOGLE, fetches, redirect, refuses, send_file
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, networks, session
+from keras_vit.zoo.fetch import cache, download
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_mirror(server, monkeypatch):
     monkeypatch.delenv("KERAS_VIT_MIRROR")
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     assert refuses(GOOGLE, "is not in the cache")  # what a mirror gave is not Google's
-    assert addresses.cached_path(GOOGLE).parent.match("storage.googleapis.com/vit_models/imagenet21k+imagenet2012")
+    assert cache.cached_path(GOOGLE).parent.match("storage.googleapis.com/vit_models/imagenet21k+imagenet2012")
 
 
 def test_proxy_and_plain_mirror(server, monkeypatch):

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from file_server import DATA, GOOGLE, OTHER, SIZE, fetches, flip_bit, forget, refuses, send_file
 
-from keras_vit.zoo.fetch import download, integrity
+from keras_vit.zoo.fetch import cache, download
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 
