@@ -48,16 +48,28 @@ NOTHING_RECORDED = (
 )
 
 
+def list_tables() -> str:
+    """The subjects with their kinds, and the peers."""
+    lines = ["subjects:"]
+    for name, subject in SUBJECTS.items():
+        kinds = f" ({', '.join(subject.kinds)})" if any(subject.kinds) else ""
+        lines.append(f"  {name:10} {subject.about}{kinds}")
+    lines.append("peers:")
+    for name, peer in PEERS.items():
+        state = f"not installed: pip install {peer.install}" if find_absent(name) else "installed"
+        lines.append(f"  {name:18} {peer.about} ({state})")
+    return "\n".join(lines)
+
+
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="\n".join(["subjects:", *(f"  {name:10} {subject.about}" for name, subject in SUBJECTS.items())]),
+        epilog=list_tables(),
     )
     what = parser.add_argument_group("what is measured")
-    what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of --list (default: all)")
-    what.add_argument("--list", action="store_true", help="show the subjects, their models and the peers, and end")
+    what.add_argument("subjects", nargs="*", metavar="SUBJECT", help="names of subjects, below (default: all)")
     what.add_argument(
         "--models", nargs="+", default=[], metavar="NAME", help="variants, such as ViT-B/16 (see keras-vit list)"
     )
@@ -73,7 +85,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     how = parser.add_argument_group("how")
     how.add_argument("--rounds", type=int, help="of a case, at most (default: 8)")
     how.add_argument("--remat", action="store_true", help="train with inner values computed again, timm's too")
-    into = parser.add_argument_group("what becomes of it")
+    into = parser.add_argument_group("output")
     into.add_argument(
         "--out", type=Path, default=Path("benchmark"), help="folder of results.csv and ratios.png (%(default)s)"
     )
@@ -93,23 +105,6 @@ def check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise KerasVitError(describe_unknown(kind, name, known))
-
-
-def list_subjects() -> None:
-    """Prints the table of subjects and the peers."""
-    for name, subject in SUBJECTS.items():
-        print(f"{name:10} {subject.about}")
-        rows = [(model, batches, sizes) for model, batches, sizes in subject.rows if model]
-        for model, batches, sizes in rows:
-            batch = f", batch {', '.join(map(str, batches))}" if any(batches) else ""
-            print(f"{'':12}{model}{batch}{', pixels ' + ', '.join(map(str, sizes)) if any(sizes) else ''}")
-        for title, values in (("kinds", subject.kinds), ("beside", subject.peers)):
-            if any(values):
-                print(f"{'':12}{title}: {', '.join(values)}")
-    print("\npeers")
-    for name, peer in PEERS.items():
-        state = f"not installed: pip install {peer.install}" if find_absent(name) else "installed"
-        print(f"{name:20} {peer.about} ({state})")
 
 
 def choose_peers(given: argparse.Namespace, cases: Sequence[Case]) -> tuple[str, ...]:
@@ -204,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code: 0 done, 1 the input could not be used."""
     given = parse_arguments(arguments)
     try:
-        list_subjects() if given.list else benchmark(given)
+        benchmark(given)
     except KerasVitError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

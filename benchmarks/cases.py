@@ -37,7 +37,7 @@ class Outcome:
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Writes a line of progress; one that is to be overwritten, of end "\\r", only to a terminal."""
+    """Writes a line of progress; to be overwritten, with the end "\\r", only to a terminal."""
     if end != "\r" or sys.stderr.isatty():
         print(f"{text:<76}" if end == "\r" else text, end=end, file=sys.stderr, flush=True)
 
@@ -49,7 +49,7 @@ def import_function(place):
 
 
 def prepare(makers, warm_up, report):
-    """The contestants, each of which has run once if it is to be warm, and why the others cannot take part."""
+    """The contestants, after one run each if they are to be warm, and why the others cannot take part."""
     contestants, not_measured = {}, {}
     for name, make in makers.items():
         report(name)

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.cases import tell
 from benchmarks.subjects import Case, Contestant, Settings
-from benchmarks.torch_models import NAMES, import_timm
+from benchmarks.torch_models import NAMES
 from keras_vit.evaluation.device.machine import count_cores
 from keras_vit.evaluation.device.timing import seconds_per_call
 
@@ -42,7 +42,7 @@ def write_export(path, name, precision):
 def write_timm(path, name):
     """Writes timm's export of a model, unless it is there."""
     if not path.exists():
-        timm = import_timm()
+        import timm
         import torch
 
         path.parent.mkdir(parents=True, exist_ok=True)

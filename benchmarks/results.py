@@ -1,4 +1,4 @@
-"""What came out: the lines of a CSV file, with one line for each contestant and each one that it is compared with."""
+"""What was measured: a CSV file with a line for each contestant and each rival that it is compared with."""
 
 import csv
 import dataclasses
@@ -121,14 +121,11 @@ def format_case(lines: Sequence[Line]) -> str:
 
 def label(line: Line) -> str:
     """What tells the dots of a subject's plot apart: its contestants', too, where the size of images matters."""
-    sized = line["batch"] != "0" and line["subject"] != "growth"  # which has sizes for contestants
-    batch, pixels = sized and f"batch {line['batch']}", sized and line["image_size"]
-    precision = line["precision"] != "float32" and line["precision"]
-    backend = line["backend"] != "tensorflow" and line["backend"]
-    name = line["contestant"] != "keras_vit" and line["contestant"]
-    return ", ".join(
-        filter(None, (line["model"], line["kind"], batch, pixels and f"{pixels} px", precision, backend, name))
-    )
+    case = Case(**{column: line[column] for column in CASE})
+    if case.batch == "0" or case.subject == "growth":  # which has sizes for contestants
+        case = dataclasses.replace(case, batch=0, image_size=0)
+    name = "" if line["contestant"] == "keras_vit" else line["contestant"]
+    return ", ".join(filter(None, (case.details(), name)))
 
 
 def draw_dots(axes, panel: Sequence[Line]):

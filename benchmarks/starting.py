@@ -26,9 +26,9 @@ def start_keras():
 
 
 def start_timm():
-    from benchmarks.torch_models import import_timm
+    import timm
 
-    import_timm().create_model("vit_tiny_patch16_224")
+    timm.create_model("vit_tiny_patch16_224")
 
 
 def save_weights(name, *paths):
@@ -75,9 +75,11 @@ def read_twice_and_build(name, path):
 
 
 def load_timm(name, path):
-    from benchmarks.torch_models import NAMES, import_timm
+    import timm
 
-    import_timm().create_model(NAMES[name], checkpoint_path=str(path) if path else "")
+    from benchmarks.torch_models import NAMES
+
+    timm.create_model(NAMES[name], checkpoint_path=str(path) if path else "")
 
 
 def measure_start(kind, start, do, *arguments):
@@ -145,17 +147,15 @@ def time_statement(statement, limit):
 
 def enter_importing(case: Case, settings: Settings):
     """Import statements. The package imports Keras when its first class is asked for."""
-    statements = {"import keras": "import keras"}
-    statements |= {text: text for text in ("import keras_vit", "from keras_vit.models import ResNet")}
-    statements |= {"import keras_hub": "import keras_hub"} if "keras-hub" in settings.peers else {}
-    if "timm" in settings.peers:
-        statements["import timm"] = "from benchmarks.torch_models import import_timm; import_timm()"
+    statements = ["import keras", "import keras_vit", "from keras_vit.models import ResNet"]
+    statements += ["import keras_hub"] if "keras-hub" in settings.peers else []
+    statements += ["import timm"] if "timm" in settings.peers else []
 
-    def enter(name):
-        rivals = ("import keras", "import keras_hub", "import timm") if "keras_vit" in name else ()
-        return Contestant(partial(time_statement, statements[name], settings.limit), over=rivals)
+    def enter(statement):
+        rivals = ("import keras", "import keras_hub", "import timm") if "keras_vit" in statement else ()
+        return Contestant(partial(time_statement, statement, settings.limit), over=rivals)
 
-    return {name: partial(enter, name) for name in statements}
+    return {statement: partial(enter, statement) for statement in statements}
 
 
 def enter_listing(case: Case, settings: Settings):

@@ -29,11 +29,15 @@ class Case:
     precision: str = "float32"
     backend: str = "tensorflow"
 
-    def __str__(self) -> str:
+    def details(self) -> str:
+        """All but the subject, in words."""
         batch, pixels = self.batch and f"batch {self.batch}", self.image_size and f"{self.image_size} px"
         precision = self.precision != "float32" and self.precision
         backend = self.backend != "tensorflow" and self.backend
-        return ", ".join(filter(None, (self.subject, self.model, self.kind, batch, pixels, precision, backend)))
+        return ", ".join(filter(None, (self.model, self.kind, batch, pixels, precision, backend)))
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.subject, self.details())))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """timm's models in PyTorch, as functions that wait for their result. Imports torch when it is needed."""
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -22,10 +20,6 @@ NAMES = {
 }
 TORCH_PEERS = {"timm": False, "timm-compiled": True}  # whether torch.compile is applied
 
-# What timm imports of torchvision asks for these; no build of torchvision has them for every build of torch.
-OPERATORS = ("nms", "qnms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")
-kept = []  # definitions last as long as their Library
-
 
 @dataclass(frozen=True)
 class Place:
@@ -37,34 +31,9 @@ class Place:
     checkpointing: bool = False
 
 
-def define_operators(torch):
-    """Defines torchvision's operators, without computation, where its own library does not fit this torch."""
-    found = importlib.util.find_spec("torchvision")
-    if kept or not found:
-        return
-    for library in Path(found.submodule_search_locations[0]).glob("_C*.so"):
-        try:
-            return torch.ops.load_library(str(library))
-        except (OSError, RuntimeError):  # of another build
-            pass
-    kept.append(torch.library.Library("torchvision", "DEF"))
-    for name in (*OPERATORS, *(f"_{name}_backward" for name in OPERATORS[2:])):
-        kept[0].define(f"{name}(Tensor a) -> Tensor")
-
-
-def import_timm():
-    """timm, which imports torchvision, whatever build of it there is."""
-    import torch
-
-    define_operators(torch)
-    import timm
-
-    return timm
-
-
 def build_timm(name: str, image_size: int, place: Place):
     """timm's model of a variant, with random weights, where it runs."""
-    timm = import_timm()
+    import timm
     import torch
 
     arguments = {"img_size": image_size} if NAMES[name].startswith("vit") else {}

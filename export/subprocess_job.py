@@ -1,4 +1,7 @@
-"""Running a converter in a process of its own, which frees its memory and turns its crashes into errors."""
+"""Running a converter in a process of its own: its memory is freed, and its crashes become errors.
+
+A converter's module is also its script: a function hands over the job by `run_script(__file__, job)`, `main` does it.
+"""
 
 import contextlib
 import json

@@ -15,7 +15,7 @@ MODULES = (
     "keras_vit.layers",
     "keras_vit.models.vit",
     "keras_vit.models.resnet",
-    "keras_vit.models.axial",
+    "keras_vit.models.axial.models",
     "keras_vit.training.losses",
     "keras_vit.training.masked_patches.model",
     "keras_vit.training.metrics",

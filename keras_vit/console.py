@@ -4,6 +4,7 @@ import logging
 import shlex
 
 import rich.console
+import rich.table
 
 from keras_vit.text import printable, without_secrets
 
@@ -29,6 +30,15 @@ def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
         else:
             lines[-1] += f" {part}"
     return lines
+
+
+def make_table(title: str | None, text: str, *numbers: str) -> rich.table.Table:
+    """A table with a column of text, which is folded where it is too wide, and columns of numbers."""
+    table = rich.table.Table(box=None, header_style="bold", title=title, title_justify="left")
+    table.add_column(text, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right", overflow="fold")
+    return table
 
 
 class Console(rich.console.Console):

@@ -73,6 +73,10 @@ class CheckpointError(KerasVitError, ValueError):
     """A checkpoint is missing, damaged, of another program, or does not fit the model."""
 
 
+class RecordError(KerasVitError, ValueError):
+    """A JSON file of this package is missing, damaged, or not what it should be."""
+
+
 class DownloadError(KerasVitError, OSError):
     """A file could not be fetched, or is not the one that was expected."""
 

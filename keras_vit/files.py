@@ -9,12 +9,13 @@ import os
 import re
 import secrets
 import stat
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from keras_vit.errors import ConfigError, KerasVitError, make_presentable
+from keras_vit.errors import ConfigError, KerasVitError, RecordError, make_presentable
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # O_NONBLOCK: a pipe that nobody writes to would be waited for.
@@ -152,13 +153,108 @@ def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = 
 
     Raises:
         OSError: as `open_regular`.
-        ValueError, RecursionError: when the file is not JSON in UTF-8, or is longer than `most_bytes`.
+        ValueError: when the file is not JSON in UTF-8, has NaN or infinity, is longer than `most_bytes`, or is nested
+            too deeply to be read.
     """
     with open_regular(path, follow_links=follow_links) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise ValueError(f"it has more than {most_bytes:,} bytes")
-    return json.loads(content.decode("utf-8"))
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=refuse_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def refuse_constant(name):
+    raise ValueError(f"it has the number {name}, which is not JSON")
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value of a JSON file is of a kind; see `read_record`.
+
+    >>> fits([1, 2], [int]), fits(True, int), fits(1e400, float), fits(None, (None, str)), fits({"a": 1}, {"a": str})
+    (True, False, False, True, False)
+    """
+    return find_misfit(value, kind) is None
+
+
+def find_misfit(value, kind, where=""):
+    """(path, value) of the first part of a JSON value that is not of its kind, or None."""
+    if isinstance(kind, dict):
+        return find_misfit_of_object(value, kind, where)
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            return where, value
+        parts = (find_misfit(part, kind[0], f"{where}[{i}]") for i, part in enumerate(value))
+        return next(filter(None, parts), None)
+    if isinstance(kind, tuple):
+        right = any(fits(value, one) for one in kind)
+    elif kind is int:
+        right = type(value) is int
+    elif kind is float:  # or a whole number that a float can be
+        right = type(value) in (int, float) and abs(value) <= sys.float_info.max
+    elif isinstance(kind, type):
+        right = isinstance(value, kind)
+    elif callable(kind):
+        right = kind(value)
+    else:
+        right = type(value) is type(kind) and value == kind
+    return None if right else (where, value)
+
+
+def find_misfit_of_object(value, kind, where):
+    if not isinstance(value, dict):
+        return where, value
+    for name, part in kind.items():
+        if not isinstance(name, str):  # a kind for all names, and one for all values
+            for key, found in value.items():
+                if wrong := (None if fits(key, name) else (where, key)) or find_misfit(found, part, f"{where}.{key}"):
+                    return wrong
+        elif name.removesuffix("?") in value or not name.endswith("?"):
+            name = name.removesuffix("?")
+            if name not in value:
+                return f"{where}.{name}", None
+            if wrong := find_misfit(value[name], part, f"{where}.{name}"):
+                return wrong
+    return None
+
+
+def read_record(
+    path: str | os.PathLike,
+    fields: Mapping[Any, Any],
+    *,
+    what: str,
+    error: type[KerasVitError] = RecordError,
+    advice: str = "",
+    most_bytes: int = 1 << 26,
+    follow_links: bool = False,
+) -> dict[str, Any]:
+    """The JSON object in a file that this package wrote, perhaps edited or a stranger's; every field is of its kind.
+
+    Args:
+        fields: {name: kind}; further fields of the file are not looked at. A name that ends in "?" may be missing. A
+            kind is a type (`int` and `float` take no bool, `float` takes every finite number), the only value, a tuple
+            of kinds, any of them, a list of one kind, that of all parts of a list, a dictionary of fields, or a
+            function that says whether it takes a value. {kind: kind} is that of all names and that of all values.
+        what: the file is, for the error: "the record of a search".
+        error: the class to raise.
+        advice: the error's last sentence.
+
+    Raises:
+        RecordError: or `error`, when it is missing, is no regular file, damaged, or lacks a field of its kind.
+
+    >>> read_record("runs/1/config.json", {"monitor": str}, what="the configuration of a run")  # doctest: +SKIP
+    """
+    try:
+        record = read_json(path, most_bytes, follow_links=follow_links)
+        if wrong := find_misfit(record, dict(fields)):
+            name = wrong[0].removeprefix(".")
+            raise ValueError(f"{f'its field {name!r}' if name else 'it'} cannot be {json.dumps(wrong[1])[:80]}")
+        return record
+    except (OSError, ValueError) as refused:
+        reason = refused.strerror if isinstance(refused, OSError) and refused.strerror else refused
+        raise error(f"{path} is not {what}: {reason}. {advice}".rstrip()) from refused
 
 
 def sha256_of_regular(path: str | os.PathLike) -> str:

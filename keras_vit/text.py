@@ -1,6 +1,7 @@
 """Makes text from files and servers safe to print, log and put into messages."""
 
 import re
+from collections.abc import Iterable
 
 # Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -40,3 +41,14 @@ def shorten(text: object, length: int) -> str:
     """
     text = printable(text)
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def quote_some(names: Iterable[object]) -> str:
+    """The first five names in quotes, and how many more there are.
+
+    >>> quote_some("abcdefg")
+    "'a', 'b', 'c', 'd', 'e' and 2 more"
+    """
+    names = list(names)
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(repr(name) for name in names[:5]) + more

@@ -267,8 +267,7 @@ def test_peers_that_are_not_installed_are_named_and_take_part_as_rows(monkeypatc
     assert capsys.readouterr().err.count("pip install torch timm") == 2
     assert command.choose_peers(command.parse_arguments(["inference", "--peers"]), [CASE]) == ()
     assert command.choose_peers(command.parse_arguments(["--quick"]), [CASE]) == ("timm",)
-    command.list_subjects()
-    assert "not installed: pip install torch timm" in capsys.readouterr().out
+    assert "timm's models in PyTorch; its ONNX export in onnxruntime (not installed: pip" in command.list_tables()
 
 
 def test_the_page_shows_what_is_recorded():

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit import data
-from keras_vit.data.datasets.fashion_mnist import IMAGES, LABELS, read_pair
+from keras_vit.data.datasets.arrays import IMAGES, LABELS, read_pair
 
 SAMPLES = Path(__file__).parents[1] / "tests" / "samples"
 SEED = 0

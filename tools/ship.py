@@ -19,21 +19,23 @@ import argparse
 import json
 import shlex
 import tempfile
+import textwrap
 import zipfile
 from pathlib import Path
 
 import models_page as page
 import numpy as np
 import typer
-from card import format_card
 from registry_file import add_row, describe_collection, format_registry
 from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
 from keras_vit.cli import app
-from keras_vit.commands.provenance import describe_beginning, describe_dataset, name_architecture
+from keras_vit.export.card import describe_classes, list_model_facts, write_front_matter
+from keras_vit.export.description import describe_model
 from keras_vit.files import sha256, write_whole
 from keras_vit.models.variants import VARIANTS
+from keras_vit.trainers.provenance import describe_beginning, describe_dataset, name_architecture
 from keras_vit.training.runs.folder import FILES, model_of
 from keras_vit.zoo.names import rows
 from keras_vit.zoo.names.rows import class_names
@@ -187,6 +189,39 @@ def require_described(row, model):
 def write_text(path, text):
     with write_whole(path) as temporary:
         temporary.write_text(text, "utf-8")
+
+
+def format_card(row, model):
+    """The model card of a row with a record, as export writes cards."""
+    record = row.record
+    about = describe_model(model, model, [tensor.shape for tensor in model.inputs])
+    about |= {
+        "name": row.name,
+        "architecture": row.variant,
+        "artefacts": [],
+        "licence": row.licence,
+        "versions": record.versions,
+        **row.history,
+    }
+    training = [
+        textwrap.indent(record.command, "    "),
+        f"- Seed: {record.seed}",
+        f"- Time: {record.minutes} minutes on {record.machine}",
+        f"- Data: {record.data}",
+        f"- Rounded to float16: {row.accuracy:.2f} % on the test set, {record.float32_accuracy:.2f} % before",
+        f"- On the sample tests/samples/{record.sample}: {record.sample_right} of {record.sample_images}",
+        f"- File: {row.file}, {row.bytes:,} bytes, SHA-256 {row.sha256}",
+    ]
+    parts = [
+        write_front_matter(about),
+        f"# {row.name}",
+        list_model_facts(about),
+        describe_classes(about["labels"], about["probabilities"]),
+        "## Training",
+        "\n\n".join([training[0], "\n".join(training[1:])]),
+        f"## Use\n\n    keras-vit predict photo.png --model {row.name}    # no download: it comes with the package",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def ship(run, tag, place, root=ROOT, minutes=None):

@@ -41,21 +41,16 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
     module, model = find_ending(path).load(), without_lora(model)
-    require_folder_of(path)
+    if not path.parent.is_dir():
+        raise CheckpointError(
+            f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."
+        )
     try:
         write_with_permissions(path, lambda temporary: module.write(model, temporary))
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."
         ) from error
-
-
-def require_folder_of(path):
-    """Refuses a path in a folder that does not exist."""
-    if not path.parent.is_dir():
-        raise CheckpointError(
-            f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."
-        )
 
 
 def write_with_permissions(path, write):

@@ -62,10 +62,6 @@ def decode_jpeg_upright(encoded, channels, pixels):
     return turn_upright(image, tf_jpeg.read_orientation(encoded))
 
 
-def jpeg_size(encoded):
-    return tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)
-
-
 def png_size(encoded):
     """Height and width from the first chunk, four bytes each, the highest first; width comes first in the file."""
     header = tf.cast(tf.io.decode_raw(tf.strings.substr(encoded, 16, 8), tf.uint8), tf.int64)
@@ -85,7 +81,11 @@ def decode(encoded, channels):
     is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
     known = tf.debugging.Assert(is_jpeg | is_png, ["image_bytes must be a JPEG or PNG file."])
     with tf.control_dependencies([known]):
-        size = tf.cond(is_jpeg, lambda: jpeg_size(encoded), lambda: png_size(encoded))
+        size = tf.cond(
+            is_jpeg,
+            lambda: tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64),
+            lambda: png_size(encoded),
+        )
     with tf.control_dependencies([require_few_pixels(size)]):
         return tf.cond(
             is_jpeg,

@@ -42,18 +42,6 @@ class RuntimeFile:
         """What a browser compares the file with (W3C, Subresource Integrity)."""
         return "sha256-" + base64.b64encode(bytes.fromhex(self.sha256)).decode()
 
-    def fetch(self) -> Path:
-        """The path of the file in the cache, fetched at the first call.
-
-        Raises:
-            DownloadError: when it cannot be fetched; without a network, the message says where the file may be put.
-        """
-        from keras_vit.zoo.fetch.download import fetch
-        from keras_vit.zoo.names.rows import PublicCheckpoint
-
-        row = PublicCheckpoint(self.address, bytes=self.bytes, bytes_source="exact", sha256=self.sha256)
-        return fetch(row)
-
 
 # By what the model runs on: the script, and the WebAssembly that it starts.
 RUNTIME = {
@@ -95,12 +83,16 @@ WEBGPU_OPERATORS = frozenset(
 
 
 def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
-    """The files of these backends in the cache.
+    """The paths of these backends' files in the cache, each fetched at the first call.
 
     Raises:
-        DownloadError: as `RuntimeFile.fetch`.
+        DownloadError: when one cannot be fetched; without a network, the message says where the file may be put.
     """
-    return [file.fetch() for backend in backends for file in RUNTIME[backend]]
+    from keras_vit.zoo.fetch.download import fetch
+    from keras_vit.zoo.names.rows import PublicCheckpoint
+
+    files = [file for backend in backends for file in RUNTIME[backend]]
+    return [fetch(PublicCheckpoint(x.address, bytes=x.bytes, bytes_source="exact", sha256=x.sha256)) for x in files]
 
 
 def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
@@ -116,11 +108,17 @@ def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
 def describe_runtime(backends: tuple[str, ...], vendor: bool) -> dict[str, dict]:
     """Per backend: the addresses of its script and its WebAssembly as the page has them, with bytes and integrity."""
     place = VENDORED if vendor else NETWORK
-    return {
-        backend: {"script": place + script.name, "binary": place + binary.name, "bytes": binary.bytes}
-        | {"script_integrity": script.integrity, "integrity": binary.integrity}
-        for backend, (script, binary) in ((backend, RUNTIME[backend]) for backend in backends)
-    }
+    described = {}
+    for backend in backends:
+        script, binary = RUNTIME[backend]
+        described[backend] = {
+            "script": place + script.name,
+            "script_integrity": script.integrity,
+            "binary": place + binary.name,
+            "integrity": binary.integrity,
+            "bytes": binary.bytes,
+        }
+    return described
 
 
 class PageModel(NamedTuple):

@@ -127,8 +127,7 @@ def read_grid(model):
 def write_model(source, row, folder, tell):
     """Writes a model of the page; its entry in model.json."""
     onnx, path, model = format_named("onnx"), folder / row.file, source.model
-    able = onnx.supported_endpoints([LOOKS]) and read_grid(model) and callable(getattr(model, LOOKS, None))
-    looks = (LOOKS,) if able else ()
+    looks = (LOOKS,) if read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
     try:
         report = write_proved(source, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:

@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from keras_vit import evaluation
 from keras_vit.commands import try_folder
-from keras_vit.console import Console
+from keras_vit.console import Console, make_table
 from keras_vit.files import write_whole
 from keras_vit.models import variant
 
@@ -19,10 +18,7 @@ RECORD = "measurements.jsonl"
 
 def tabulate_speeds(speeds):
     """Every model and image size: the best batch size, and images per second there."""
-    table = Table(box=None, header_style="bold", title="At the best batch size", title_justify="left")
-    table.add_column("model", overflow="fold")
-    for heading in ("pixels", "images/s", "slowest", "fastest", "batch"):
-        table.add_column(heading, justify="right")
+    table = make_table("At the best batch size", "model", "pixels", "images/s", "slowest", "fastest", "batch")
     for speed in evaluation.best_speeds(speeds):
         figures = (speed.images_per_second, min(speed.rounds), max(speed.rounds))
         table.add_row(
@@ -32,14 +28,10 @@ def tabulate_speeds(speeds):
 
 
 def tabulate_largest_batches(found):
-    table = Table(box=None, header_style="bold", title="Largest batch that fits", title_justify="left")
-    table.add_column("model", overflow="fold")
-    for heading in ("pixels", "fits", "does not fit"):
-        table.add_column(heading, justify="right")
+    table = make_table("Largest batch that fits", "model", "pixels", "fits", "does not fit")
     for row in found:
-        table.add_row(
-            row.model, str(row.image_size), f"{row.batch_size:,}", f"{row.too_large:,}" if row.too_large else ""
-        )
+        too_large = f"{row.too_large:,}" if row.too_large else ""
+        table.add_row(row.model, str(row.image_size), f"{row.batch_size:,}", too_large)
     return table
 
 
@@ -57,7 +49,7 @@ def benchmark(
         typer.Option(min=1, help="Pixels; several times for several sizes. The paper's are 64, 128, 224, 384 and 512."),
     ] = [224],  # noqa: B006, typer reads it
     batch_size: Annotated[
-        list[int], typer.Option(min=1, help="Images of a step; several times for several, of which the best counts.")
+        list[int], typer.Option(min=1, help="Images of a step; several times for several: the best counts.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")

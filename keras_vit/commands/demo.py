@@ -18,7 +18,7 @@ from keras_vit.commands.demo_files import PARTS, replace_parts
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.console import Console
-from keras_vit.data.datasets.digits import read_split
+from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import KerasVitError
 from keras_vit.trainers.settings import Settings, spell_option
 
@@ -85,16 +85,18 @@ def train_run(settings, out, console):
     from keras_vit.commands.progress import FitProgress
     from keras_vit.trainers.plan import prepare
     from keras_vit.trainers.train import train
+    from keras_vit.training.runs.folder import RunFolder
 
     console.print_command(spell_training(settings, out), "$ ")
     begun = time.monotonic()
-    train(prepare(settings, out, resume=False), out, tell=None, progress=FitProgress)
+    folder = RunFolder(out)
+    train(prepare(settings, folder, resume=False), folder, tell=None, progress=FitProgress)
     return time.monotonic() - begun
 
 
 def save_digits(out):
     """The first digit of each class among those to be judged on, as 0.png to 9.png."""
-    images, labels = read_split("test")
+    images, labels = read_digits("test")
     out.mkdir(exist_ok=True)
     for name in np.unique(labels):
         Image.fromarray(images[np.argmax(labels == name), :, :, 0]).save(out / f"{name}.png")

@@ -4,20 +4,19 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from keras_vit import data, evaluation
 from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
-from keras_vit.commands.provenance import read_dataset
-from keras_vit.console import Console
+from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders
 from keras_vit.data.datasets.schemes import find_scheme, require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant
 from keras_vit.files import write_whole
+from keras_vit.trainers.provenance import read_dataset
 from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many
@@ -30,10 +29,7 @@ def tabulate_classes(classes):
     known = sorted((score for score in classes if score.count), key=lambda score: score.recall)
     shown = known if len(known) <= MOST else known[: MOST // 2]
     title = "Classes, the least recognized first" if shown == known else "Least recognized classes"
-    table = Table(box=None, header_style="bold", title=title, title_justify="left")
-    table.add_column("class", overflow="fold")
-    for heading in ("images", "recall", "precision", "F1"):
-        table.add_column(heading, justify="right")
+    table = make_table(title, "class", "images", "recall", "precision", "F1")
     for score in shown:
         shares = ("" if share is None else f"{share:.1%}" for share in (score.recall, score.precision, score.f1))
         table.add_row(score.name, f"{score.count:,}", *shares)
@@ -56,10 +52,7 @@ def print_precisions(found, console):
     console.print(
         f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images", soft_wrap=True
     )
-    table = Table(box=None, header_style="bold", title="Least recognized classes", title_justify="left")
-    table.add_column("class", overflow="fold")
-    for heading in ("images", "average precision"):
-        table.add_column(heading, justify="right")
+    table = make_table("Least recognized classes", "class", "images", "average precision")
     known = [score for score in found.classes if score.average_precision is not None]
     for score in sorted(known, key=lambda score: score.average_precision)[: MOST // 2]:
         table.add_row(score.name, f"{score.count:,}", f"{score.average_precision:.1%}")
@@ -160,6 +153,7 @@ def evaluate_model(
     loaded, examples = inference.open_classifier(model, like), data.load(dataset, split)
     if said:
         print(said, file=sys.stderr)
+    found: Any
     names, predictions = examples.class_names, None
     with data.data_errors(), show_count("images", examples.num_examples) as tell:
         if examples.multi_label:

@@ -14,7 +14,6 @@ from rich.text import Text
 from keras_vit import export, zoo
 from keras_vit.commands import Command, Model, import_keras, require_model, try_folder
 from keras_vit.commands.completion import complete_dataset
-from keras_vit.commands.provenance import describe_provenance, read_dataset
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import KerasVitError
@@ -22,6 +21,7 @@ from keras_vit.export.formats import NAMES, QUANTIZE
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.text import printable
+from keras_vit.trainers.provenance import describe_provenance, read_dataset
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 
 Format = StrEnum("Format", NAMES)

@@ -18,6 +18,7 @@ from keras_vit.trainers.resume import EVERY, MODELS, choose_settings
 from keras_vit.trainers.settings import MASKED_PATCHES
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints
+from keras_vit.training.runs.folder import RunFolder
 
 
 def names_typed(context):
@@ -83,13 +84,14 @@ def start_training(
     """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
     pretrain, typed = fields.pop("pretrain"), names_typed(context)
     settings = choose_settings(out, {name: fields[name] for name in fields if name in typed}, pretrain, resume)
-    settings = prepare(settings, out, resume)
+    folder = RunFolder(out)
+    settings = prepare(settings, folder, resume)
     try:
         import_keras(find_devices=False)
         from keras_vit.commands.progress import FitProgress
         from keras_vit.trainers.train import train
 
-        result = train(settings, out, resume=resume, every=every, progress=FitProgress)
+        result = train(settings, folder, resume=resume, every=every, progress=FitProgress)
         print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
         say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))

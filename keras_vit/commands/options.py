@@ -28,17 +28,15 @@ COMPLETIONS = {
     "recipe": complete_recipe,
     "augmentation": complete_augmentation,
 }
-POSITIVE = ("examples", "batch_size", "microbatches", "lora")
 
 
 def option_of(parameter):
     """The parameter of a command for one of `Settings`: `--learning-rate` for learning_rate."""
-    name, (kind, meaning) = parameter.name, (parameter.annotation.__origin__, *parameter.annotation.__metadata__)
+    name, kind = parameter.name, parameter.annotation.__origin__
+    meaning = parameter.annotation.__metadata__[0]
     arguments = {"autocompletion": COMPLETIONS.get(name)}
     arguments["rich_help_panel"] = next((heading for heading, names in HEADINGS.items() if name in names), None)
     spelling = [spell_option(name)] if kind is bool or name == "dataset" else []
-    if name in POSITIVE:
-        arguments["min"] = 1
     if name == "search":
         arguments["metavar"] = "FIELD=VALUE,..."
     if name == "model":

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from keras_vit.commands import Model, import_keras, require_model, try_folder
 from keras_vit.commands.options import with_options_of
-from keras_vit.console import Console
+from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
 from keras_vit.trainers.choices import choose_checkpoint
@@ -21,10 +20,7 @@ OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "pre
 def print_results(console, settings, summary):
     """A line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
     accuracies, others = summary["accuracies"], measures.published_tasks()
-    table = Table(box=None, header_style="bold")
-    table.add_column("task", overflow="fold")
-    for heading in (settings.model, *others):
-        table.add_column(heading, justify="right", overflow="fold")
+    table = make_table(None, "task", settings.model, *others)
     for task, value in accuracies.items():
         cells = (value, *(row[task] for row in others.values()))
         table.add_row(VTAB_TASKS[task], *(f"{100 * cell:.1f}" for cell in cells))
@@ -81,7 +77,7 @@ def train_vtab(**arguments) -> None:
 
     Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
     learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
-    resisc45, diabetic_retinopathy and sun397 may need a download by hand, of which it says where.
+    resisc45, diabetic_retinopathy and sun397 may need a download by hand; the error says where.
 
     Example: keras-vit vtab ViT-B/16 --out runs/vtab
     """

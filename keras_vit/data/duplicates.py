@@ -93,7 +93,7 @@ def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, sour
         DataError: when the list is of another dataset or split, or of a folder that has changed since.
     """
     found, hint = read_duplicates(path), f"Make a new one: keras-vit deduplicate --data {dataset} --split {split}."
-    paths = getattr(source, "paths", None)
+    paths = source.paths
     if found.split != split or (found.dataset != dataset and paths is None):
         raise DataError(f"{path} is of the split {found.split} of {found.dataset}, not {split} of {dataset}. {hint}")
     if found.num_examples != source.num_examples:
@@ -174,7 +174,7 @@ def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
 
 def name_example(examples, number):
     """What a list calls an example: the file's path, or its number."""
-    paths = getattr(examples.source, "paths", None)
+    paths = examples.source.paths
     return examples.source.name_of(number, None if paths is None else paths[number].numpy())
 
 
@@ -225,9 +225,10 @@ def find_duplicates(
 def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
     """The images of those numbers at their own sizes, uint8 (h, w, channels) each; `channels` are 3, or 1 for grey."""
     from keras_vit.data.reading.decode import whole_image
+    from keras_vit.data.reading.stream import Stream
 
     source, places = examples.source, np.asarray(numbers, int)
-    if not hasattr(source, "lookup"):  # a stream: what is wanted of it is read into memory, in order
+    if isinstance(source, Stream):  # what is wanted of it is read into memory, in order
         order = np.unique(places)
         source, places = source.read_into_memory(order), np.searchsorted(order, places)
     return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]

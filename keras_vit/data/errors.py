@@ -13,7 +13,7 @@ class DataError(KerasVitError, ValueError):
 
 @contextmanager
 def data_errors() -> Iterator[None]:
-    """Raises the `DataError` of a dataset that is being read, which TensorFlow wraps in an error of its own.
+    """Raises the `DataError` of a dataset that is being read without TensorFlow's error around it.
 
     Put it around whatever takes batches: `fit`, `evaluate` or a loop.
 

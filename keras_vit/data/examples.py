@@ -90,10 +90,9 @@ class Examples:
         >>> keras_vit.data.load("digits").class_counts()
         array([130, 126, ...])
         """
-        labels = getattr(self.source, "labels", None)
-        if labels is None:
+        if self.source.labels is None:
             return None
-        labels = np.asarray(labels)
+        labels = np.asarray(self.source.labels)
         if labels.ndim > 1:
             return (labels > 0).sum(0)
         return np.bincount(labels, minlength=self.num_classes)
@@ -129,10 +128,10 @@ class Examples:
 
         >>> keras_vit.data.load("digits").paths()
         """
-        files = getattr(self.source, "paths", None)
-        if files is None:
+        if self.source.paths is None:
             return None
-        return [os.fsdecode(path) for i, path in enumerate(files.numpy()) if i not in self.unreadable.seen]
+        files = self.source.paths.numpy()
+        return [os.fsdecode(path) for i, path in enumerate(files) if i not in self.unreadable.seen]
 
     def typical_size(self) -> tuple[int, int] | None:
         """(height, width) in pixels: the medians of 32 images of the split. None when none of them can be read.

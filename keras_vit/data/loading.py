@@ -34,7 +34,7 @@ def load(
             are read into memory.
         seed: of the choice. The same seed chooses 600 examples among its 6,000 (section 4.3).
         stratified: keeps the share of each class among the chosen, to within one example.
-        without: a list of near-duplicates of this split, which are left out: `find_duplicates(...).save(path)` or
+        without: a list of near-duplicates of this split to leave out: `find_duplicates(...).save(path)` or
             `keras-vit deduplicate` writes one. Of a random choice the other examples stay the same.
         data_dir: folder of TensorFlow Datasets; None for its default.
         download: lets TensorFlow Datasets download and prepare what is not there, unless KERAS_VIT_OFFLINE=1.

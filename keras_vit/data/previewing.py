@@ -29,7 +29,7 @@ CROPS = {
 
 def sample_numbered(examples, count, seed):
     """(`Examples` of a few images of all classes whose label is the image's number, their own labels)."""
-    labels = getattr(examples.source, "labels", None)
+    labels = examples.source.labels
     source = take_examples(examples.source, count, seed, stratified=labels is not None and np.ndim(labels) == 1)
     own = np.asarray(source.labels)
     source.labels = tf.range(count)
@@ -70,6 +70,43 @@ def collect_views(
     return originals, views, shares, labels
 
 
+def describe_shares(names, shares):
+    """ "cat", or of a mixed image "cat 70% + dog 30%"."""
+    present = [(share, name) for share, name in zip(shares, names, strict=True) if share > LEAST_SHARE]
+    if len(present) == 1:
+        return shorten(present[0][1], 18)
+    return "\n+ ".join(f"{shorten(name, 13)} {share:.0%}" for share, name in sorted(present, reverse=True))
+
+
+def describe_augmentation(row, name, preprocessing):
+    """The augmentation's parts, in words."""
+    height, width = preprocessing.image_size
+    parts = [CROPS[row.crop], f"{height} x {width} pixels"]
+    parts += ["mirrored by chance"] if row.flip else []
+    parts += [f"RandAugment{row.randaugment}"] if row.randaugment else []
+    parts += [f"{mixing} {value:g}" for mixing in ("mixup", "cutmix") if (value := getattr(row, mixing))]
+    return f"Augmentation {name}: {', '.join(parts)}"
+
+
+def draw_grid(originals, views, names, titles, heading):
+    from matplotlib.figure import Figure
+
+    rows, columns = views.shape[:2]
+    lines = 2 if any("\n" in title for row in titles for title in row) else 1
+    height = max(image.shape[0] / image.shape[1] for image in (*originals, views[0, 0]))
+    size = TILE * (columns + 1), (TILE * min(height, 1.5) + LINE * lines + 0.1) * rows + 0.4
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns + 1, squeeze=False)
+    for i, (original, name) in enumerate(zip(originals, names, strict=True)):
+        pictures = [(original, f"{shorten(name, 16)}, as it is"), *zip(views[i], titles[i], strict=True)]
+        for axis, (picture, title) in zip(axes[i], pictures, strict=True):
+            axis.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+            axis.set_title(title, fontsize=7, parse_math=False)
+            axis.set_axis_off()
+    figure.suptitle(heading, fontsize=9, parse_math=False)
+    return figure
+
+
 def draw_preview(
     examples: Examples,
     path: str | os.PathLike,
@@ -106,53 +143,10 @@ def draw_preview(
     row = find_augmentation(augmentation or examples.augmentation)
     count = min(count, examples.num_examples)
     originals, views, shares, labels = collect_views(examples, preprocessing, row, count, versions, seed)
-    names = [name_of(label, examples.class_names) for label in labels]
+    classes = labels if labels.ndim == 1 else labels.argmax(-1)
+    names = [examples.class_names[number] for number in classes]
     titles = [[describe_shares(names, shares[i, j]) for j in range(versions)] for i in range(count)]
     heading = describe_augmentation(row, "own" if isinstance(augmentation, Augmentation) else name, preprocessing)
     figure = draw_grid(originals, views, names, titles, heading)
     with write_whole(path) as unfinished:
         figure.savefig(unfinished, dpi=110, format="png")
-
-
-def name_of(label, class_names):
-    """The class of a label, a number or shares (classes,)."""
-    return class_names[int(label) if np.ndim(label) == 0 else int(np.argmax(label))]
-
-
-def describe_shares(names, shares):
-    """ "cat", or of a mixed image "cat 70% + dog 30%"."""
-    present = [(share, name) for share, name in zip(shares, names, strict=True) if share > LEAST_SHARE]
-    if len(present) == 1:
-        return shorten(present[0][1], 18)
-    return "\n+ ".join(f"{shorten(name, 13)} {share:.0%}" for share, name in sorted(present, reverse=True))
-
-
-def describe_augmentation(row, name, preprocessing):
-    """The augmentation's parts, in words."""
-    height, width = preprocessing.image_size
-    parts = [CROPS[row.crop], f"{height} x {width} pixels"]
-    parts += ["mirrored by chance"] if row.flip else []
-    parts += [f"RandAugment{row.randaugment}"] if row.randaugment else []
-    parts += [f"{mixing} {value:g}" for mixing in ("mixup", "cutmix") if (value := getattr(row, mixing))]
-    return f"Augmentation {name}: {', '.join(parts)}"
-
-
-def draw_grid(originals, views, names, titles, heading):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows, columns = views.shape[:2]
-    lines = 2 if any("\n" in title for row in titles for title in row) else 1
-    height = max(image.shape[0] / image.shape[1] for image in (*originals, views[0, 0]))
-    size = TILE * (columns + 1), (TILE * min(height, 1.5) + LINE * lines + 0.1) * rows + 0.4
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns + 1, squeeze=False)
-    for i, (original, name) in enumerate(zip(originals, names, strict=True)):
-        pictures = [(original, f"{shorten(name, 16)}, as it is"), *zip(views[i], titles[i], strict=True)]
-        for axis, (picture, title) in zip(axes[i], pictures, strict=True):
-            axis.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
-            axis.set_title(title, fontsize=7, parse_math=False)
-            axis.set_axis_off()
-    figure.suptitle(heading, fontsize=9, parse_math=False)
-    return figure

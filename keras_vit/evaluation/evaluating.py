@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from keras_vit.console import log
-from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.predictions import Predictions, collect
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
+from keras_vit.text import quote_some
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples

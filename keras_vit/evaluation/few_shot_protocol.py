@@ -142,7 +142,7 @@ def extract_features(
     """What the head reads, of every example once: float32 (n, d), and labels int (n,).
 
     Images are resized as in the authors' few-shot evaluation: to a square 256 / 224 times as large as the model's,
-    aspect ratio not kept, of which the middle is taken.
+    whatever their aspect ratio, and then cropped to the middle.
 
     Args:
         model: a model of this package, trained or not.

@@ -4,7 +4,7 @@ import csv
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -32,11 +32,11 @@ class Predictions:
         images_per_second: of the model and its input together, without the first batch; None for one batch.
     """
 
-    labels: np.ndarray | None
+    labels: Any
     predicted: np.ndarray
     confidence: np.ndarray
     worst: tuple
-    ranks: np.ndarray | None = None
+    ranks: np.ndarray = field(default_factory=lambda: np.empty(0, int))
     images_per_second: float | None = None
 
     @property
@@ -67,7 +67,7 @@ def collect(
 ) -> Predictions:
     """The `Predictions` of a model by `predict`, from images to logits; `tell` receives the examples so far."""
     columns, worst, times, single = [], [], [], True
-    kind = model.config.probabilities if hasattr(model, "config") else "softmax"
+    kind: Any = model.config.probabilities if hasattr(model, "config") else "softmax"
     for images, labels, weights in batches:
         kept = np.asarray(weights) > 0
         logits = keras.ops.convert_to_numpy(predict(images)).astype("float32")[kept]

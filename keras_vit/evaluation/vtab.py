@@ -8,28 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.evaluation.paper import VTAB_TASKS, published
+from keras_vit.evaluation.paper import VTAB_GROUPS, VTAB_TASKS, published
 
-# The groups of arXiv 1910.04867, in Table 9's order.
-GROUPS = {
-    "Natural": ("caltech101", "cifar100", "dtd", "oxford_flowers102", "oxford_iiit_pet", "sun397", "svhn"),
-    "Specialized": ("patch_camelyon", "eurosat", "resisc45", "diabetic_retinopathy"),
-    "Structured": (
-        "clevr_count_all",
-        "clevr_closest_object_distance",
-        "dmlab",
-        "dsprites_x_position",
-        "dsprites_orientation",
-        "kitti_closest_vehicle_distance",
-        "smallnorb_azimuth",
-        "smallnorb_elevation",
-    ),
-}
-TASKS = (
-    dict.fromkeys(GROUPS["Natural"], "Natural")
-    | dict.fromkeys(GROUPS["Specialized"], "Specialized")
-    | dict.fromkeys(GROUPS["Structured"], "Structured")
-)
+TASKS: dict[str, str] = {}  # {task: its group}
+for _group, _tasks in VTAB_GROUPS.items():
+    TASKS |= dict.fromkeys(_tasks, _group)
 
 
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
@@ -59,7 +42,9 @@ def average_groups(accuracies: Mapping[str, float]) -> dict[str, float]:
     {'VTAB': 0.75, 'Natural': 0.625, 'Specialized': 1.0}
     """
     values = {"VTAB": list(accuracies.values())}
-    values |= {group: [accuracies[task] for task in tasks if task in accuracies] for group, tasks in GROUPS.items()}
+    values |= {
+        group: [accuracies[task] for task in tasks if task in accuracies] for group, tasks in VTAB_GROUPS.items()
+    }
     return {group: statistics.fmean(found) for group, found in values.items() if found}
 
 

@@ -2,8 +2,6 @@
 
 from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.axial import AxialEncoderBlock, AxialSelfAttention
-from keras_vit.layers.axial_bottleneck import AxialBottleneck, PositionSensitiveAttention
 from keras_vit.layers.bottleneck import PostActivationBottleneck, PreActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 from keras_vit.layers.dropout import Dropout
@@ -20,9 +18,6 @@ from keras_vit.layers.positions import (
 __all__ = [
     "GELU",
     "MLP",
-    "AxialBottleneck",
-    "AxialEncoderBlock",
-    "AxialSelfAttention",
     "ClassToken",
     "Dropout",
     "EncoderBlock",
@@ -32,7 +27,6 @@ __all__ = [
     "PatchEmbedding",
     "PositionEmbedding",
     "PositionEmbedding2D",
-    "PositionSensitiveAttention",
     "PostActivationBottleneck",
     "PreActivationBottleneck",
     "RelativePositionLogits",

@@ -90,7 +90,7 @@ class EncoderBlock(ConfiguredLayer):
     (2, 17, 64)
     """
 
-    attention_class = MultiHeadSelfAttention
+    attention_class: type[MultiHeadSelfAttention] = MultiHeadSelfAttention
     remat = False
 
     @takes_arguments_of(MultiHeadSelfAttention, MLP)

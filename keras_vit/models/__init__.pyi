@@ -1,6 +1,7 @@
-from .axial import AxialResNet, AxialVisionTransformer
+from .axial.config import AxialResNetConfig, AxialViTConfig
+from .axial.models import AxialResNet, AxialVisionTransformer
 from .building import build
-from .config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig
+from .config import BackboneConfig, ResNetConfig, ViTConfig
 from .preprocessing import Preprocessing
 from .resnet import ResNet
 from .variants import VARIANTS, Variant, variant

@@ -5,7 +5,7 @@ import inspect
 import numbers
 import textwrap
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict, get_args, get_type_hints
+from typing import Annotated, ClassVar, Literal, TypedDict, get_args, get_type_hints
 
 from keras_vit.errors import ConfigError, is_whole
 
@@ -150,6 +150,9 @@ class ViTConfig:
     ] = 0.0
     probabilities: Probabilities = "softmax"
 
+    in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
+    block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
+
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair("image_size", self.image_size))
         object.__setattr__(self, "patch_size", pair("patch_size", self.patch_size))
@@ -197,10 +200,24 @@ class ViTConfig:
         return self.patch_size[0] * stride, self.patch_size[1] * stride
 
     @property
+    def size_step(self) -> int:
+        """Of how many pixels height and width are multiples."""
+        return max(self.pixels_per_token)
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patch tokens."""
-        (height, width), (rows, columns) = self.image_size, self.pixels_per_token
+        return self.grid_of(self.image_size)
+
+    def grid_of(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of the whole patches of an image of that size."""
+        (height, width), (rows, columns) = image_size, self.pixels_per_token
         return height // rows, width // columns
+
+    def count_pairs(self, image_size: tuple[int, int]) -> int:
+        """How many pairs of a token and one that it attends to all blocks have together, for images of that size."""
+        rows, columns = self.grid_of(image_size)
+        return self.num_layers * (rows * columns + (self.classifier == "token")) ** 2
 
     @property
     def position_layers(self) -> tuple[str, ...]:
@@ -271,6 +288,9 @@ class ResNetConfig:
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
     probabilities: Probabilities = "softmax"
 
+    in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
+    norms_first: ClassVar[bool] = True  # a norm before each convolution, as BiT has it, and a last one before the head
+
     def __post_init__(self):
         if self.image_size is not None:
             object.__setattr__(self, "image_size", pair("image_size", self.image_size))
@@ -281,58 +301,10 @@ class ResNetConfig:
         require(self.depths, "depths must name at least one stage. Received: depths=().")
         require_probabilities(self)
 
-
-@dataclass(frozen=True, kw_only=True)
-class AxialViTConfig(ViTConfig):
-    """An Axial-ViT (Appendix D.6); fields are the arguments of `AxialVisionTransformer`, where they are explained."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(
-            self.num_layers % 2 == 0,
-            "num_layers of an Axial-ViT must be even: a row block and a column block replace each block of ViT. "
-            f"Received: num_layers={self.num_layers}.",
-        )
-        require(
-            self.position_embedding != "relative",
-            "An Axial-ViT has position_embedding 'none', '1d', '2d' or 'sincos2d'. Received: 'relative', which spans "
-            "all patches.",
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AxialResNetConfig(ResNetConfig):
-    """An AxialResNet (Appendix D.6); fields are the arguments of `AxialResNet`, where they are explained."""
-
-    image_size: Annotated[
-        tuple[int, int] | None,
-        "int or (height, width) in pixels, multiples of the stride (32 for four stages): attention spans whole rows "
-        "and columns, so its relative positions are of one size, to which `zoo.load` resizes them.",
-    ] = (224, 224)
-    group_norm_epsilon: Annotated[float, "1e-4 in the authors' code."] = 1e-4
-    kernel_variance_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 0.0
-    kernel_std_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 1e-5
-    num_heads: Annotated[int, "attention heads of every unit, 8 in the authors' code."] = 8
-
-    def __post_init__(self):
-        super().__post_init__()
-        set_counts(self, "num_heads")
-        require_fractions(self, "kernel_std_epsilon")
-        require(self.image_size is not None, "AxialResNet needs image_size: its position embeddings depend on it.")
-        fits = all(side % self.stride == 0 for side in self.image_size or ())
-        require(
-            fits, f"image_size must be multiples of {self.stride}, the stride. Received: image_size={self.image_size}."
-        )
-        filters = int(64 * self.width_factor)
-        require(
-            filters % (2 * self.num_heads) == 0,
-            f"num_heads must divide half of the {filters} channels of the first stage. Received: {self.num_heads}.",
-        )
-
     @property
-    def stride(self) -> int:
-        """Pixels per cell of the last feature map."""
-        return 4 * 2 ** (len(self.depths) - 1)
+    def size_step(self) -> int:
+        """Of how many pixels height and width are multiples: 1, since a ResNet takes images of any size."""
+        return 1
 
 
 class ModelFields(TypedDict, total=False):
@@ -379,7 +351,7 @@ def parameters_of(config_class) -> list[inspect.Parameter]:
 def describe_fields(config_class) -> str:
     """The fields' meanings, as the lines of a docstring under "Args:"."""
     hints = get_type_hints(config_class, include_extras=True)
-    meanings = [f"{name}: {hint.__metadata__[0]}" for name, hint in hints.items()]
+    meanings = [f"{x.name}: {hints[x.name].__metadata__[0]}" for x in dataclasses.fields(config_class)]
     wrap = textwrap.TextWrapper(120, initial_indent=8 * " ", subsequent_indent=12 * " ", break_on_hyphens=False)
     return "\n".join(map(wrap.fill, meanings))
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from keras_vit.models.axial_cost import LineAttention, count_pairs
-from keras_vit.models.config import AxialResNetConfig, ResNetConfig, ViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -61,45 +61,40 @@ class Convolution:
         return sum(min(start + self.kernel, length) - max(start, 0) for start in starts)
 
 
-def unit(inputs, width, stride, size, projects, norm_first, heads):
+def unit(inputs, width, stride, size, projects, norm_first, attention_cost=None):
     """A bottleneck unit: 1x1, 3x3 with the stride, 1x1 to four times `width`; the first of a stage projects too.
 
     `norm_first`: a norm before each of the three, none at the projection (BiT); else one after each of the four.
-    `heads`: of the row and column attention in place of the 3x3 convolution; 0 for the convolution.
+    `attention_cost`: what a configuration of attention in place of the 3x3 convolution says that this costs.
     """
     strided = tuple(-(-length // stride) for length in size)
     rows = [(1, inputs, width, size, 1), (3, width, width, size, stride), (1, width, 4 * width, strided, 1)]
     convolutions = [Convolution(*row, normalized=row[1] if norm_first else row[2]) for row in rows]
-    if heads:
-        convolutions[1:2] = LineAttention(width, heads, *size), LineAttention(width, heads, *reversed(size))
+    if attention_cost:
+        convolutions[1:2] = attention_cost(width, size)
     if projects:
         convolutions.append(Convolution(1, inputs, 4 * width, size, stride, 0 if norm_first else 4 * width))
     return convolutions
 
 
-def trunk(config, size) -> Iterator[tuple[list[Convolution | LineAttention], int]]:
+def trunk(config, size) -> Iterator[tuple[list, int]]:
     """(convolutions and attention, how often): the stem, then of every stage the first unit, and the equal ones after.
 
-    `config` is a ResNet's, or that of a hybrid or an AxialResNet, whose first convolution pads as TensorFlow does.
+    `config` is a ResNet's, or that of a hybrid, whose first convolution pads as TensorFlow does.
     """
-    bit = has_norms_first(config)
     backbone = config if isinstance(config, ResNetConfig) else config.backbone
-    heads = getattr(backbone, "num_heads", 0)
+    bit = getattr(backbone, "norms_first", False)
+    attention_cost = getattr(backbone, "attention_cost", None)
     width = int(64 * backbone.width_factor)
     root = Convolution(7, config.num_channels, width, size, 2, normalized=0 if bit else width, even=bit)
     yield [root], 1
     inputs, size = width, tuple(-(-length // 2) for length in root.output_size)  # after the pool
     for stage, depth in enumerate(backbone.depths):
         width = 64 * backbone.width_factor * 2**stage
-        first = unit(inputs, width, 2 if stage else 1, size, True, bit, heads)
+        first = unit(inputs, width, 2 if stage else 1, size, True, bit, attention_cost)
         yield first, 1
         inputs, size = 4 * width, first[-1].output_size
-        yield unit(inputs, width, 1, size, False, bit, heads), depth - 1
-
-
-def has_norms_first(config):
-    """Whether it is BiT, whose norms stand before the convolutions, and a last one before the head."""
-    return isinstance(config, ResNetConfig) and not isinstance(config, AxialResNetConfig)
+        yield unit(inputs, width, 1, size, False, bit, attention_cost), depth - 1
 
 
 def add_up(config, size, count):
@@ -148,7 +143,7 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
         channels = trunk_channels(config)
         # Of the sizes, only the lengths of axial attention tell in parameters.
         convolutions = add_up(config, config.image_size or (1, 1), lambda convolution: convolution.parameters)
-        return int(convolutions + 2 * channels * has_norms_first(config) + (channels + 1) * config.num_classes)
+        return int(convolutions + 2 * channels * config.norms_first + (channels + 1) * config.num_classes)
     d, m = config.hidden_size, config.mlp_dim
     block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
     total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
@@ -176,7 +171,7 @@ def count_flops(
         image_size: (height, width); None for the configuration's.
         padding: whether places of a kernel that lie on padding count. Table 6 seems to leave them out.
     """
-    size = image_size or config.image_size
+    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.multiply_adds(padding)
@@ -186,7 +181,7 @@ def count_flops(
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + head_kernels(config)
-    total += 2 * count_pairs(config, size) * d
+    total += 2 * config.count_pairs(size) * d
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
 
 
@@ -197,14 +192,13 @@ def relative_logits(config, patches):
 
 def sequence(config, size):
     """The number of patches, and of tokens, of an image of that size."""
-    step = config.pixels_per_token
-    patches = (size[0] // step[0]) * (size[1] // step[1])
-    return patches, patches + (config.classifier == "token")
+    rows, columns = config.grid_of(size)
+    return rows * columns, rows * columns + (config.classifier == "token")
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
     """How many values the convolutions and matrix products of one image's forward pass give."""
-    size = image_size or config.image_size
+    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.values
@@ -214,6 +208,6 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     block = tokens * (4 * d + config.mlp_dim + 2 * d)  # q, k, v, A v, out; MLP
     block += config.num_heads * relative_logits(config, patches)
-    total = patches * d + config.num_layers * block + config.num_heads * count_pairs(config, size)  # A
+    total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
     total += (config.representation_size or 0) + config.num_classes
     return int(total + (add_up(config, size, count) if config.backbone else 0))

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 docs/training.md says the same to users.
 """
 
-from keras_vit.models.config import AxialResNetConfig, ResNetConfig
 from keras_vit.models.variants import VARIANTS, variant
 from keras_vit.training.recipe_rows import PHOTOS
 from keras_vit.zoo.names.rows import checkpoints
@@ -88,8 +87,4 @@ def round_to_patches(size: int, model: str) -> int:
     (378, 384)
     """
     known = VARIANTS.get(model.partition(":")[0])
-    if known is not None and isinstance(known.config, AxialResNetConfig):
-        return size - size % known.config.stride
-    if known is None or isinstance(known.config, ResNetConfig):
-        return size
-    return size - size % max(known.config.pixels_per_token)
+    return size if known is None else size - size % known.config.size_step

@@ -6,7 +6,6 @@ Importing this imports no Keras.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_vit import data, training, zoo
@@ -46,14 +45,16 @@ def resolve(settings: Settings) -> Settings:
     return dataclasses.replace(settings, model=model)
 
 
-def prepare(settings: Settings, out: Path, resume: bool) -> Settings:
+def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
     """`resolve`, and refuses a folder in which no run can begin, or with `resume` go on.
+
+    Given to `Run` afterwards, the folder knows the digests that it has read here.
 
     Raises:
         KerasVitError: for a folder of images or a model that there is not, or a run's folder that cannot be used.
     """
-    require_outside_dataset(out, settings.dataset)
-    RunFolder(out).check(resume)
+    require_outside_dataset(folder.path, settings.dataset)
+    folder.check(resume)
     return resolve(settings)
 
 

@@ -20,8 +20,8 @@ from keras_vit.trainers.results import ResultsFile
 from keras_vit.trainers.search import load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import SEARCH, train
-from keras_vit.training.numbers import require_counts
-from keras_vit.training.runs.files import lock_folder, make_run_folder
+from keras_vit.training.errors import require_counts
+from keras_vit.training.runs.files import hold_folder
 from keras_vit.training.strategies import count_workers
 
 HYPER_RULE = "search-hyperrule"  # folder
@@ -119,7 +119,7 @@ def run_protocol(
     require_outside_dataset(out, settings.dataset)
     settings = resolve(dataclasses.replace(settings, split=ALL, test=False))
     require_protocol(settings, seeds)
-    with make_run_folder(out), lock_folder(out):
+    with hold_folder(out):
         results = ResultsFile(out, {"protocol": "paper", "settings": settings.as_recorded()}, resume)
         if results.find("fields") is None:
             chosen, fields, scores = find_settings(settings, out, tell, every)

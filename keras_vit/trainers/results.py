@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 from keras_vit.errors import ConfigError
-from keras_vit.files import write_whole
+from keras_vit.files import read_record, write_whole
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import read_small_json, require_written
+from keras_vit.training.runs.files import require_written
 
 RESULTS = "results.json"
 
@@ -31,12 +31,10 @@ class ResultsFile:
             return
         if not resume:
             raise RunError(f"{folder} already has results. Resume them (--resume), or choose another folder.")
-        try:
-            before = dict(read_small_json(self.path))
-            known = {name: before[name] for name in self.facts}
-            known["found"] = dict(known["found"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{self.path} cannot be read ({error!r}). Choose another folder.") from error
+        fields = {**dict.fromkeys(self.facts, object), "found": dict}
+        advice = "Choose another folder."
+        before = read_record(self.path, fields, what="a record of such results", error=RunError, advice=advice)
+        known = {name: before[name] for name in self.facts}
         for name, value in self.facts.items():
             if name != "found" and known[name] != value:
                 raise ConfigError(describe_difference(folder, name, known[name], value))

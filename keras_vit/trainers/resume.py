@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_vit.data.datasets.image_files import quote_some
 from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.files import read_record
+from keras_vit.text import quote_some
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
-from keras_vit.training.errors import RunError
-from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.files import read_small_json
 from keras_vit.zoo.fetch.download import find_fetched
 
 LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
@@ -41,31 +40,25 @@ def read_begun(folder: Path) -> Begun:
     Raises:
         RunError: when it is missing or damaged.
     """
-    try:
-        config = dict(read_small_json(folder / "config.json"))
-        batch_size, learning_rate = (config["recipe"][name] for name in ("batch_size", "learning_rate"))
-        counts = {"examples": config["recipe"].get("examples"), "total_steps": config.get("total_steps")}
-        require_counts(batch_size=batch_size, **counts)
-        require_positive(learning_rate=learning_rate)
-        return Begun(
-            folder=folder,
-            settings=dict(config["settings"]),
-            batch_size=int(batch_size),
-            learning_rate=float(learning_rate),
-            classes=names_of_classes(config.get("classes")),
-            **counts,
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(
-            f"{folder / 'config.json'} does not say what the run was begun with ({error!r}). Restore the run's own "
-            "file, or choose another folder."
-        ) from error
-
-
-def names_of_classes(classes):
-    if classes is not None and not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
-        raise ValueError("its classes are not a list of names")
-    return classes
+    count, rate = COUNT.__contains__, POSITIVE.__contains__
+    fields = {
+        "settings": dict,
+        "recipe": {"batch_size": count, "learning_rate": rate, "examples?": (count, None)},
+        "total_steps?": (count, None),
+        "classes?": ([str], None),
+    }
+    what = "the record of what the run was begun with"
+    advice = "Restore the run's own file, or choose another folder."
+    config = read_record(folder / "config.json", fields, what=what, error=RunError, advice=advice)
+    return Begun(
+        folder=folder,
+        settings=config["settings"],
+        batch_size=config["recipe"]["batch_size"],
+        learning_rate=float(config["recipe"]["learning_rate"]),
+        classes=config.get("classes"),
+        examples=config["recipe"].get("examples"),
+        total_steps=config.get("total_steps"),
+    )
 
 
 def require_fetched(model, folder):
@@ -86,7 +79,7 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
             fetched from here.
     """
     if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to go on with. Begin one: --data and --model say with what.")
+        raise RunError(f"There is no run in {folder} to go on with. Begin one: give a dataset and a model.")
     begun = read_begun(folder)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun.settings.items() if name in known}
@@ -100,7 +93,9 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
             require_same_settings(settings, begun)
         return settings
     except TypeError as error:
-        raise RunError(f"{folder / 'config.json'} does not say what the run was begun with ({error}).") from error
+        raise RunError(
+            f"{folder / 'config.json'} is not the record of what the run was begun with: {error}."
+        ) from error
 
 
 def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resume: bool) -> Settings:
@@ -122,7 +117,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
         what = f"There is no run in {folder} to go on with" if resume else "Nothing says what to train on"
-        raise ConfigError(f"{what}. Give --data, such as --data folder:photos.")
+        raise ConfigError(f"{what}. Give a dataset, such as folder:photos.")
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
 

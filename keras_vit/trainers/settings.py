@@ -17,7 +17,7 @@ from keras_vit.files import sha256
 from keras_vit.models.config import PositionEmbeddingKind, PositionEmbeddingPlace
 from keras_vit.models.variants import VARIANTS
 from keras_vit.text import without_secrets
-from keras_vit.training.numbers import require_counts, require_positive
+from keras_vit.training.errors import COUNT, POSITIVE, Range, require_within
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES
@@ -27,6 +27,9 @@ Split = Literal["train", "train+validation"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
 STRATEGIES = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
+STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
+SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head
 KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # what a value of a type may be
 
@@ -43,9 +46,10 @@ def require_names(settings):
         raise UnknownNameError(f"There is no strategy {settings.strategy!r}. Expected: {', '.join(STRATEGIES)}.")
 
 
-def require_kinds(settings):
-    """Refuses a value that is not of its field's type: of its words, where the type is these."""
-    for name, hint in get_type_hints(type(settings)).items():
+def require_fields(settings):
+    """Refuses a value that is not of its field's type, its words or its range, as the row of the field says."""
+    for name, row in get_type_hints(type(settings), include_extras=True).items():
+        hint, *about = get_args(row) if get_origin(row) is Annotated else [row]
         value, words, kinds = getattr(settings, name), [], []
         for kind in get_args(hint) if get_origin(hint) in (types.UnionType, Union) else [hint]:
             if get_origin(kind) is Literal:
@@ -59,6 +63,8 @@ def require_kinds(settings):
         if not isinstance(value, tuple(KINDS.get(kind, kind) for kind in kinds)):
             expected = " or ".join(kind.__name__ for kind in kinds if kind is not types.NoneType)
             raise ConfigError(f"{name} must be of type {expected}. Received: {value!r}.")
+        for allowed in about[1:]:
+            require_within(allowed, **{name: value})
 
 
 def parse_value(name, text):
@@ -104,8 +110,8 @@ def parse_search(texts: list[str]) -> dict[str, list]:
 class Settings:
     """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
 
-    Type, default and meaning stand beside each field; one without a meaning is no argument. `plan.recipe_for` makes a
-    recipe of them.
+    Type, default, meaning and range stand beside each field: one check of them serves Python and the command line. A
+    field without a meaning is no argument. `plan.recipe_for` makes a recipe of them.
 
     Raises:
         ConfigError: if a number, the split or the precision is invalid, or two settings contradict each other.
@@ -127,8 +133,7 @@ class Settings:
     ] = None
     split: Annotated[Split, "The images to train on. With train+validation, no images are held out."] = "train"
     examples: Annotated[
-        int | None,
-        "How many of these images to train on, chosen at random; fewer are among more of one seed.",
+        int | None, "How many of these images to train on, chosen at random; fewer are among more of one seed.", COUNT
     ] = None
     test: Annotated[
         bool,
@@ -137,10 +142,12 @@ class Settings:
             "no images are held out."
         ),
     ] = False
-    epochs: Annotated[float | None, "Passes over the training images, in place of the recipe's number."] = None
-    steps: Annotated[int | None, "Updates of the weights, in place of the recipe's number."] = None
+    epochs: Annotated[float | None, "Passes over the training images, in place of the recipe's number.", POSITIVE] = (
+        None
+    )
+    steps: Annotated[int | None, "Updates of the weights, in place of the recipe's number.", COUNT] = None
     patience: Annotated[
-        int | None, "Epochs without a better one on what is held out, after which the run ends early."
+        int | None, "Epochs without a better one on what is held out, after which the run ends early.", COUNT
     ] = None
     batch_size: Annotated[
         int | None,
@@ -148,16 +155,18 @@ class Settings:
             "Images per update, over all devices together. Steps and learning rate follow, so that the number of "
             "images seen stays. By default the recipe's, or less where the dataset is small."
         ),
+        COUNT,
     ] = None
-    learning_rate: Annotated[float | None, "The peak learning rate, used as it is given; by default the recipe's."] = (
-        None
-    )
+    learning_rate: Annotated[
+        float | None, "The peak learning rate, used as it is given; by default the recipe's.", POSITIVE
+    ] = None
     image_size: Annotated[
         int | None,
         (
             "Height and width of the model's input in pixels; by default the recipe's on the paper's datasets "
             "(384, for example), otherwise the model's."
         ),
+        COUNT,
     ] = None
     augmentation: Annotated[
         str | None,
@@ -169,6 +178,7 @@ class Settings:
             "How many parts each device's batch is computed in, one after the other, to save memory; by default "
             "as many as make parts of 32 images of 224 x 224 pixels."
         ),
+        COUNT,
     ] = None
     freeze: Annotated[
         str | None,
@@ -185,6 +195,7 @@ class Settings:
             "head, learn in place of all weights (1 or 2 % of them). They are added to the kernels in whatever is "
             "saved. It wants a higher learning rate."
         ),
+        COUNT,
     ] = None
     layer_decay: Annotated[
         float | None,
@@ -192,6 +203,7 @@ class Settings:
             "Each layer learns at this times the rate of the one above it, such as 0.75: the lower ones, which "
             "fit other pictures too, change least."
         ),
+        LAYER_DECAY,
     ] = None
     stochastic_depth: Annotated[
         float | None,
@@ -199,6 +211,7 @@ class Settings:
             "Share of the images, such as 0.1, for which the last encoder block is skipped in training; less in "
             "those before it. For long trainings, against learning by heart."
         ),
+        STOCHASTIC_DEPTH,
     ] = None
     remat: Annotated[
         bool,
@@ -242,7 +255,7 @@ class Settings:
         float | None,
         "With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15.",
     ] = None
-    seed: Annotated[int, "The number that weights, order, augmentation and dropout are drawn from."] = 0
+    seed: Annotated[int, "The number that weights, order, augmentation and dropout are drawn from.", SEED] = 0
     without: Annotated[
         str | None,
         "A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out.",
@@ -257,15 +270,10 @@ class Settings:
     ] = None
 
     def __post_init__(self):
-        require_kinds(self)
-        counts = ("examples", "steps", "patience", "batch_size", "image_size", "microbatches", "lora")
-        require_counts(**{name: getattr(self, name) for name in counts})
-        require_positive(epochs=self.epochs, learning_rate=self.learning_rate)
+        require_fields(self)
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
         self.require_objective()
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"seed must be from 0 to 2 ** 32 - 1. Received: seed={self.seed}.")
         self.check_kit()
         if self.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
@@ -293,7 +301,7 @@ class Settings:
             raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
 
     def check_kit(self):
-        """Refuses settings of the fine-tuning kit that are out of range, or contradict each other."""
+        """Refuses settings of the fine-tuning kit that contradict each other."""
         if self.freeze is not None and self.freeze != BACKBONE and not self.freeze.isdecimal():
             raise ConfigError(
                 f"freeze must be {BACKBONE}, or how many of the first blocks stay. Received: {self.freeze!r}."
@@ -303,10 +311,6 @@ class Settings:
                 f"freeze={BACKBONE} trains the head alone, without lora, layer_decay, stochastic_depth or remat. Leave "
                 "these out, or freeze a number of blocks."
             )
-        if self.layer_decay is not None and not 0 < self.layer_decay <= 1:
-            raise ConfigError(f"layer_decay must be in (0, 1], such as 0.75. Received: {self.layer_decay}.")
-        if self.stochastic_depth is not None and not 0 <= self.stochastic_depth < 1:
-            raise ConfigError(f"stochastic_depth must be in [0, 1), such as 0.1. Received: {self.stochastic_depth}.")
 
     @property
     def searches(self) -> bool:
@@ -342,6 +346,11 @@ def describe_file(path):
         return path
 
 
+def describe_field(meaning, allowed=None):
+    """What a field means, and the numbers that it may be, as documentation says them."""
+    return f"{meaning} It is {allowed.text}." if allowed else meaning
+
+
 def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Callable], Callable]:
     """A decorator for a function that hands its keyword arguments on to `Settings`: it has these, with their meanings.
 
@@ -354,7 +363,7 @@ def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Cal
     def decorate(function):
         own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = [p for p in parameters_of_settings(without, **defaults) if p.name not in [o.name for o in own]]
-        lines = [f"    {p.name}: {p.annotation.__metadata__[0]}" for p in taken]
+        lines = [f"    {p.name}: {describe_field(*p.annotation.__metadata__)}" for p in taken]
         shown = [p.replace(annotation=p.annotation.__origin__) for p in taken]
         function.__signature__ = inspect.Signature([*own, *shown])
         function.__doc__ = (function.__doc__ or "").replace("        SETTINGS", "\n".join("    " + x for x in lines))

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit import training
-from keras_vit.data.datasets.image_files import quote_some
-from keras_vit.text import without_secrets
+from keras_vit.text import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
 

@@ -28,9 +28,8 @@ from keras_vit.trainers.resume import (
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.epochs import list_epoch_ends
-from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, describe_weights, read_monitor
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, RunFolder, describe_weights, read_monitor
+from keras_vit.training.runs.history import find_best, list_epoch_ends, read_rows
 
 SEARCH = "search"  # folder of a run
 DRAWN = 8  # images in masked_patches.png
@@ -200,7 +199,7 @@ def finish(run, model, recipe, splits, tell):
 
 def train(
     settings: Settings,
-    out: Path,
+    folder: str | os.PathLike | RunFolder,
     *,
     resume: bool = False,
     every: int = EVERY,
@@ -208,13 +207,13 @@ def train(
     progress: Callable[..., keras.callbacks.Callback] | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
-    """Trains, and keeps everything in `out`.
+    """Trains, and keeps everything in the folder.
 
     The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
 
     Args:
         settings: what to train, on what, and how, as `plan.prepare` returns them.
-        out: folder of the run.
+        folder: of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
         resume: continue the run in that folder.
         every: steps between checkpoints.
         tell: is called with each sentence on what will be trained and how good it is; None says nothing.
@@ -227,11 +226,11 @@ def train(
     """
     verbose = 2 if tell and not progress else 0
     tell = tell or (lambda sentence: None)
-    run = training.Run(out, every=every)
+    run = training.Run(folder, every=every)
     start = max(run.store.steps(), default=0)
     begun = read_begun(run.folder) if start else None
     if resume and not begun:
-        tell(f"{out} has no checkpoint yet: the run begins.")
+        tell(f"{run.folder} has no checkpoint yet: the run begins.")
     asked = require_same_settings(settings, begun) if begun else settings
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
@@ -250,8 +249,8 @@ def train(
             if settings.searches:
                 from keras_vit.trainers.search import search_fields
 
-                searched = search_fields(settings, recipe, out / SEARCH, tell, every).best if not begun else None
-                found = searched or training.read_best(out / SEARCH)
+                searched = search_fields(settings, recipe, run.folder / SEARCH, tell, every).best if not begun else None
+                found = searched or training.read_best(run.folder / SEARCH)
                 keras.utils.set_random_seed(settings.seed)
             recipe = recipe.with_(**(found or {}))
             model = plan.load_model(settings, recipe, splits.train)
@@ -269,9 +268,9 @@ def train(
 
 
 def run_training(out, given, pretrain, resume, every, tell):
-    out = Path(out)
-    settings = plan.prepare(choose_settings(out, given, pretrain, resume), out, resume)
-    return train(settings, out, resume=resume, every=every, tell=tell)
+    folder = RunFolder(out)
+    settings = plan.prepare(choose_settings(folder.path, given, pretrain, resume), folder, resume)
+    return train(settings, folder, resume=resume, every=every, tell=tell)
 
 
 @with_settings(without=MASKED_PATCHES, model="ViT-B/16")

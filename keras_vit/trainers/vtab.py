@@ -22,7 +22,7 @@ from keras_vit.trainers.results import ResultsFile
 from keras_vit.trainers.search import describe_point, search_fields
 from keras_vit.trainers.settings import Settings
 from keras_vit.trainers.train import train
-from keras_vit.training.runs.files import lock_folder, make_run_folder
+from keras_vit.training.runs.files import hold_folder
 from keras_vit.training.runs.folder import FOLDERS
 from keras_vit.training.strategies import count_workers
 
@@ -119,7 +119,7 @@ def run_vtab(
     settings = dataclasses.replace(settings, dataset="vtab/caltech101", split="train+validation", test=True)
     builders = find_builders(chosen)
     settings = resolve(settings)
-    with make_run_folder(out), lock_folder(out):
+    with hold_folder(out):
         asked = {"benchmark": "VTAB-1k", "settings": settings.as_recorded(), "sweep": sweep_settings}
         if sweep_settings:
             asked["swept_on"] = list(chosen)

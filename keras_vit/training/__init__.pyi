@@ -1,6 +1,13 @@
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
-from .finetuning.freezing import count_trainable, enable_lora, freeze, freeze_first, layer_decay
-from .finetuning.imbalance import balanced_weights, weigh_classes
+from .finetuning import (
+    balanced_weights,
+    count_trainable,
+    enable_lora,
+    freeze,
+    freeze_first,
+    layer_decay,
+    weigh_classes,
+)
 from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
 from .masked_patches.model import MaskedPatchModel
 from .metrics import Accuracy, MeanAveragePrecision

@@ -1,20 +1,20 @@
 """`Recipe`: the settings of a training, one row; it makes the optimizer, compiles a model and keeps the run.
 
-recipe_rows.py holds the papers' rows, recipe_classes.py the optimizers, decays and losses that they name, scaling.py
-`recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is used, so that rows can be listed without them.
+recipe_rows.py holds the papers' rows, scaling.py `recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is
+used, so that rows can be listed without them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
 from keras_vit.models.config import PositionEmbeddingKind
-from keras_vit.training.numbers import require_counts, require_positive
-from keras_vit.training.recipe_classes import DECAYS, LOSSES, OPTIMIZERS
+from keras_vit.training.errors import require_counts, require_positive
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +23,61 @@ if TYPE_CHECKING:
     import keras
 
 log = logging.getLogger("keras_vit")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassRow:
+    """A class that a word in a recipe stands for, and the arguments that it is made with.
+
+    Args:
+        path: "module.Class" of keras_vit.training, imported when it is used.
+        fields: of the recipe, which the class takes by the same names.
+        arguments: fixed ones.
+    """
+
+    path: str
+    fields: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def make(self, recipe, **extra):
+        """An instance; `extra` arguments take precedence over the recipe's."""
+        module, _, name = self.path.partition(".")
+        found = getattr(importlib.import_module(f"keras_vit.training.{module}"), name)
+        return found(**{name: getattr(recipe, name) for name in self.fields} | dict(self.arguments) | extra)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerRow(ClassRow):
+    """An optimizer; at another batch size the learning rate follows (batch size) ** rate_power."""
+
+    fields: tuple[str, ...] = ("weight_decay", "global_clipnorm", "momentum_dtype")
+    rate_power: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LossRow(ClassRow):
+    """A loss; accuracy is logged beside one `of_classes`."""
+
+    fields: tuple[str, ...] = ("label_smoothing",)
+    of_classes: bool = True
+
+
+OPTIMIZERS = {
+    "SGD": OptimizerRow("optimizers.SGD", arguments={"momentum": 0.9}),
+    # The default epsilon of flax.optim.Adam and optax, which the authors' code keeps; Keras' is 1e-7.
+    "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
+}
+DECAYS = {
+    "cosine": ClassRow("schedules.WarmupCosine"),
+    "linear": ClassRow("schedules.WarmupLinear"),
+    "constant": ClassRow("schedules.WarmupConstant"),
+    "staircase": ClassRow("schedules.WarmupStaircase", fields=("boundaries",)),
+}
+LOSSES = {
+    "softmax": LossRow("losses.SoftmaxLoss"),
+    "sigmoid": LossRow("losses.SigmoidLoss"),
+    "squared-error": LossRow("losses.SquaredError", fields=(), of_classes=False),
+}
 
 
 class ModelArguments(TypedDict, total=False):
@@ -221,7 +276,7 @@ class Recipe:
         import keras
 
         from keras_vit.layers.base import wide_type
-        from keras_vit.training.finetuning import freezing
+        from keras_vit.training.finetuning import layer_decay as decay_by_depth
         from keras_vit.training.metrics import Accuracy
 
         objective = getattr(model, "objective", None)
@@ -230,7 +285,7 @@ class Recipe:
             metrics = [Accuracy()] if LOSSES[recipe.loss].of_classes else []
         recipe.check_model(model, microbatches)
         if layer_decay is not None:
-            extra["rate_multipliers"] = freezing.layer_decay(model, layer_decay)
+            extra["rate_multipliers"] = decay_by_depth(model, layer_decay)
         if recipe.head_bias is not None:
             bias = model.get_layer("head").bias
             bias.assign(keras.ops.full(bias.shape, recipe.head_bias, bias.dtype))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.variants import variant
-from keras_vit.training.numbers import require_counts, require_positive
-from keras_vit.training.recipe_classes import OPTIMIZERS
+from keras_vit.training.errors import require_counts, require_positive
 from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
-from keras_vit.training.recipes import Recipe, RecipeChanges
+from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,16 +14,20 @@ import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.training.errors import NotFiniteError
+from keras_vit.files import read_record, require_local, write_whole
+from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.callbacks import is_chief
+from keras_vit.training.runs.files import require_written
+from keras_vit.training.runs.folder import CHECKPOINTS
 from keras_vit.training.runs.run import Run
-from keras_vit.training.runs.scores import ScoreRecord, read_record, remove_run
 
 if TYPE_CHECKING:
     import os
 
     from keras_vit.training.recipes import Recipe
+
+SCORES = "scores.json"  # {...the question, "points": their number, "scores": [{"point", "accuracy"}]}
 
 
 def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:
@@ -88,6 +94,72 @@ class SearchResult:
         return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
 
 
+def as_json(value):
+    """`value` as JSON returns it: lists for tuples."""
+    return json.loads(json.dumps(value))
+
+
+def read_scores(folder):
+    """What SCORES of a folder says, or None where there is none.
+
+    Raises:
+        RunError: when it is damaged.
+    """
+    if not (folder / SCORES).exists():
+        return None
+    fields = {"points": int, "scores": [{"point": dict, "accuracy": (float, None)}]}
+    advice = f"Remove {folder}: the search then begins anew."
+    return read_record(folder / SCORES, fields, what="the record of a search", error=RunError, advice=advice)
+
+
+class ScoreRecord:
+    """The scores of a search as they come: one that is killed goes on behind the last.
+
+    Args:
+        folder: of the search, made with the first score.
+        question: what is searched, of types that JSON has: the record of another question is refused.
+
+    Raises:
+        RunError: when the folder holds the scores of another search.
+
+    >>> record = ScoreRecord(pathlib.Path("runs/1/search"), {"points": 2})  # doctest: +SKIP
+    >>> record.add({"learning_rate": 0.01}, 0.93)  # doctest: +SKIP
+    """
+
+    def __init__(self, folder, question):
+        require_local(folder)
+        self.folder, self.question = folder, as_json(question)
+        before = read_scores(folder)
+        if before is not None and any(before.get(key) != value for key, value in self.question.items()):
+            raise RunError(
+                f"{folder} holds the scores of another search, of another recipe or grid. Choose another folder, or "
+                "remove that one."
+            )
+        self.scores = before["scores"] if before else []
+
+    def find(self, point):
+        """The entry of a point, {"point", "accuracy"}, or None."""
+        return next((entry for entry in self.scores if entry["point"] == as_json(point)), None)
+
+    def add(self, point, accuracy):
+        self.scores.append({"point": point, "accuracy": accuracy})
+        with require_written(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with write_whole(self.folder / SCORES) as path:
+                path.write_text(json.dumps({**self.question, "scores": self.scores}, indent=1) + "\n", "utf-8")
+
+
+def remove_run(folder):
+    """Removes a run whose result is recorded; nothing that is not a run."""
+    ledger = folder / CHECKPOINTS / "run.json"
+    if not ledger.is_file():
+        return
+    for path in folder.rglob("*"):
+        if path.is_file() and path != ledger:  # which goes last: what a kill leaves is still known to be a run
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def make_points(recipe, grid):
     """[{field: value}] of all combinations of the grid's values.
 
@@ -115,7 +187,7 @@ def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
     >>> read_best("runs/1/search")  # doctest: +SKIP
     {'learning_rate': 0.01}
     """
-    record = read_record(Path(folder))
+    record = read_scores(Path(folder))
     if record is None or len(record["scores"]) < record["points"]:
         return None
     return choose_best([(entry["point"], entry["accuracy"]) for entry in record["scores"]])

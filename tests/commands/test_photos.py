@@ -9,11 +9,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from keras_vit.commands import provenance
 from keras_vit.commands.completion import complete_place
 from keras_vit.commands.finetune import list_next_commands
 from keras_vit.commands.progress import FitProgress
 from keras_vit.errors import ConfigError
+from keras_vit.trainers import provenance
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.folder import RunFolder
@@ -101,7 +101,8 @@ def test_a_model_where_images_are_expected(keras_vit, tmp_path):
 
 @pytest.mark.parametrize("pretrain", [True, False])
 def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path, pretrain):
-    RunFolder(tmp_path).ledger.claim()
+    ledger = RunFolder(tmp_path).ledger
+    ledger.save(ledger.digests())
     (tmp_path / "config.json").write_text(json.dumps({"total_steps": 9, "settings": {"pretrain": pretrain}}))
     done = keras_vit("export", tmp_path, "--out", tmp_path / "dist")
     command = "pretrain" if pretrain else "finetune"

@@ -131,8 +131,8 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun):
 @pytest.mark.parametrize(
     "line, sentence",
     [
-        ("finetune --out {out}", "Nothing says what to train on. Give --data"),
-        ("finetune --out {out} --resume", "There is no run in {out} to go on with. Give --data"),
+        ("finetune --out {out}", "Nothing says what to train on. Give a dataset"),
+        ("finetune --out {out} --resume", "There is no run in {out} to go on with. Give a dataset"),
         ("finetune --out {out} --data folder:absent", "There is no folder absent"),
         ("finetune --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
         ("pretrain --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
@@ -143,7 +143,7 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun):
             "Expected: auto, tpu, multi_worker, mirrored, one_device.",
         ),
         ("finetune --out {out} --data cifar-10", "Did you mean cifar10"),
-        ("finetune --out {out} --data digits --patience 0", "patience must be positive"),
+        ("finetune --out {out} --data digits --epochs 0", "epochs must be positive"),
         ("finetune --out {out} --data digits --patience 2 --split train+validation", "no images are held out"),
     ],
 )

@@ -1,4 +1,4 @@
-"""CSV files of paths and labels: the common forms, splits, and what is refused in a sentence."""
+"""CSV files of paths and labels: the common forms, splits, and what is refused."""
 
 import keras
 import numpy as np
@@ -162,12 +162,12 @@ def test_average_precision_of_a_model_that_sees_one_class(folder):
         (lines('"00.png,cat'), "cannot be read as CSV"),
     ],
 )
-def test_bad_files_are_a_sentence(folder, text, sentence):
+def test_bad_files_are_refused(folder, text, sentence):
     with pytest.raises(data.DataError, match=sentence):
         data.load(write(folder, text), "train+validation")
 
 
-def test_other_encodings_missing_files_and_splits_are_a_sentence(folder, tmp_path):
+def test_other_encodings_missing_files_and_splits_are_refused(folder, tmp_path):
     with pytest.raises(data.DataError, match="is not text in UTF-8. Save it as CSV UTF-8"):
         data.load(write(folder, lines("00.png,café", "01.png,thé"), "latin.csv", "latin-1"))
     with pytest.raises(data.DataError, match="There is no CSV file .*nothing.csv"):

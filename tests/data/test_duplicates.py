@@ -128,7 +128,7 @@ def test_choices_stay_nested_and_the_same_but_for_the_duplicates(labels):
         (lambda read: read.pop("pairs"), "is no list of duplicates"),
     ],
 )
-def test_a_list_of_something_else_is_a_sentence(change, sentence, found, photos, tmp_path):
+def test_a_list_of_something_else_is_refused(change, sentence, found, photos, tmp_path):
     found.save(tmp_path / "list.json")
     read = json.loads((tmp_path / "list.json").read_text())
     change(read)
@@ -139,7 +139,7 @@ def test_a_list_of_something_else_is_a_sentence(change, sentence, found, photos,
         data.load(photos, ALL, without=tmp_path / "absent.json")
 
 
-def test_bad_input_is_a_sentence(photos, found, tmp_path):
+def test_bad_input_is_refused(photos, found, tmp_path):
     with pytest.raises(DataError, match="most_bits must be from 0 to 127. Received: 128"):
         data.find_duplicates(data.load(photos, ALL), [], most_bits=128)
     found.save(tmp_path / "list.json")

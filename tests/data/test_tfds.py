@@ -113,7 +113,7 @@ def test_vtab(task, prepared):
     name, counts, classes = TASKS[task]
     folder = prepared(name)
     builder, row = builders.prepare(name, folder, download=False), data.CATALOGUE[f"vtab/{task}"]
-    instructions = [builders.instruction_of_parts(builder, {split: part}) for split, part in row.parts.items()]
+    instructions = [builders.join_parts(builder, row, [split]) for split in row.parts]
     assert tuple(builder.info.splits[instruction].num_examples for instruction in instructions) == counts
     train = examples_of(f"vtab/{task}", "train", folder)
     assert train.num_examples == counts[0] and train.num_classes == classes
@@ -274,9 +274,8 @@ def sharded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     config = tfds.download.DownloadConfig(num_shards=7)
     prepare("eurosat/rgb", folder, config, train=240)
-    source, classes = builders.open_builder(
-        "eurosat/rgb", "train+validation", data_dir=folder, download=False, in_memory=0
-    )
+    with mock.patch.object(builders, "IN_MEMORY", 0):
+        source, classes = builders.open_builder("eurosat/rgb", "train+validation", data_dir=folder, download=False)
     with mock.patch.object(stream, "GROUP", 3), mock.patch.object(source, "window", 16):
         yield data.Examples("tfds:eurosat/rgb", "train+validation", classes, source, "none")
 

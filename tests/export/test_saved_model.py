@@ -86,17 +86,17 @@ def encoded(array, form):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("size", ((32, 32), (57, 91), (200, 33)))
-def test_uint8_pictures_of_any_size(exported, size):
+def test_uint8_pictures_of_any_size(exported):
     import tensorflow as tf
 
     model, loaded, _ = exported
-    pictures = np.stack([picture(*size), 255 - picture(*size)])
-    result = loaded.signatures["serve_uint8"](images=tf.constant(pictures))
-    expected = np.asarray(model(model.preprocessing(pictures)))
-    np.testing.assert_allclose(result["logits"], expected, atol=2e-5)
-    np.testing.assert_allclose(result["probabilities"].numpy().sum(axis=1), 1, atol=1e-5)
-    assert [LABELS[i] for i in expected.argmax(axis=1)] == [name.decode() for name in result["label"].numpy()]
+    for size in ((32, 32), (57, 91), (200, 33)):
+        pictures = np.stack([picture(*size), 255 - picture(*size)])
+        result = loaded.signatures["serve_uint8"](images=tf.constant(pictures))
+        expected = np.asarray(model(model.preprocessing(pictures)))
+        np.testing.assert_allclose(result["logits"], expected, atol=2e-5, err_msg=str(size))
+        np.testing.assert_allclose(result["probabilities"].numpy().sum(axis=1), 1, atol=1e-5)
+        assert [LABELS[i] for i in expected.argmax(axis=1)] == [name.decode() for name in result["label"].numpy()]
 
 
 def test_encoded_pictures_of_different_sizes(exported):
@@ -222,42 +222,31 @@ def test_mutated_pictures_are_refused_or_classified(exported):
     assert 20 < refused < 150
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"not a picture",
-        encoded(picture(8, 8), "PNG")[:40],
-        encoded(picture(8, 8), "PNG")[:20],
-        encoded(picture(8, 8), "PNG")[:8],
-        encoded(picture(40, 40), "JPEG")[:30],
-        encoded(picture(8, 8), "GIF"),
-        bomb(50_000, 40_000),
-        bomb(2**32 - 1, 2**32 - 1),
-        bomb(2**31, 2**33 // 2**31),
-        bomb(0, 8),
-        scans(),
-    ],
-    ids=(
-        "empty",
-        "text",
-        "cut PNG",
-        "cut header",
-        "signature",
-        "cut JPEG",
-        "GIF",
-        "bomb",
-        "overflow",
-        "thin",
-        "none",
-        "scans",
-    ),
-)
-def test_broken_pictures_are_refused(exported, data):
+BROKEN = {
+    "empty": b"",
+    "text": b"not a picture",
+    "cut PNG": encoded(picture(8, 8), "PNG")[:40],
+    "cut header": encoded(picture(8, 8), "PNG")[:20],
+    "signature": encoded(picture(8, 8), "PNG")[:8],
+    "cut JPEG": encoded(picture(40, 40), "JPEG")[:30],
+    "GIF": encoded(picture(8, 8), "GIF"),
+    "bomb": bomb(50_000, 40_000),
+    "overflow": bomb(2**32 - 1, 2**32 - 1),
+    "thin": bomb(2**31, 2**33 // 2**31),
+    "none": bomb(0, 8),
+    "scans": scans(),
+}
+
+
+def test_broken_pictures_are_refused(exported):
     import tensorflow as tf
 
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        exported[1].signatures["serve_bytes"](image_bytes=tf.constant([data]))
+    for name, data in BROKEN.items():
+        try:
+            exported[1].signatures["serve_bytes"](image_bytes=tf.constant([data]))
+        except tf.errors.InvalidArgumentError:
+            continue
+        pytest.fail(f"{name} was read")
 
 
 def test_a_narrow_picture_fills_no_memory(exported):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from keras_vit import layers
+from keras_vit.models import axial
 
 RNG = np.random.default_rng(0)
 GRID = 3, 5
@@ -45,7 +45,7 @@ def same_line(axis, token):
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_axial_self_attention_is_masked_attention(axis, token):
     x, heads = tokens(token), 3
-    layer = shaken(layers.AxialSelfAttention(axis, GRID, num_heads=heads), x)
+    layer = shaken(axial.AxialSelfAttention(axis, GRID, num_heads=heads), x)
     q, k, v = (
         (x @ array(dense.kernel) + array(dense.bias)).reshape(2, -1, heads, 4)
         for dense in (layer.query, layer.key, layer.value)
@@ -66,7 +66,7 @@ def test_axial_self_attention_is_masked_attention(axis, token):
 def test_position_sensitive_attention_is_its_sum_over_places(axis):
     x = RNG.normal(size=(2, 3, 4, 32)).astype("float32")
     heads, width = 4, 8
-    layer = shaken(layers.PositionSensitiveAttention(axis, heads), x)
+    layer = shaken(axial.PositionSensitiveAttention(axis, heads), x)
     r = array(layer.relative_embedding)
     lines = x if axis == "row" else x.swapaxes(1, 2)
     expected = np.zeros(lines.shape)
@@ -107,7 +107,7 @@ def line_of(axis, row, column, shape):
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_a_place_sees_its_line_alone(axis):
     x = RNG.normal(size=(1, 4, 6, 32)).astype("float32")
-    layer = shaken(layers.PositionSensitiveAttention(axis, num_heads=4), x)
+    layer = shaken(axial.PositionSensitiveAttention(axis, num_heads=4), x)
     np.testing.assert_array_equal(changed_places(layer, x, (1, 2)), line_of(axis, 1, 2, (4, 6)))
 
 
@@ -115,7 +115,7 @@ def test_a_place_sees_its_line_alone(axis):
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_a_patch_sees_its_line_alone(axis, token):
     x = tokens(token)
-    block = shaken(layers.AxialEncoderBlock(axis, GRID, num_heads=3, mlp_dim=16), x)
+    block = shaken(axial.AxialEncoderBlock(axis, GRID, num_heads=3, mlp_dim=16), x)
     changed = changed_places(block, x, token + 1 * GRID[1] + 2)
     np.testing.assert_array_equal(changed[token:].reshape(GRID), line_of(axis, 1, 2, GRID))
     assert changed[:token].all(), "the class token sees every patch"
@@ -126,7 +126,7 @@ def test_a_patch_sees_its_line_alone(axis, token):
 def test_only_offsets_count_as_positions():
     """Attention moves along with what it looks at, where nothing else is in the line."""
     x = np.zeros((1, 1, 8, 32), "float32")
-    layer = layers.PositionSensitiveAttention("row", num_heads=4)
+    layer = axial.PositionSensitiveAttention("row", num_heads=4)
     layer(x)
     vectors = array(layer.relative_vectors(8))
     np.testing.assert_array_equal(vectors[1:, 1:], vectors[:-1, :-1])
@@ -136,12 +136,12 @@ def test_only_offsets_count_as_positions():
 @pytest.mark.parametrize(
     ("make", "shape", "sentence"),
     [
-        (lambda: layers.AxialSelfAttention("diagonal", GRID, num_heads=2), None, "'row' or 'column'. Received"),
-        (lambda: layers.AxialSelfAttention("row", GRID, num_heads=2), (2, 14, 8), "15 tokens of 3x5 .* Received: 14"),
-        (lambda: layers.PositionSensitiveAttention("diagonal"), None, "'row' or 'column'. Received"),
-        (lambda: layers.PositionSensitiveAttention("row"), (2, 4, None, 64), "a known height and width"),
-        (lambda: layers.PositionSensitiveAttention("row", num_heads=5), (2, 4, 4, 64), "channels that 10"),
-        (lambda: layers.AxialBottleneck(32, strides=2), (2, 4, 5, 64), "that 2 divides"),
+        (lambda: axial.AxialSelfAttention("diagonal", GRID, num_heads=2), None, "'row' or 'column'. Received"),
+        (lambda: axial.AxialSelfAttention("row", GRID, num_heads=2), (2, 14, 8), "15 tokens of 3x5 .* Received: 14"),
+        (lambda: axial.PositionSensitiveAttention("diagonal"), None, "'row' or 'column'. Received"),
+        (lambda: axial.PositionSensitiveAttention("row"), (2, 4, None, 64), "a known height and width"),
+        (lambda: axial.PositionSensitiveAttention("row", num_heads=5), (2, 4, 4, 64), "channels that 10"),
+        (lambda: axial.AxialBottleneck(32, strides=2), (2, 4, 5, 64), "that 2 divides"),
     ],
 )
 def test_bad_input_is_a_sentence(make, shape, sentence):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_vit import layers, models
 from keras_vit.layers.fast import blockwise
+from keras_vit.models.axial import AxialSelfAttention
 
 RNG = np.random.default_rng(0)
 
@@ -105,7 +106,7 @@ def test_blocks_drop_different_weights_at_the_rate():
 def test_weights_that_are_asked_for_exports_and_axial_attention_stay_whole(monkeypatch):
     layer, x = attention(dtype="float64")
     y = layer(x)
-    axial = layers.AxialSelfAttention("row", (4, 4), num_heads=3)
+    axial = AxialSelfAttention("row", (4, 4), num_heads=3)
     axial(x)
     make_large(monkeypatch)
     monkeypatch.setattr(blockwise.BlockwiseAttention, "attend", None)

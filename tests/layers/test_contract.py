@@ -7,6 +7,7 @@ import pytest
 from slowness import slow_but
 
 from keras_vit import layers, models
+from keras_vit.models import axial
 
 VIT = {"image_size": (32, 48), "hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48}
 EPSILONS = {"group_norm_epsilon": 1e-4, "kernel_variance_epsilon": 1e-8}
@@ -72,22 +73,22 @@ CASES = {
     "PreActivationBottleneck": (layers.PreActivationBottleneck, UNIT, (9, 8, 64)),
     "PostActivationBottleneck": (layers.PostActivationBottleneck, UNIT, (9, 8, 64)),
     "AxialSelfAttention": (
-        layers.AxialSelfAttention,
+        axial.AxialSelfAttention,
         {"axis": "column", "grid": (2, 3), "num_heads": 4, "dropout_rate": 0.1},
         (6, 16),
     ),
     "AxialEncoderBlock": (
-        layers.AxialEncoderBlock,
+        axial.AxialEncoderBlock,
         {"axis": "column", "grid": (2, 3), "num_heads": 2, "mlp_dim": 24, "gelu_approximate": False},
         (7, 16),
     ),
     "PositionSensitiveAttention": (
-        layers.PositionSensitiveAttention,
+        axial.PositionSensitiveAttention,
         {"axis": "column", "num_heads": 4, "group_norm_epsilon": 1e-3},
         (4, 6, 64),
     ),
     "AxialBottleneck": (
-        layers.AxialBottleneck,
+        axial.AxialBottleneck,
         {**UNIT, "num_heads": 4, "group_norm_epsilon": 1e-3},
         (8, 4, 64),
     ),
@@ -209,7 +210,7 @@ quick_cases = pytest.mark.parametrize("case", slow_but(CASES, *(case for case in
 
 
 def test_nothing_is_left_out():
-    public = {name for room in (layers, models) for name in room.__all__ if is_keras(getattr(room, name))}
+    public = {name for room in (layers, models, axial) for name in room.__all__ if is_keras(getattr(room, name))}
     assert public == {cls.__name__ for cls, _, _ in CASES.values()}
 
 

@@ -137,7 +137,8 @@ def send_status(status, body=b"no", headers=()):
         for name, value in (*headers, ("Content-Length", str(len(body)))):
             handler.send_header(name, value)
         handler.end_headers()
-        handler.wfile.write(body)
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
 
     return answer
 

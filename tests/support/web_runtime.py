@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.export.web.assets import RUNTIME, VERSION
+from keras_vit.export.web.assets import RUNTIME, VERSION, fetch_runtime
 from keras_vit.zoo.fetch.cache import cached_path
 
 FOLDER = "ONNXRUNTIME_WEB"  # names a folder that has the files
@@ -25,7 +25,7 @@ def fill_cache(work):
         if folder and not place.exists():
             shutil.copyfile(folder / file.name, place)
     try:
-        return [file.fetch() for file in files]
+        return fetch_runtime(tuple(RUNTIME))
     except DownloadError as error:
         pytest.skip(f"onnxruntime-web is not to be had: {error} Name a folder with its files by {FOLDER}.")
 

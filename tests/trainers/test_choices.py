@@ -233,8 +233,11 @@ def run(tiny, out, resume=False, **fields):
     console = Console(record=True, width=300)
     fields = {"steps": 4, "batch_size": 32, **fields}
     settings = Settings(model=str(tiny), dataset="digits", **fields)
-    settings = plan.prepare(settings, out, resume)
-    result = train.train(settings, out, resume=resume, every=2, tell=lambda said: console.print(said, soft_wrap=True))
+    folder = RunFolder(out)
+    settings = plan.prepare(settings, folder, resume)
+    result = train.train(
+        settings, folder, resume=resume, every=2, tell=lambda said: console.print(said, soft_wrap=True)
+    )
     return result and result.accuracy, console.export_text()
 
 

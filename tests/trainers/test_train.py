@@ -1,13 +1,16 @@
 """Training from Python: the same bits as from the command line, every option an argument, what happened as a result."""
 
+import collections
+import hashlib
 import inspect
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import keras_vit as package
-from keras_vit import zoo
+from keras_vit import training, zoo
 from keras_vit.commands import finetune, pretrain
 from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
 from keras_vit.training.errors import RunError
@@ -73,14 +76,40 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(given, err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_a_run_is_checked_once_before_the_model_is_made(tiny, tmp_path, monkeypatch):
-    seen, check = [], RunFolder.check
-    monkeypatch.setattr(RunFolder, "check", lambda folder, resume: seen.append(folder.path) or check(folder, resume))
-    monkeypatch.setattr("keras_vit.training.Run.fit", lambda *_, **__: None)
-    monkeypatch.setattr("keras_vit.trainers.train.finish", lambda *_: None)
-    package.finetune("digits", out=tmp_path / "run", model=tiny, tell=None, **GIVEN)
-    assert seen == [tmp_path / "run"]
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "model.keras").write_text("mine")
-    with pytest.raises(RunError, match="was not written by this run"):
-        package.finetune("digits", out=tmp_path / "run", model=tiny, tell=None, **GIVEN)
+@pytest.fixture
+def digested(monkeypatch):
+    """Counts of the files that have been read for their digests, by name."""
+    counts, digest = collections.Counter(), hashlib.file_digest
+
+    def count(file, name):
+        counts[Path(file.name).name] += 1
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", count)
+    return counts
+
+
+def test_a_finished_run_is_read_once_before_it_goes_on(tiny, tmp_path, digested):
+    """Its weights may have gigabytes. What is written anew is read once too, under the name partial.*."""
+    out = tmp_path / "run"
+    package.finetune("digits", out=out, model=tiny, tell=None, **GIVEN)
+    there = [path.name for path in out.iterdir() if path.is_file()]
+    digested.clear()
+    package.finetune(out=out, resume=True, steps=8, tell=None)
+    assert {"best.weights.npz", "last.weights.npz", "model.keras"} <= set(there)
+    assert {name: digested[name] for name in there} == dict.fromkeys(there, 1)
+    digested.clear()
+    with training.Run(out).files.hold(resume=True):  # as `Run.fit` begins, used alone
+        assert {name: digested[name] for name in there} == dict.fromkeys(there, 1)
+
+
+def test_a_file_that_changes_after_the_check_is_refused(tiny, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    package.finetune("digits", out=folder.path, model=tiny, tell=None, **GIVEN)
+    folder.check(resume=True)
+    (folder.path / "model.keras").write_bytes(b"mine")
+    with pytest.raises(RunError, match="model.keras was not written by this run"), folder.hold(resume=True):
+        pass
+    assert (folder.path / "model.keras").read_bytes() == b"mine"
+    with pytest.raises(RunError, match="already contains a run"):
+        package.finetune("digits", out=folder.path, model=tiny, tell=None, **GIVEN)

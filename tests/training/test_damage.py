@@ -98,7 +98,7 @@ def test_a_configs_numbers_are_numbers(tmp_path, name, number):
     recipe = {"learning_rate": 0.003, "batch_size": 32}
     facts = json.dumps({"settings": vars(SETTINGS), "recipe": {**recipe, name: "NUMBER"}})
     (tmp_path / "config.json").write_text(facts.replace('"NUMBER"', number))
-    with pytest.raises(training.RunError, match="does not say what the run was begun with"):
+    with pytest.raises(training.RunError, match="is not the record of what the run was begun with"):
         require_same_settings(SETTINGS, read_begun(tmp_path))
 
 
@@ -107,7 +107,7 @@ def test_a_configs_classes_are_names(tmp_path, classes):
     recipe = {"learning_rate": 0.003, "batch_size": 32}
     facts = json.dumps({"settings": vars(SETTINGS), "recipe": recipe, "classes": "CLASSES"})
     (tmp_path / "config.json").write_text(facts.replace('"CLASSES"', classes))
-    with pytest.raises(training.RunError, match="does not say what the run was begun with"):
+    with pytest.raises(training.RunError, match="is not the record of what the run was begun with"):
         read_begun(tmp_path)
 
 
@@ -168,7 +168,7 @@ def fuzz(store, model, count):
         assert fuzzed(store, out / "metrics.csv", read_metrics, model, count)["refused"] > count / 50
         assert fuzzed(store, store.path(2, ".npz"), read_checkpoint, model, count, vouch=True)["read"] > count / 2
         assert fuzzed(store, store.path(2, ".json"), read_checkpoint, model, count)["read"] > count / 2
-        assert fuzzed(store, store.ledger.path, read_ledger, model, count)["refused"] > count / 2
+        assert fuzzed(store, store.folder / "run.json", read_ledger, model, count)["refused"] > count / 2
 
 
 def test_files_of_a_run_that_never_end(tmp_path):
@@ -178,11 +178,11 @@ def test_files_of_a_run_that_never_end(tmp_path):
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(training.RunError, match="3 of all steps are saved"):
         model_of(tmp_path)
-    with pytest.raises(training.RunError, match="config.json does not say"):
+    with pytest.raises(training.RunError, match="config.json is not the record"):
         require_same_settings(SETTINGS, read_begun(tmp_path))
     with open(tmp_path / "checkpoints/run.json", "wb") as file:
         file.truncate(10**12)
-    with pytest.raises(training.RunError, match="run.json cannot be read: it has more than"):
+    with pytest.raises(training.RunError, match="run.json is not the list of what this run wrote: it has more than"):
         model_of(tmp_path)
 
 

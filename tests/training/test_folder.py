@@ -13,9 +13,9 @@ from slowness import slow_but
 from training_run import points, tiny
 
 from keras_vit import training
-from keras_vit.training.runs import files, metrics_log
+from keras_vit.training.runs import callbacks as run_callbacks
 from keras_vit.training.runs.folder import model_of
-from keras_vit.training.runs.signals import SIGNALS
+from keras_vit.training.runs.saver import SIGNALS
 
 # All that a run writes, and what it writes these as until they are whole.
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "last.weights.npz", "model.keras")
@@ -66,7 +66,7 @@ def test_a_run_writes_what_is_listed_here(finished):
 def test_curves_are_drawn_once(tmp_path, monkeypatch):
     """Also where epochs of unequal length take several `fit`."""
     drawn = []
-    monkeypatch.setattr(metrics_log, "draw_curves", lambda rows, path: (drawn.append(len(rows)), path.touch()))
+    monkeypatch.setattr(run_callbacks, "draw_curves", lambda rows, path: (drawn.append(len(rows)), path.touch()))
     training.Run(tmp_path / "run").fit(tiny(), points, 5, Fraction(5, 3), validation=points(0).take(1))
     assert drawn == [3]
 
@@ -120,7 +120,8 @@ def test_kills_before_a_file_takes_its_name_leave_it_the_runs(copy):
     for i in range(3):
         again = training.Run(copy).files
         again.begin(resume=True)
-        again.ledger.enter("model.keras", f"{i}" * 64)
+        known = again.ledger.digests()
+        again.ledger.save({**known, "model.keras": [*known["model.keras"], f"{i}" * 64]})
     training.Run(copy).files.check(resume=True)
     with training.Run(copy).files.writing("model.keras") as path:
         path.write_text("written at last")
@@ -155,7 +156,7 @@ def test_a_run_killed_at_its_first_writes_begins_again(tmp_path, monkeypatch, ki
         replace(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", killed)
+        patch.setattr(os, "replace", killed)
         patch.setattr(Path, "unlink", lambda *args, **kwargs: None)
         patch.setattr(Path, "rmdir", lambda *args: None)
         with pytest.raises(SystemExit):

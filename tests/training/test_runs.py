@@ -27,8 +27,7 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.training.runs import checkpoints, files
-from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
-from keras_vit.training.runs.history import read_rows
+from keras_vit.training.runs.history import list_epoch_ends, plan_segments, read_rows
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
 KILLS = 20
@@ -195,8 +194,9 @@ def killed_at_random_moments(server, unbroken, folder, kills):
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path):
-    killed_at_random_moments(server, unbroken, tmp_path, KILLS)
+@pytest.mark.parametrize("kills", [6, pytest.param(KILLS, marks=pytest.mark.long)])
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(server, unbroken, tmp_path, kills):
+    killed_at_random_moments(server, unbroken, tmp_path, kills)
 
 
 @pytest.mark.slow
@@ -247,10 +247,6 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
     with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other checkpoint is left"):
         store.newest()
     assert store.save(4, {"a": np.ones(3)})
-    about = json.loads(store.path(4, ".json").read_text())
-    store.path(4, ".json").write_text(json.dumps({**about, "format": 99}))
-    with pytest.raises(training.RunError, match="format is 99"):
-        store.load(4)
     store.path(4, ".json").write_text("[]")
     with pytest.raises(training.RunError, match="step 4 .* cannot be read"):
         store.load(4)
@@ -265,7 +261,7 @@ def test_a_full_disk_costs_no_earlier_checkpoint(tmp_path, monkeypatch, call):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, call, full)
+        patch.setattr(os, call, full)
         with pytest.warns(UserWarning, match="No space left"):
             assert not store.save(2, {"a": np.ones(10)})
     assert store.newest()[0] == 1
@@ -365,7 +361,7 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
-    with files.lock_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
+    with files.hold_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
     with pytest.raises(training.RunError, match="metrics.csv was not written by this run"):

@@ -448,7 +448,7 @@ def test_tensors_of_every_dtype_are_the_librarys(tmp_path):
     }
     path = tmp_path / "all.safetensors"
     save_file(arrays, path)
-    tensors, expected = open_safetensors(path), load_file(path)
+    (tensors, _), expected = open_safetensors(path), load_file(path)
     assert tensors.keys() == expected.keys() == arrays.keys()
     for name, values in expected.items():
         read = tensors[name].read()
@@ -477,7 +477,7 @@ def test_a_file_is_closed_once_its_tensors_are_gone(tmp_path):
     save_file({"a": np.zeros(3, "float32")}, tmp_path / "other.safetensors")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tensors = open_safetensors(tmp_path / "whole.safetensors")
+        tensors, _ = open_safetensors(tmp_path / "whole.safetensors")
         tensors["head.bias"].read()
         assert open_files(tmp_path)
         del tensors

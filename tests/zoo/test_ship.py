@@ -10,7 +10,7 @@ from registry_file import format_registry
 from samples import SAMPLES, TEST_SETS, draw_numbers, load_sample
 
 from keras_vit import zoo
-from keras_vit.data.datasets.fashion_mnist import CLASSES
+from keras_vit.data.datasets.arrays import FASHION
 from keras_vit.models import Preprocessing
 from keras_vit.trainers.settings import Settings
 from keras_vit.zoo.names import rows
@@ -28,7 +28,7 @@ def run(tmp_path):
     """The folder of a run of ViT-Mini/4, as `keras-vit pretrain` leaves it; its head is still zero."""
     folder = tmp_path / "run"
     folder.mkdir()
-    zoo.save(zoo.load("ViT-Mini/4", weights=None, labels=CLASSES), folder / "last.weights.npz")
+    zoo.save(zoo.load("ViT-Mini/4", weights=None, labels=FASHION), folder / "last.weights.npz")
     settings = Settings(
         dataset="fashion_mnist:/home/ann/fashion-mnist",
         model="ViT-Mini/4",
@@ -77,7 +77,7 @@ def test_a_run_ships(run, root, monkeypatch):
     ]
     weights = zoo.load(root / "zoo/weights" / FILE)
     row = rows.as_checkpoint(after["collections"][found["collection"]] | found)
-    assert (weights.config, weights.labels) == (row.config, CLASSES) and row.labels == "fashion_mnist"
+    assert (weights.config, weights.labels) == (row.config, FASHION) and row.labels == "fashion_mnist"
     original = zoo.load(run / "last.weights.npz")
     for ours, theirs in zip(weights.weights, original.weights, strict=True):
         np.testing.assert_array_equal(ours, np.asarray(theirs).astype("float16").astype("float32"))
@@ -88,8 +88,8 @@ def test_a_run_ships(run, root, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"labels": CLASSES[::-1]}, "the run has .'Ankle boot'"),
-        ({"labels": CLASSES, "num_layers": 1}, "No variant is a model of .*num_layers 1"),
+        ({"labels": FASHION[::-1]}, "the run has .'Ankle boot'"),
+        ({"labels": FASHION, "num_layers": 1}, "No variant is a model of .*num_layers 1"),
     ],
 )
 def test_other_models_do_not_ship(fields, said, run, root):

@@ -9,16 +9,15 @@ import zipfile
 
 import numpy as np
 import pytest
-from card import format_card
 from samples import load_sample
-from ship import MOST_BYTES
+from ship import MOST_BYTES, format_card
 
 from keras_vit import evaluation, zoo
-from keras_vit.commands.provenance import describe_provenance
-from keras_vit.data.datasets import fashion_mnist
+from keras_vit.data.datasets.arrays import FASHION
 from keras_vit.errors import CheckpointError
 from keras_vit.models import cost
 from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.provenance import describe_provenance
 from keras_vit.zoo import loading as shipping
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import checkpoints, class_names, default_tag
@@ -113,7 +112,7 @@ def test_changed_and_missing_files(monkeypatch, tmp_path):
 
 
 def test_names_of_classes_are_the_datasets(tmp_path):
-    assert class_names("fashion_mnist") == fashion_mnist.CLASSES
+    assert class_names("fashion_mnist") == FASHION
     assert class_names("emoji") == tuple(load_sample("emoji", tmp_path).class_names)
 
 

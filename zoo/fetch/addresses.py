@@ -25,6 +25,8 @@ def public_form(text: str) -> str:
     ('https://host/a.npz', 'https://...')
     """
     scheme, separator, rest = re.split("[?#]", text)[0].partition("://")
+    if HUB.fullmatch(text):
+        return text
     user, _, place = rest.rpartition("@")
     if "@" in text and ("@" not in rest or not USER.fullmatch(user) or not HOST.match(place)):
         return f"{scheme}://..." if separator and scheme.isalpha() else "..."
@@ -79,7 +81,7 @@ def read_hub(url: str) -> HubFile:
     """
     found = HUB.fullmatch(url)
     parts = unquote(found["file"] or "").split("/") if found else [".."]
-    if found is None or {".", ".."} & {*found["repo"].split("/"), *parts} or "\\" in "".join(parts):
+    if found is None or {".", ".."} & {*found["repo"].split("/"), found["revision"], *parts} or "\\" in "".join(parts):
         raise UnknownNameError(f"{public_form(url)} is not of the form hf://owner/repo[@revision][/file].")
     return HubFile(found["repo"], found["revision"] or "main", found["file"] or "model.safetensors")
 

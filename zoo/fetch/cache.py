@@ -34,6 +34,8 @@ def describe_cache_errors(path):
     """Raises a DownloadError for what the cache's file system refuses."""
     try:
         yield
+    except DownloadError:
+        raise
     except OSError as error:
         raise DownloadError(
             f"{path} cannot be read or written: {error.strerror or error}. Free some space, or set KERAS_VIT_CACHE to "

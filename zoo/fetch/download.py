@@ -18,8 +18,8 @@ import google_crc32c
 import requests
 from urllib3.exceptions import HTTPError
 
-from keras_vit.errors import DownloadError
-from keras_vit.files import is_offline, open_regular
+from keras_vit.errors import DownloadError, RecordError
+from keras_vit.files import is_offline, open_regular, read_record
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import public_form, requested_address, whole_address
@@ -31,7 +31,6 @@ from keras_vit.zoo.fetch.cache import (
     is_regular,
     lock_file,
     make_folder,
-    read_note,
     record_path,
     recorded_sha256,
     store,
@@ -53,6 +52,7 @@ from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 CHUNK = 1 << 20
+REMOTE = {"address": str, "total": (int, None), "version": (str, None), "checksums": {str: str}}  # as it is kept
 FAILURES = 5  # in a row that get no further into the file
 CONNECTIONS = 200  # for one file
 BACKOFF = 0.5  # seconds, doubled at each failure
@@ -98,11 +98,11 @@ class Partial:
 
     def remote(self):
         """The `Remote` that the bytes so far belong to; None where nothing tells."""
-        note = read_note(self.note)
-        kinds = {"address": str, "total": int | None, "version": str | None, "checksums": dict}
-        fits = note.keys() == kinds.keys() and all(isinstance(note[name], kind) for name, kind in kinds.items())
-        remote = Remote(**note) if fits and str(note["version"]).isprintable() else None
-        return remote if remote and self.size() <= (remote.total or sys.maxsize) else None
+        try:
+            note = read_record(self.note, REMOTE, what="the note of a partial file")
+        except RecordError:
+            return None
+        return Remote(**{name: note[name] for name in REMOTE})
 
     def start(self, remote):
         """Begins the file anew, for the bytes of `remote`."""

@@ -12,6 +12,8 @@ from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import is_loopback, public_form, read_hub, read_url
 from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
 
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: the Hub is asked for files alone
+
 
 def hub_form(url: str) -> str:
     """An address of the Hub's pages as hf://owner/repo@revision/file; any other as it is.
@@ -45,30 +47,31 @@ def read_token(endpoint):
 @contextlib.contextmanager
 def describe_hub_errors(url):
     """Raises a DownloadError for what the Hub, the network or the disk refuses."""
-    import httpx
     from huggingface_hub import errors
 
     try:
         yield
+    except DownloadError:
+        raise
     except errors.EntryNotFoundError:
         raise NotFoundError(f"{url} is not there: the repository has no such file.") from None
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
-        gated = isinstance(error, errors.GatedRepoError)
-        what = "needs its licence to be accepted on the Hub" if gated else "is not there, or not public"
-        raise DownloadError(f"{url} {what}. Check the name; a private or gated one needs HF_TOKEN.") from None
+    except errors.GatedRepoError:
+        raise DownloadError(f"{url} needs its licence to be accepted on the Hub, and HF_TOKEN to be set.") from None
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
+        raise DownloadError(f"{url} is not there, or not public. Check the name, and HF_TOKEN.") from None
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         raise DownloadError(f"{url} could not be fetched: the Hub answered {status}. Try again later.") from None
-    except (httpx.HTTPError, errors.FileMetadataError, ValueError) as error:
-        raise DownloadError(f"{url} could not be fetched: {describe_cause(error)}. Try again later.") from None
     except OSError as error:
         raise DownloadError(
-            f"{url} could not be kept: {describe_cause(error)}. Free some space, or set HF_HOME to a folder elsewhere."
+            f"{url} could not be kept: {describe_cause(error)}. Free some space, or set HF_HOME to another folder."
         ) from None
+    except Exception as error:  # of httpx or its successor, by the version of huggingface_hub
+        raise DownloadError(f"{url} could not be fetched: {describe_cause(error)}. Try again later.") from None
 
 
 def find_on_disk(url: str) -> Path | None:
-    """The file of an address hf://..., where the Hub's cache has it; no server is asked whether there is a newer one."""
+    """The file of an address hf://..., where the Hub's cache has it; no server is asked for a newer one."""
     import huggingface_hub
 
     repo, revision, file = read_hub(url)
@@ -104,8 +107,8 @@ def fetch_from_hub(url: str, most_bytes: int, progress: bool = True) -> Path:
         return path
     if is_offline():
         raise DownloadError(
-            f"{url} is not in the Hub's cache, {settings.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. Unset "
-            f"KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
+            f"{url} is not in the Hub's cache, {settings.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
+            f"Unset KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
         )
     with describe_hub_errors(url):
         token, wait = read_token(endpoint), settings.timeout()

@@ -33,10 +33,10 @@ def origin(url):
 
 
 def require_safe(url, first):
-    """https anywhere; http only on this machine or where the mirror was set to it, and not as a redirect of https."""
+    """https anywhere; http only to this machine or the mirror, where that is what was asked for."""
     mirror = settings.mirror()
-    here = is_loopback(url) or (mirror and origin(url) == origin(read_url(mirror)))
-    if url.scheme == "https" or (here and first.scheme == "http"):
+    known = is_loopback(first) or (mirror and origin(first) == origin(read_url(mirror)))
+    if url.scheme == "https" or (known and (url.scheme, url.hostname) == (first.scheme, first.hostname)):
         return
     raise DownloadError(
         f"{public_form(url.geturl())} is not fetched: expected https. A plain http mirror can be set as "
@@ -47,6 +47,18 @@ def require_safe(url, first):
 def leave_unchanged(request):
     """Adds no password to a request: `requests` would add what ~/.netrc has for the host, or for all hosts."""
     return request
+
+
+def send_once(session, request):
+    """The response of one server, its body not yet read; `session.send` would look at where it redirects."""
+    request, wait = session.prepare_request(request), settings.timeout()
+    environment = session.merge_environment_settings(request.url, {}, True, None, None)
+    try:
+        return session.get_adapter(request.url).send(request, timeout=(wait, wait), **environment)
+    except requests.RequestException:
+        raise
+    except OSError as error:  # a bundle of certificates that is not there
+        raise DownloadError(f"{public_form(request.url)} cannot be requested: {error}") from None
 
 
 @contextlib.contextmanager
@@ -61,7 +73,6 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
         requests.RequestException: when no reply comes.
     """
     first = url = read_url(address)
-    wait = settings.timeout()
     with requests.Session() as session:
         session.trust_env = not is_loopback(url)  # no proxy leads back to this machine
         session.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
@@ -69,9 +80,7 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
             require_safe(url, first)
             auth: Any = get_auth_from_url(address) if origin(url) == origin(first) and first.username else None
             plain = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-            options: dict[str, Any] = {"allow_redirects": False, "stream": True, "timeout": (wait, wait)}
-            reply = session.get(plain, headers=headers, auth=auth or leave_unchanged, **options)
-            with reply:
+            with send_once(session, requests.Request("GET", plain, headers, auth=auth or leave_unchanged)) as reply:
                 target = reply.headers.get("Location")
                 if reply.status_code not in (301, 302, 303, 307, 308) or target is None:
                     yield reply
@@ -128,8 +137,8 @@ def require_file(headers, address):
         raise DownloadError(f"{address} came encoded as {printable(', '.join(encodings))}; expected no encoding.")
     if re.match(r"\s*(text/html|application/xhtml)", headers.get("Content-Type", ""), re.IGNORECASE):
         raise DownloadError(
-            f"{address} returned a web page instead of a file. Check the address, and whether a proxy or a sign-in page "
-            "stands in between."
+            f"{address} returned a web page instead of a file. Check the address, and whether a proxy or a sign-in "
+            "page stands in between."
         )
 
 
@@ -146,8 +155,8 @@ def read_reply(reply: requests.Response, url: str) -> Remote:
     length = re.fullmatch(NUMBER, headers.get("Content-Length", ""))
     if length is None and not checksums and "Transfer-Encoding" not in headers:
         raise DownloadError(
-            f"{address} came without a length or a checksum, so that a part could not be told from the whole. Fetch the "
-            "file by other means and pass its path."
+            f"{address} came without a length or a checksum, so that a part could not be told from the whole. Fetch "
+            "the file by other means and pass its path."
         )
     version = re.fullmatch(r'"[\x21\x23-\x7e]*"', headers.get("ETag", ""))
     return Remote(address, int(length[0]) if length else None, version[0] if version else None, checksums)

@@ -4,7 +4,8 @@ import collections
 import math
 import re
 
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, BackboneConfig, ResNetConfig, ViTConfig, pair
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pair
 from keras_vit.zoo.formats.checkpoint import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -21,8 +22,6 @@ ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
 # Pixels of the images that big_vision's files without positions were trained on (configs/vit_s16_i1k.py).
 PIXELS = 224
-# How the encoder's blocks are called. No checkpoint of axial models is public: their names are this package's.
-BLOCKS = {ViTConfig: "encoderblock", AxialViTConfig: "axialblock"}
 ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
 COLUMN_POSITIONS = "block1/unit1/column_attention/relative_pos_emb"
 
@@ -67,9 +66,9 @@ def count_units(tensors, pattern):
 
 def read_vit(tensors, stated_size, hints):
     ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
-    axial = any(name.startswith("Transformer/axialblock_") for name in tensors)
+    axial = any(name.startswith(f"Transformer/{AxialViTConfig.block_name}_") for name in tensors)
     config_class = AxialViTConfig if axial else ViTConfig
-    block = BLOCKS[config_class]
+    block = config_class.block_name
     _, num_heads, _ = shape_of(tensors, QUERY.format(block=block), 3)
     _, mlp_dim = shape_of(tensors, HIDDEN.format(block=block), 2)
     backbone = read_backbone(tensors) if "conv_root/kernel" in tensors else None
@@ -120,7 +119,7 @@ def computes_positions(tensors, classifier):
     In any other file without positions, these are missing.
     """
     stored = any(name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
-    hidden = tensors.get(HIDDEN.format(block=BLOCKS[ViTConfig]))
+    hidden = tensors.get(HIDDEN.format(block=ViTConfig.block_name))
     return classifier == "gap" and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
 
 

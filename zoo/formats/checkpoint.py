@@ -14,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 
 from keras_vit.errors import CheckpointError, ConfigError, KerasVitError
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ResNetConfig, ViTConfig
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 

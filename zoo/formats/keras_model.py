@@ -36,8 +36,8 @@ def require_our_model(description):
 
 
 def read_trainable(config):
-    """Which parts of the model train: a bool, or {path: bool}; files from before do not say, and all of theirs do."""
-    trainable = config.get("trainable", True)
+    """Which parts of the model train: a bool, or {path: bool}."""
+    trainable = config.get("trainable")
     values = trainable.values() if isinstance(trainable, dict) else [trainable]
     if not all(isinstance(value, bool) for value in values):
         raise Fault("does not say by True and False which parts of its model train.")

@@ -42,24 +42,6 @@ BIT_NAMES = (
 )
 
 
-def to_first_layout(tensors):
-    """The tensors of an official file under pre-Linen names; ResNets under `resnet/`.
-
-    Raises:
-        Fault: when the file is in none of the authors' layouts.
-    """
-    tensors = strip_prefix(tensors)
-    if is_bit(tensors):
-        return gather(rename_bit(tensors))
-    if any(name.startswith("resnet/") for name in tensors):
-        unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
-        return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
-    if ROW_POSITIONS in tensors:
-        return squeeze_norms(tensors)
-    require_transformer(tensors)
-    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(tensors))))
-
-
 def strip_prefix(tensors):
     """The model's tensors by their own names; what the file holds elsewhere stays, to be reported as left over."""
     for prefix, beside in PREFIXES:
@@ -74,7 +56,11 @@ def strip_prefix(tensors):
 
 def require_transformer(tensors):
     """Refuses tensors that are not those of a ViT or hybrid of the paper."""
-    require_second_version(tensors)
+    if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
+        raise Fault(
+            "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
+            "BiT's, models/bit_paper.py, with the norm before it."
+        )
     if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
         raise Fault(
             "is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
@@ -82,6 +68,18 @@ def require_transformer(tensors):
         )
     if any(name.startswith("MAPHead_0/") for name in tensors):
         raise Fault("pools by attention (MAPHead_0); models of the paper pool by token or gap.")
+
+
+def split_stacks(tensors, stacked, count):
+    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
+    for name, tensor in tensors.items():
+        if not name.startswith(stacked):
+            yield name, tensor
+            continue
+        whole = tensor.share(count)
+        for i in range(count):
+            block = whole.map(tensor.shape[1:], lambda values, i=i: values[i])
+            yield f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}", block
 
 
 def unstack_blocks(tensors):
@@ -98,29 +96,19 @@ def unstack_blocks(tensors):
     return gather(split_stacks(tensors, stacked, count))
 
 
-def split_stacks(tensors, stacked, count):
-    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
-    for name, tensor in tensors.items():
-        if not name.startswith(stacked):
-            yield name, tensor
-            continue
-        whole = tensor.share(count)
-        for i in range(count):
-            block = whole.map(tensor.shape[1:], lambda values, i=i: values[i])
-            yield f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}", block
-
-
 def rename_linen(tensors):
     """Linen names to pre-Linen ones, where the file has Linen's."""
     if not any("/MlpBlock_0/" in name for name in tensors):
         return tensors
-    return gather((to_pre_linen(name), tensor) for name, tensor in tensors.items())
-
-
-def to_pre_linen(name):
     for pattern, replacement in LINEN:
-        name = re.sub(pattern, replacement, name)
-    return name
+        tensors = gather((re.sub(pattern, replacement, name), tensor) for name, tensor in tensors.items())
+    return tensors
+
+
+def prepend_zero(positions):
+    """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
+    n, l, d = positions.shape
+    return positions.map((n, 1 + l, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1))
 
 
 def join_position_embedding(tensors):
@@ -132,12 +120,6 @@ def join_position_embedding(tensors):
     if "cls" in tensors and len(grid.shape) == 3:
         grid = prepend_zero(grid)
     return gather([(POSITIONS, grid), *rest])
-
-
-def prepend_zero(positions):
-    """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
-    n, l, d = positions.shape
-    return positions.map((n, 1 + l, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1))
 
 
 def is_hybrid_norm(name):
@@ -158,8 +140,10 @@ def expand_norms(arrays):
     return {name: values.reshape(1, 1, 1, -1) if is_hybrid_norm(name) else values for name, values in arrays.items()}
 
 
-def is_bit(tensors):
-    return any(name.startswith("root_block/") for name in tensors)
+def reshape_bit(name, tensor):
+    if name == "head/kernel":
+        return tensor.reshape((1, 1, *tensor.shape))
+    return tensor.reshape(tensor.shape[3:]) if tensor.shape[:3] == (1, 1, 1) and len(tensor.shape) == 4 else tensor
 
 
 def rename_bit(tensors):
@@ -173,16 +157,19 @@ def rename_bit(tensors):
         yield (re.sub(pattern, replacement, name), reshape_bit(name, tensor)) if pattern else (name, tensor)
 
 
-def reshape_bit(name, tensor):
-    if name == "head/kernel":
-        return tensor.reshape((1, 1, *tensor.shape))
-    return tensor.reshape(tensor.shape[3:]) if tensor.shape[:3] == (1, 1, 1) and len(tensor.shape) == 4 else tensor
+def to_first_layout(tensors):
+    """The tensors of an official file under pre-Linen names; ResNets under `resnet/`.
 
-
-def require_second_version(tensors):
-    """Refuses a ResNet whose norms follow its convolutions: the package has one under a Transformer alone."""
-    if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
-        raise Fault(
-            "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
-            "BiT's, models/bit_paper.py, with the norm before it."
-        )
+    Raises:
+        Fault: when the file is in none of the authors' layouts.
+    """
+    tensors = strip_prefix(tensors)
+    if any(name.startswith("root_block/") for name in tensors):
+        return gather(rename_bit(tensors))
+    if any(name.startswith("resnet/") for name in tensors):
+        unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
+        return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
+    if ROW_POSITIONS in tensors:
+        return squeeze_norms(tensors)
+    require_transformer(tensors)
+    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(tensors))))

@@ -52,17 +52,83 @@ DTYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 STATEMENTS = {"timm": (timm_vit, timm_bit), "transformers": (transformers_vit, transformers_bit)}
 
 
-def read(path, hints):
-    """The file as an `OpenCheckpoint`."""
-    text = read_metadata(path).get("keras_vit")
-    tensors = strip_model_prefix(open_safetensors(path))
-    layout = find_layout(tensors)
-    if text is None:
-        return read_with_companions(path, tensors, layout, hints)
-    config, preprocessing, labels = read_description(parse_json(text))
-    tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
-    require_plausible(config, count_numbers(tensors), MOST_MISSING)
-    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+class HeldFile:
+    """A file, open until the last tensor that is read from it goes."""
+
+    def __init__(self, path):
+        self.stream = open(path, "rb")
+        weakref.finalize(self, self.stream.close)
+
+
+def require_distinct(pairs):
+    """A JSON object as a dict, if no two of its names are the same."""
+    names = dict(pairs)
+    if len(names) < len(pairs):
+        raise ValueError("two entries of its header have one name")
+    return names
+
+
+def read_tensor(stream, name, dtype, shape, start):
+    """The values from there on."""
+    with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
+        stream.seek(start)
+        values = np.fromfile(stream, DTYPES[dtype], math.prod(shape)).reshape(shape)
+        if dtype == "BF16":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.astype("float32", copy=False)
+
+
+def describe_tensor(file, name, entry, start):
+    """The Tensor of an entry in the header, for a file whose data begin at `start`."""
+    dtype, shape = entry["dtype"], tuple(entry["shape"])
+    if dtype not in DTYPES:
+        raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
+    start += entry["data_offsets"][0]
+    return Tensor(name, shape, lambda: read_tensor(file.stream, name, dtype, shape, start))
+
+
+def require_short_header(path):
+    """The length of the header, which is parsed whole; the file starts with it."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    if len(start) < 8:
+        raise EOFError(f"it ends after {len(start)} bytes")
+    (length,) = struct.unpack("<Q", start)
+    if length > MOST_HEADER:
+        raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
+    return length
+
+
+def open_safetensors(path):
+    """({name: Tensor}, {name: text}): the tensors of a .safetensors file and its metadata. Only the header is read.
+
+    The library checks the file, and does not read the values: it maps the whole file, whose pages count as this
+    process' memory, and numpy has no bfloat16 for it to return.
+
+    Raises:
+        Fault: for a file that is not one, or holds anything but numbers.
+    """
+    from safetensors import safe_open
+
+    with blame_file(COMPLAINT):
+        length = require_short_header(path)
+        with safe_open(path, "np") as checked:  # the header, against the file
+            require_few(len(checked.keys()))
+        file = HeldFile(path)
+        file.stream.seek(8)
+        header = json.loads(file.stream.read(length), object_pairs_hook=require_distinct)
+    metadata = header.pop("__metadata__", None) or {}
+    tensors = {name: describe_tensor(file, name, entry, 8 + length) for name, entry in header.items()}
+    return tensors, metadata
+
+
+def warn_of_unknown(path, stated):
+    if stated.unknown_architecture is not None:
+        log.warning(
+            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
+            "file leaves out is taken to be timm's default, such as exact GELU.",
+            *(path, stated.unknown_architecture),
+        )
 
 
 def read_with_companions(path, tensors, layout, hints):
@@ -83,12 +149,26 @@ def read_with_companions(path, tensors, layout, hints):
     return OpenCheckpoint(path, config, tensors, preprocessing, stated_labels(config_json, config.num_classes))
 
 
-def warn_of_unknown(path, stated):
-    if stated.unknown_architecture is not None:
-        log.warning(
-            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
-            "file leaves out is taken to be timm's default, such as exact GELU.",
-            *(path, stated.unknown_architecture),
+def read(path, hints):
+    """The file as an `OpenCheckpoint`."""
+    tensors, metadata = open_safetensors(path)
+    tensors = strip_model_prefix(tensors)
+    layout, text = find_layout(tensors), metadata.get("keras_vit")
+    if text is None:
+        return read_with_companions(path, tensors, layout, hints)
+    config, preprocessing, labels = read_description(parse_json(text))
+    tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
+    require_plausible(config, count_numbers(tensors), MOST_MISSING)
+    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+
+
+def require_timm_model(config):
+    """Refuses position embeddings that timm has no names for: it adds 1-D ones at the stem, or none."""
+    kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
+    if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
+        raise CheckpointError(
+            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
+            f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
         )
 
 
@@ -108,89 +188,3 @@ def write(model, path):
         save_file(state, path, metadata)
     except SafetensorError as error:  # of a full disk, too
         raise OSError(str(error)) from error
-
-
-def require_timm_model(config):
-    """Refuses position embeddings that timm has no names for: it adds 1-D ones at the stem, or none."""
-    kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
-    if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
-        raise CheckpointError(
-            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
-            f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
-        )
-
-
-def open_safetensors(path):
-    """The tensors of a .safetensors file: {name: Tensor}. Only the header is read.
-
-    Raises:
-        Fault: for a file that is not one, or holds anything but numbers.
-    """
-    from safetensors import safe_open
-
-    with blame_file(COMPLAINT):
-        length = require_short_header(path)
-        with safe_open(path, "np") as checked:  # the header, against the file
-            require_few(len(checked.keys()))
-        file = HeldFile(path)
-        file.stream.seek(8)
-        header = json.loads(file.stream.read(length), object_pairs_hook=require_distinct)
-    header.pop("__metadata__", None)
-    return {name: describe_tensor(file, name, entry, 8 + length) for name, entry in header.items()}
-
-
-class HeldFile:
-    """A file, open until the last tensor that is read from it goes."""
-
-    def __init__(self, path):
-        self.stream = open(path, "rb")
-        weakref.finalize(self, self.stream.close)
-
-
-def require_distinct(pairs):
-    """A JSON object as a dict, if no two of its names are the same."""
-    names = dict(pairs)
-    if len(names) < len(pairs):
-        raise ValueError("two entries of its header have one name")
-    return names
-
-
-def describe_tensor(file, name, entry, start):
-    """The Tensor of an entry in the header, for a file whose data begin at `start`."""
-    dtype, shape = entry["dtype"], tuple(entry["shape"])
-    if dtype not in DTYPES:
-        raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
-    start += entry["data_offsets"][0]
-    return Tensor(name, shape, lambda: read_tensor(file.stream, name, dtype, shape, start))
-
-
-def read_tensor(stream, name, dtype, shape, start):
-    """The values from there on. Read, not mapped: pages of a mapped file count as this process' memory."""
-    with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
-        stream.seek(start)
-        values = np.fromfile(stream, DTYPES[dtype], math.prod(shape)).reshape(shape)
-        if dtype == "BF16":
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        return values.astype("float32", copy=False)
-
-
-def read_metadata(path):
-    """The strings in a .safetensors file's header, {} for none."""
-    from safetensors import safe_open
-
-    with blame_file(COMPLAINT):
-        require_short_header(path)
-        with safe_open(path, "np") as file:
-            return file.metadata() or {}
-
-
-def require_short_header(path):
-    """The length of the header, which is parsed whole; the file starts with it."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-    if len(start) < 8:
-        raise EOFError(f"it ends after {len(start)} bytes")
-    (length,) = struct.unpack("<Q", start)
-    if length > MOST_HEADER:
-        raise Fault(f"has a header of {length:,} bytes; at most {MOST_HEADER:,} are read.")
-    return length

@@ -83,15 +83,9 @@ def list_variant(name):
     )
 
 
-def describe_test_set(checkpoint):
-    """What a checkpoint's accuracy was measured on; None where it has none."""
-    if checkpoint.accuracy is None:
-        return None
-    return checkpoint.record.tested_on if checkpoint.record else "ImageNet"
-
-
 def list_checkpoint(checkpoint):
     config = checkpoint.config
+    test_set = checkpoint.record.tested_on if checkpoint.record else "ImageNet"
     return ListedModel(
         name=checkpoint.name,
         variant=checkpoint.variant,
@@ -104,7 +98,7 @@ def list_checkpoint(checkpoint):
         dataset=checkpoint.dataset if checkpoint.valid_head else None,
         accuracy=checkpoint.accuracy,
         source=checkpoint.accuracy_source,
-        measured_on=describe_test_set(checkpoint),
+        measured_on=None if checkpoint.accuracy is None else test_set,
         bytes=checkpoint.bytes,
         licence=checkpoint.licence,
         url=checkpoint.url,

@@ -51,18 +51,14 @@ def size_before_random_crop(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
-def extend_by_reflection(image, size):
-    """The image, float32 (*size, c), with its reflection on every side: (size + 2 * (size // 8), c)."""
-    return tf.pad(image, [[size[0] // 8] * 2, [size[1] // 8] * 2, [0, 0]], "REFLECT")
-
-
 def resize_for_training(image, augmentation, size, seed):
     """The part that was read, uint8 (h, w, c), as float32 (*size, c) in [0, 255], mirrored by chance."""
     if augmentation.crop in ("inception", "resize"):
         image = tf.image.resize(image, size)
     else:
         if augmentation.crop == "pad_crop":
-            image = extend_by_reflection(tf.image.resize(image, size), size)
+            margins = [[size[0] // 8] * 2, [size[1] // 8] * 2, [0, 0]]
+            image = tf.pad(tf.image.resize(image, size), margins, "REFLECT")
         else:
             larger, antialias = size_before_random_crop(image, augmentation, size)
             image = tf.image.resize(image, larger, antialias=antialias)
@@ -79,10 +75,6 @@ def resize_for_evaluation(image, preprocessing):
     return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
 
 
-def constant_of_shape(values, shape):
-    return tf.constant(np.broadcast_to(values, shape), tf.float32)
-
-
 def normalize_or_round(image, preprocessing, dtype):
     """Pixels in [0, 255], float32 (..., h, w, c), as a model's input: normalized for "float32", rounded for "uint8"."""
     if dtype == "uint8":
@@ -93,5 +85,5 @@ def normalize_or_round(image, preprocessing, dtype):
     if len(set(scale)) == len(set(offset)) == 1:
         return image * tf.constant(scale[0], tf.float32) - tf.constant(offset[0], tf.float32)
     # Broadcasting over a last axis of 3 takes longer than the resize (`benchmarks pipeline`); over pixels it does not.
-    shape = image.shape[-3:]
-    return image * constant_of_shape(scale, shape) - constant_of_shape(offset, shape)
+    scale, offset = (tf.constant(np.broadcast_to(x, image.shape[-3:]), tf.float32) for x in (scale, offset))
+    return image * scale - offset

@@ -31,11 +31,6 @@ def autocontrast(image, strength, seed):
     return tf.where(high > low, tf.floor(tf.clip_by_value((image - low) * scale, 0.0, 255.0)), image)
 
 
-def equalize(image, strength, seed):
-    channels = [equalize_channel(channel) for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1)]
-    return tf.stack(channels, -1)
-
-
 def equalize_channel(channel):
     """One channel (h, w) int32, its histogram made flat as Pillow does; float32."""
     counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
@@ -44,6 +39,11 @@ def equalize_channel(channel):
     table = (tf.cumsum(counts, exclusive=True) + step // 2) // tf.maximum(step, 1)
     table = tf.where(step > 0, tf.minimum(table, 255), tf.range(256))
     return tf.cast(tf.gather(table, channel), tf.float32)
+
+
+def equalize(image, strength, seed):
+    channels = [equalize_channel(channel) for channel in tf.unstack(tf.cast(image, tf.int32), axis=-1)]
+    return tf.stack(channels, -1)
 
 
 def invert(image, strength, seed):

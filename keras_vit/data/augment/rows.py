@@ -10,6 +10,11 @@ from keras_vit.errors import describe_unknown
 Crop = Literal["inception", "resize", "resize_crop", "resize_small_crop", "pad_crop"]
 
 
+def require(holds, sentence):
+    if not holds:
+        raise DataError(sentence)
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """How a training image is varied before the model's own normalization.
@@ -20,7 +25,7 @@ class Augmentation:
             part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
             short side `resize` pixels (big_vision's "resmall"); "pad_crop": the whole image, resized and continued by
             its reflection for 1/8 of the size on every side, then a random part of the model's size. Objects keep
-            their size, which small images need (arXiv 1512.03385, section 4.2, with zeros).
+            their size, as small images need (arXiv 1512.03385, section 4.2, with zeros).
         resize: side in pixels, for "resize_crop" and "resize_small_crop"; at least the model's size. None for
             7/6 of it: 448 for 384.
         area: (least, most) share of the image that an inception crop keeps, in (0, 1].
@@ -73,11 +78,6 @@ class Augmentation:
     def one_hot(self) -> bool:
         """Whether labels are mixed, and therefore float (n, num_classes) instead of integers (n,)."""
         return bool(self.mixup or self.cutmix)
-
-
-def require(holds, sentence):
-    if not holds:
-        raise DataError(sentence)
 
 
 def hyper_rule_sizes(height: int, width: int, model: str | None = None) -> tuple[int, int]:

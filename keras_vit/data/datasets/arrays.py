@@ -1,10 +1,16 @@
-"""Datasets that come as arrays: their splits, and whether their labels are classes."""
+"""Datasets that come as arrays: scikit-learn's digits and Fashion-MNIST, their splits and their classes."""
+
+import gzip
+from pathlib import Path
 
 import numpy as np
 
 from keras_vit.data.errors import DataError
 
 SPLITS = ("train", "validation", "train+validation", "test")
+DIGITS = tuple("0123456789")
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+IMAGES, LABELS = 0x803, 0x801  # magic numbers of idx files: uint8, 3 and 1 dimensions
 
 
 def require_split(name, split):
@@ -28,3 +34,72 @@ def require_classes(labels, num_classes, where):
             f"Example {wrong[0]} of {where} has the label {labels[wrong[0]]}; labels must be from 0 to "
             f"{num_classes - 1}."
         )
+
+
+def read_digits(split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 (n, 8, 8, 1) and labels int32 (n,) of scikit-learn's digits; a fifth of each class is for "test".
+
+    >>> images, labels = read_digits("test")
+    >>> images.shape, labels.dtype
+    ((360, 8, 8, 1), dtype('int32'))
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    require_split("digits", split)
+    stored = load_digits()
+    images = (stored.images[..., None] * (255 / 16)).astype("uint8")  # of 17 levels
+    labels = stored.target.astype("int32")
+    train, test, train_labels, test_labels = train_test_split(
+        images, labels, test_size=0.2, random_state=0, stratify=labels
+    )
+    return (test, test_labels) if split == "test" else select_split(split, train, train_labels)
+
+
+def open_digits(name, split):
+    """(source, class names) of a split, as `schemes` asks."""
+    from keras_vit.data.reading.sources import Pixels
+
+    return Pixels(*read_digits(split)), DIGITS
+
+
+def read_idx(path, magic):
+    """A gzipped idx file of uint8, Fashion-MNIST's (arXiv 1708.07747), as an array."""
+    try:
+        data = gzip.decompress(path.read_bytes())
+    except FileNotFoundError as error:
+        raise DataError(
+            f"There is no file {path}. Expected Fashion-MNIST's four idx.gz files in that folder."
+        ) from error
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    dimensions = magic & 0xFF
+    header = np.frombuffer(data[: 4 + 4 * dimensions].ljust(4 + 4 * dimensions, b"\0"), ">i4")
+    values = np.frombuffer(data, "uint8", offset=min(len(data), 4 + 4 * dimensions))
+    if header[0] != magic or values.size != np.prod(header[1:]):
+        raise DataError(f"{path} is not an idx file of {dimensions}-dimensional uint8, or is cut off.")
+    return values.reshape(header[1:])
+
+
+def read_pair(folder, prefix):
+    """Images uint8 (n, 28, 28, 1) and labels int32 (n,) of the files that begin with `prefix`."""
+    images = read_idx(Path(folder) / f"{prefix}-images-idx3-ubyte.gz", IMAGES)
+    labels = read_idx(Path(folder) / f"{prefix}-labels-idx1-ubyte.gz", LABELS)
+    if len(images) != len(labels):
+        raise DataError(f"{folder} has {len(images)} {prefix} images and {len(labels)} labels.")
+    require_classes(labels, len(FASHION), folder)
+    return images[..., None], labels.astype("int32")
+
+
+def open_fashion_mnist(folder, split):
+    """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks.
+
+    Raises:
+        DataError: when a file is missing, damaged or not of this kind, or for an unknown split.
+    """
+    from keras_vit.data.reading.sources import Pixels
+
+    require_split("fashion_mnist", split)
+    if split == "test":
+        return Pixels(*read_pair(folder, "t10k")), FASHION
+    return Pixels(*select_split(split, *read_pair(folder, "train"))), FASHION

@@ -1,4 +1,9 @@
-"""TensorFlow Datasets as sources: small splits are read into memory, large ones stay on disk."""
+"""TensorFlow Datasets as sources: small splits are read into memory, large ones stay on disk.
+
+A class is a feature of the stored example, or computed from it, as VTAB's structured tasks (task_adaptation/data) and
+ImageNet ReaL ask: a function of the example, a dict as TFDS has it, to its class, an integer (), or for ReaL its
+classes, float (1000,).
+"""
 
 import contextlib
 import logging
@@ -12,7 +17,6 @@ import tensorflow as tf
 
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
-from keras_vit.data.datasets.targets import LABELS
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Encoded
 from keras_vit.data.reading.stream import Stream
@@ -20,47 +24,85 @@ from keras_vit.files import is_offline
 
 IN_MEMORY = 2 * 2**30  # bytes of encoded images up to which a split is kept in memory
 RETRIES = 5  # of TFDS, after 0, 0.4, 0.8, 1.6 and 3.2 seconds
-# "community:name", which TFDS looks up in the network, and not "name:1.0.0".
+# TFDS looks "community:name" up in the network, but not "name:1.0.0".
 COMMUNITY = re.compile(r"[^/:]*:(?![\d*]|experimental)")
+CLEVR_DISTANCES = (0.0, 8.0, 8.5, 9.0, 9.5, 10.0)
+KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
+NO_VEHICLE = 1000.0
 
 
-def open_catalogued(name, split, *, data_dir=None, download=True):
-    """(source, class names) of a split of a row of CATALOGUE, as `schemes` asks.
-
-    Args:
-        name: of the row.
-        split: "train", "validation", "test", or several joined by +.
-        data_dir: TFDS's folder; None for its default.
-        download: downloads and prepares what is not there, unless KERAS_VIT_OFFLINE=1.
-
-    Raises:
-        DataError: when TFDS cannot prepare the dataset, or the row has no such split.
-    """
-    row = CATALOGUE[name]
-    parts = named_parts(row, split)
-    if parts is None:
-        raise DataError(f"The splits are {', '.join(row.parts)}, joined by +. Received: {split!r}.")
-    builder = prepare(row.builder, data_dir, download)
-    return open_instruction(builder, row, instruction_of_parts(builder, parts))
+def find_interval(value, lower):
+    """The number of the interval (lower, next lower] that `value` is in; `lower` are the lower bounds of all."""
+    return tf.reduce_sum(tf.cast(value > tf.constant(lower, value.dtype), tf.int32)) - 1
 
 
-def open_builder(name, split, *, data_dir=None, download=True, in_memory=IN_MEMORY):
-    """(source, class names) of a split of any TFDS builder, as `schemes` asks.
+def clevr_count_all(example):
+    """3 to 10 objects, as classes 0 to 7."""
+    return tf.size(example["objects"]["size"]) - 3
 
-    Args:
-        name: TFDS's, with its configuration and version, if any.
-        split: as for `open_catalogued`, or any split that TFDS understands.
-        data_dir, download: as for `open_catalogued`.
-        in_memory: bytes up to which a split's encoded images are kept in memory.
 
-    Raises:
-        DataError: when TFDS has no such builder or split, cannot prepare it, or it has no pair of image and class.
-    """
-    builder = prepare(name, data_dir, download)
-    row = row_of_builder(builder)
-    parts = named_parts(row, split)
-    instruction = instruction_of_parts(builder, parts) if parts else known_instruction(builder, split)
-    return open_instruction(builder, row, instruction, in_memory)
+def clevr_closest_object_distance(example):
+    return find_interval(tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), CLEVR_DISTANCES)
+
+
+def kitti_closest_vehicle_distance(example):
+    """Of cars, vans and trucks (types 0 to 2); class 3 where there is none."""
+    objects = example["objects"]
+    away = tf.where(objects["type"] < 3, objects["location"][:, 2], NO_VEHICLE)
+    return find_interval(tf.reduce_min(tf.concat([away, [NO_VEHICLE]], 0)), KITTI_DISTANCES)
+
+
+def dsprites_x_position(example):
+    """32 places in 16 classes."""
+    return example["label_x_position"] // 2
+
+
+def dsprites_orientation(example):
+    """40 angles in 16 classes, of 2.5 angles each."""
+    return example["label_orientation"] * 2 // 5
+
+
+def imagenet2012_real(example):
+    return tf.minimum(tf.reduce_sum(tf.one_hot(example["real_label"], 1000), 0), 1.0)
+
+
+LABELS = {
+    function.__name__: function
+    for function in (
+        clevr_count_all,
+        clevr_closest_object_distance,
+        kitti_closest_vehicle_distance,
+        dsprites_x_position,
+        dsprites_orientation,
+        imagenet2012_real,
+    )
+}
+
+
+@contextlib.contextmanager
+def few_retries():
+    """Lets TFDS try a server again for some six seconds, and not for three minutes with a line of the log for each."""
+    from tensorflow_datasets.core.download import downloader
+
+    log = logging.getLogger("urllib3.connectionpool")
+    before = downloader.MAX_RETRIES, log.level
+    downloader.MAX_RETRIES = RETRIES
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        downloader.MAX_RETRIES = before[0]
+        log.setLevel(before[1])
+
+
+def require_local(name, data_dir):
+    """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
+    remote = [name] if COMMUNITY.match(name) else []
+    remote += [data_dir] if "://" in str(data_dir) else []
+    if remote and is_offline():
+        raise DataError(
+            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
+        )
 
 
 def prepare(name, data_dir, download):
@@ -93,22 +135,6 @@ def prepare(name, data_dir, download):
     return builder
 
 
-@contextlib.contextmanager
-def few_retries():
-    """Lets TFDS try a server again for some six seconds, and not for three minutes with a line of the log for each."""
-    from tensorflow_datasets.core.download import downloader
-
-    log = logging.getLogger("urllib3.connectionpool")
-    before = downloader.MAX_RETRIES, log.level
-    downloader.MAX_RETRIES = RETRIES
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        downloader.MAX_RETRIES = before[0]
-        log.setLevel(before[1])
-
-
 def full_name(name, *, data_dir=None, download=True):
     """Which of TFDS's builders, configurations and versions a row of CATALOGUE reads, such as "eurosat/rgb/2.0.0".
 
@@ -116,16 +142,6 @@ def full_name(name, *, data_dir=None, download=True):
         DataError: when TFDS cannot prepare the dataset.
     """
     return prepare(CATALOGUE[name].builder, data_dir, download).info.full_name
-
-
-def require_local(name, data_dir):
-    """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
-    remote = [name] if COMMUNITY.match(name) else []
-    remote += [data_dir] if "://" in str(data_dir) else []
-    if remote and is_offline():
-        raise DataError(
-            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
-        )
 
 
 def row_of_builder(builder):
@@ -143,16 +159,11 @@ def row_of_builder(builder):
     )
 
 
-def named_parts(row, split):
-    """{name: Part or None} of the row's splits in `split`, which are joined by +; None if it has another name."""
-    names = split.split("+")
-    return {name: row.parts[name] for name in names} if set(names) <= set(row.parts) else None
-
-
-def instruction_of_parts(builder, parts):
-    """What TFDS is asked for, in whole examples, such as "train[0:49000]"."""
+def join_parts(builder, row, names):
+    """What TFDS is asked for, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
-    for name, part in parts.items():
+    for name in names:
+        part = row.parts[name]
         if part is None:
             raise DataError(f"{builder.name} has no examples for {name!r}.")
         if part.name not in builder.info.splits:
@@ -162,47 +173,11 @@ def instruction_of_parts(builder, parts):
     return "+".join(wanted)
 
 
-def known_instruction(builder, split):
-    """`split`, if TFDS understands it."""
-    try:
-        builder.info.splits[split]
-    except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
-        ) from error
-    return split
-
-
-def open_instruction(builder, row, instruction, in_memory=IN_MEMORY):
-    """(source, class names) of what TFDS is asked for."""
-    image = image_feature(builder)
-    classes = read_class_names(builder, row)
-
-    def select(example):
-        return example[image], label_of(example, row)
-
-    if stored_bytes(builder, instruction) <= in_memory:
-        return read_into_memory(builder, instruction, image, select, row, len(classes)), classes
-    return stream_from_disk(builder, instruction, image, select, row), classes
-
-
-def image_feature(builder):
-    """The name of the feature that holds the image."""
-    keys = builder.info.supervised_keys
-    return keys[0] if keys and keys[0] in builder.info.features else "image"
-
-
 def read_class_names(builder, row):
     if row.classes:
         return tuple(str(number) for number in range(row.classes))
     feature = builder.info.features[row.label]
     return tuple(feature.names or [str(number) for number in range(feature.num_classes)])
-
-
-def label_of(example, row):
-    """The class of an example, int32 (), or its classes, float (classes,)."""
-    label = LABELS[row.label](example) if row.label in LABELS else example[row.label]
-    return tf.cast(label, tf.int32) if label.dtype.is_integer else label
 
 
 def stored_bytes(builder, instruction):
@@ -244,3 +219,62 @@ def stream_from_disk(builder, instruction, image, select, row):
         return select(features.deserialize_example(record, decoders=decoders))
 
     return Stream(builder.info.splits[instruction].file_instructions, parse, row.gain)
+
+
+def open_instruction(builder, row, instruction):
+    """(source, class names) of what TFDS is asked for."""
+    keys = builder.info.supervised_keys
+    image = keys[0] if keys and keys[0] in builder.info.features else "image"
+    classes = read_class_names(builder, row)
+
+    def select(example):
+        label = LABELS[row.label](example) if row.label in LABELS else example[row.label]
+        return example[image], tf.cast(label, tf.int32) if label.dtype.is_integer else label
+
+    if stored_bytes(builder, instruction) <= IN_MEMORY:
+        return read_into_memory(builder, instruction, image, select, row, len(classes)), classes
+    return stream_from_disk(builder, instruction, image, select, row), classes
+
+
+def open_catalogued(name, split, *, data_dir=None, download=True):
+    """(source, class names) of a split of a row of CATALOGUE, as `schemes` asks.
+
+    Args:
+        name: of the row.
+        split: "train", "validation", "test", or several joined by +.
+        data_dir: TFDS's folder; None for its default.
+        download: downloads and prepares what is not there, unless KERAS_VIT_OFFLINE=1.
+
+    Raises:
+        DataError: when TFDS cannot prepare the dataset, or the row has no such split.
+    """
+    row = CATALOGUE[name]
+    names = dict.fromkeys(split.split("+"))
+    if not set(names) <= set(row.parts):
+        raise DataError(f"The splits are {', '.join(row.parts)}, joined by +. Received: {split!r}.")
+    builder = prepare(row.builder, data_dir, download)
+    return open_instruction(builder, row, join_parts(builder, row, names))
+
+
+def open_builder(name, split, *, data_dir=None, download=True):
+    """(source, class names) of a split of any TFDS builder, as `schemes` asks.
+
+    Args:
+        name: TFDS's, with its configuration and version, if any.
+        split: as for `open_catalogued`, or any split that TFDS understands.
+        data_dir, download: as for `open_catalogued`.
+
+    Raises:
+        DataError: when TFDS has no such builder or split, cannot prepare it, or it has no pair of image and class.
+    """
+    builder = prepare(name, data_dir, download)
+    row, names = row_of_builder(builder), dict.fromkeys(split.split("+"))
+    if set(names) <= set(row.parts):
+        return open_instruction(builder, row, join_parts(builder, row, names))
+    try:
+        builder.info.splits[split]
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"{builder.name} has the splits {', '.join(builder.info.splits)}, but not {split!r}."
+        ) from error
+    return open_instruction(builder, row, split)

@@ -34,7 +34,7 @@ class DatasetRow:
     Args:
         builder: TFDS's name, with its configuration.
         train, validation, test: a `Part` each; None where the dataset has no such examples.
-        label: name of a function in `targets`, or of the feature that holds the class.
+        label: name of a function in `builders.LABELS`, or of the feature that holds the class.
         classes: number of classes, where `label` is a function.
         gain: factor of the stored pixels.
         augmentation: name of the training augmentation that suits it.

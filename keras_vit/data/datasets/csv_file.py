@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from keras_vit.console import log
 from keras_vit.data.datasets.folder import SPLITS, hold_out
-from keras_vit.data.datasets.image_files import SUFFIXES, quote_some
+from keras_vit.data.datasets.image_files import SUFFIXES
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 # Names of columns, in any case.
 PATHS = ("path", "image", "image_path", "img", "file", "file_name", "filename", "file_path", "filepath")
@@ -31,12 +32,154 @@ class Row(NamedTuple):
     split: str | None
 
 
-def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
-    from keras_vit.data.reading.sources import Files
+def find_header(file, lines):
+    """(names of the columns, the lines below them); a file of two columns without a header has path and label."""
+    first = lines[0][1]
+    if any(cell.casefold() in PATHS for cell in first):
+        folded = [
+            cell.casefold() if cell.casefold() in (*PATHS, *SPLIT, *ONE_LABEL, *SEVERAL_LABELS) else cell
+            for cell in first
+        ]
+        if len(set(folded)) < len(folded):
+            raise DataError(f"{file} has two columns of one name among {quote_some(first)}.")
+        return folded, lines[1:]
+    if len(first) == 2 and first[0].lower().endswith(SUFFIXES):
+        return ["path", "label"], lines
+    raise DataError(f"{file} has the columns {quote_some(first)}. {EXPECTED}.")
 
-    paths, labels, classes, multi_label = scan(path, split)
-    return Files(paths, labels, multi_label=multi_label), classes
+
+def class_columns(header):
+    """The columns of 0 and 1: all but path and split, where no column names classes."""
+    if not {*ONE_LABEL, *SEVERAL_LABELS}.isdisjoint(header):
+        return ()
+    path, split = (next((name for name in header if name in known), None) for known in (PATHS, SPLIT))
+    return tuple(name for name in header if name not in (path, split))
+
+
+def read_labels(where, cells, column):
+    """The classes in the column `column`; further columns are not read."""
+    labels = tuple(dict.fromkeys(name.strip() for name in cells[column].split(BETWEEN_LABELS) if name.strip()))
+    if not labels and column in ONE_LABEL:
+        raise DataError(f"{where} has no {column}. An image without a class needs a column named labels.")
+    return labels
+
+
+def read_columns(where, cells):
+    """The classes whose columns have 1."""
+    for name, value in cells.items():
+        if value not in ("0", "1", "0.0", "1.0"):
+            raise DataError(f"{where} has {value!r} in the column of the class {name!r}. Expected 0 or 1.")
+    return tuple(name for name, value in cells.items() if value.startswith("1"))
+
+
+def make_row(file, line, cells):
+    """The row of a line's cells, {column: text}."""
+    column = next(name for name in cells if name in PATHS)
+    path, where = cells.pop(column).replace("\\", "/"), f"{file}, line {line},"
+    if not path:
+        raise DataError(f"{where} has no path.")
+    split = next((cells.pop(name) for name in SPLIT if name in cells), None)
+    if split is not None:
+        split = next((name for name, words in SPLITS.items() if split.casefold() in words), split)
+        if split not in SPLITS:
+            raise DataError(f"{where} has the split {split!r}. Expected {', '.join(SPLITS)}.")
+    given = [name for name in (*ONE_LABEL, *SEVERAL_LABELS) if name in cells]
+    return Row(line, path, read_labels(where, cells, given[0]) if given else read_columns(where, cells), split)
+
+
+def require_unique(file, rows):
+    """Refuses an image that the file names twice."""
+    lines = {}
+    for row in rows:
+        path = os.path.normpath(row.path)
+        if path in lines:
+            raise DataError(
+                f"{file} names {row.path} in line {lines[path]} and in line {row.line}. Give each image one "
+                f"line; several classes are joined by {BETWEEN_LABELS}."
+            )
+        lines[path] = row.line
+
+
+def read_rows(file):
+    """(every row of the file, checked; the classes that have a column of their own)."""
+    if not file.is_file():
+        raise DataError(f"There is no CSV file {file}. {EXPECTED}.")
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline()
+            stream.seek(0)
+            reader = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
+            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not text in UTF-8. Save it as CSV UTF-8.") from error
+    except (csv.Error, OSError) as error:
+        raise DataError(f"{file} cannot be read as CSV: {error}.") from error
+    if not lines:
+        raise DataError(f"{file} is empty. {EXPECTED}.")
+    header, lines = find_header(file, lines)
+    wrong = [line for line, cells in lines if len(cells) != len(header)]
+    if wrong:
+        raise DataError(f"{file}, line {wrong[0]}, does not have {len(header)} columns, as the first line does.")
+    rows = [make_row(file, line, dict(zip(header, cells, strict=True))) for line, cells in lines]
+    if not rows:
+        raise DataError(f"{file} has a header and no images.")
+    require_unique(file, rows)
+    return rows, class_columns(header)
+
+
+def list_classes(file, rows, columns):
+    """The names of the classes, sorted, whole numbers by their size; at least two. A column of zeros is one, too."""
+    names = {name for row in rows for name in row.labels}.union(columns)
+    if len(names) < 2:
+        has = f"one class, {min(names)!r}" if names else "no classes"
+        raise DataError(f"{file} has {has}. A classifier needs at least two.")
+    if len({name.casefold() for name in names}) < len(names):
+        log.warning("%s has classes that differ in capitals alone, and are different classes.", file)
+    if all(name.isdecimal() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+def choose_rows(file, rows, names, multi_label):
+    """The rows of the splits, in the order of the file."""
+    stated = {name: [row for row in rows if (row.split or "train") == name] for name in SPLITS}
+    if "test" in names and not stated["test"]:
+        raise DataError(f"{file} has no images of the split test. Use the split 'validation'.")
+    if not stated["validation"]:
+        # By the path from the file's folder, as in `folder:`. Of images with several classes any may be held out.
+        entries = {
+            row: (Path(os.path.relpath(file.parent / row.path, file.parent)), None if multi_label else row.labels[0])
+            for row in stated["train"]
+        }
+        held_out = hold_out(set(entries.values()), Path())
+        stated["validation"] = [row for row, entry in entries.items() if entry in held_out]
+        stated["train"] = [row for row, entry in entries.items() if entry not in held_out]
+    chosen = {row for name in names for row in stated[name]}
+    if not chosen:
+        raise DataError(f"No image of {file} falls into the split {'+'.join(names)!r}. Add images to it.")
+    return [row for row in rows if row in chosen]
+
+
+def require_files(file, rows):
+    """Refuses rows whose images are not there, or are of a kind that is not read."""
+    missing = [row for row in rows if not (file.parent / row.path).is_file()]
+    if missing:
+        names = quote_some(row.path for row in missing)
+        raise DataError(
+            f"{file} names {len(missing):,} images that are not there: {names}, the first in line {missing[0].line}. "
+            f"Paths are relative to {file.parent}."
+        )
+    foreign = [row.path for row in rows if not row.path.lower().endswith(SUFFIXES)]
+    if foreign:
+        raise DataError(f"{file} names files of kinds that are not read: {quote_some(foreign)}. Save them as PNG.")
+
+
+def require_all_classes(file, rows, classes):
+    """Refuses classes without an image to train on."""
+    found = {name for row in rows for name in row.labels}
+    missing = [name for name in classes if name not in found]
+    if missing:
+        raise DataError(f"{file} has no images of {quote_some(missing)} to train on. Add some, or remove the classes.")
 
 
 def scan(file, split):
@@ -69,174 +212,25 @@ def scan(file, split):
     multi_label = any(len(row.labels) != 1 for row in rows)
     chosen = choose_rows(file, rows, names, multi_label)
     require_files(file, chosen)
-    numbers = {name: number for number, name in enumerate(classes)}
     if "train" in names:
         require_all_classes(file, chosen, classes)
     if multi_label:
         labels = [[float(name in row.labels) for name in classes] for row in chosen]
     else:
+        numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers[row.labels[0]] for row in chosen]
-    return [place_of(file, row) for row in chosen], labels, classes, multi_label
+    return [file.parent / row.path for row in chosen], labels, classes, multi_label
+
+
+def open_split(path, split):
+    """(source, class names) of a split, as `schemes` asks."""
+    from keras_vit.data.reading.sources import Files
+
+    paths, labels, classes, multi_label = scan(path, split)
+    return Files(paths, labels, multi_label=multi_label), classes
 
 
 def list_splits(file):
     """The splits that the file's column names; none where it has no such column."""
     file = Path(os.path.expanduser(file))
     return {row.split for row in read_rows(file)[0]} - {None}
-
-
-def read_rows(file):
-    """(every row of the file, checked; the classes that have a column of their own)."""
-    if not file.is_file():
-        raise DataError(f"There is no CSV file {file}. {EXPECTED}.")
-    try:
-        with open(file, encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline()
-            stream.seek(0)
-            reader = csv.reader(stream, delimiter=max(",;\t", key=first.count), strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if any(cells)]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not text in UTF-8. Save it as CSV UTF-8.") from error
-    except (csv.Error, OSError) as error:
-        raise DataError(f"{file} cannot be read as CSV: {error}.") from error
-    if not lines:
-        raise DataError(f"{file} is empty. {EXPECTED}.")
-    header, lines = find_header(file, lines)
-    wrong = [line for line, cells in lines if len(cells) != len(header)]
-    if wrong:
-        raise DataError(f"{file}, line {wrong[0]}, does not have {len(header)} columns, as the first line does.")
-    rows = [make_row(file, line, dict(zip(header, cells, strict=True))) for line, cells in lines]
-    if not rows:
-        raise DataError(f"{file} has a header and no images.")
-    require_unique(file, rows)
-    return rows, class_columns(header)
-
-
-def find_header(file, lines):
-    """(names of the columns, the lines below them); a file of two columns without a header has path and label."""
-    first = lines[0][1]
-    if any(cell.casefold() in PATHS for cell in first):
-        folded = [
-            cell.casefold() if cell.casefold() in (*PATHS, *SPLIT, *ONE_LABEL, *SEVERAL_LABELS) else cell
-            for cell in first
-        ]
-        if len(set(folded)) < len(folded):
-            raise DataError(f"{file} has two columns of one name among {quote_some(first)}.")
-        return folded, lines[1:]
-    if len(first) == 2 and first[0].lower().endswith(SUFFIXES):
-        return ["path", "label"], lines
-    raise DataError(f"{file} has the columns {quote_some(first)}. {EXPECTED}.")
-
-
-def class_columns(header):
-    """The columns of 0 and 1: all but path and split, where no column names classes."""
-    if not {*ONE_LABEL, *SEVERAL_LABELS}.isdisjoint(header):
-        return ()
-    path, split = (next((name for name in header if name in known), None) for known in (PATHS, SPLIT))
-    return tuple(name for name in header if name not in (path, split))
-
-
-def make_row(file, line, cells):
-    """The row of a line's cells, {column: text}."""
-    column = next(name for name in cells if name in PATHS)
-    path, where = cells.pop(column).replace("\\", "/"), f"{file}, line {line},"
-    if not path:
-        raise DataError(f"{where} has no path.")
-    split = next((cells.pop(name) for name in SPLIT if name in cells), None)
-    if split is not None:
-        split = next((name for name, words in SPLITS.items() if split.casefold() in words), split)
-        if split not in SPLITS:
-            raise DataError(f"{where} has the split {split!r}. Expected {', '.join(SPLITS)}.")
-    given = [name for name in (*ONE_LABEL, *SEVERAL_LABELS) if name in cells]
-    return Row(line, path, read_labels(where, cells, given[0]) if given else read_columns(where, cells), split)
-
-
-def read_labels(where, cells, column):
-    """The classes in the column `column`; further columns are not read."""
-    labels = tuple(dict.fromkeys(name.strip() for name in cells[column].split(BETWEEN_LABELS) if name.strip()))
-    if not labels and column in ONE_LABEL:
-        raise DataError(f"{where} has no {column}. An image without a class needs a column named labels.")
-    return labels
-
-
-def read_columns(where, cells):
-    """The classes whose columns have 1."""
-    for name, value in cells.items():
-        if value not in ("0", "1", "0.0", "1.0"):
-            raise DataError(f"{where} has {value!r} in the column of the class {name!r}. Expected 0 or 1.")
-    return tuple(name for name, value in cells.items() if value.startswith("1"))
-
-
-def require_unique(file, rows):
-    """Refuses an image that the file names twice."""
-    lines = {}
-    for row in rows:
-        path = os.path.normpath(row.path)
-        if path in lines:
-            raise DataError(
-                f"{file} names {row.path} in line {lines[path]} and in line {row.line}. Give each image one "
-                f"line; several classes are joined by {BETWEEN_LABELS}."
-            )
-        lines[path] = row.line
-
-
-def list_classes(file, rows, columns):
-    """The names of the classes, sorted, whole numbers by their size; at least two. A column of zeros is one, too."""
-    names = {name for row in rows for name in row.labels}.union(columns)
-    if len(names) < 2:
-        has = f"one class, {min(names)!r}" if names else "no classes"
-        raise DataError(f"{file} has {has}. A classifier needs at least two.")
-    alike = {name.casefold() for name in names}
-    if len(alike) < len(names):
-        log.warning("%s has classes that differ in capitals alone, and are different classes.", file)
-    if all(name.isdecimal() for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
-
-
-def choose_rows(file, rows, names, multi_label):
-    """The rows of the splits, in the order of the file."""
-    stated = {name: [row for row in rows if (row.split or "train") == name] for name in SPLITS}
-    if "test" in names and not stated["test"]:
-        raise DataError(f"{file} has no images of the split test. Use the split 'validation'.")
-    if not stated["validation"]:
-        # Without a class in the way any image may be held out; else the last of a class is kept to train on.
-        entries = {(relative_path(file, row), None if multi_label else row.labels[0]) for row in stated["train"]}
-        held_out = {path for path, _ in hold_out(entries, Path())}
-        stated["validation"] = [row for row in stated["train"] if relative_path(file, row) in held_out]
-        stated["train"] = [row for row in stated["train"] if relative_path(file, row) not in held_out]
-    chosen = {row for name in names for row in stated[name]}
-    if not chosen:
-        raise DataError(f"No image of {file} falls into the split {'+'.join(names)!r}. Add images to it.")
-    return [row for row in rows if row in chosen]
-
-
-def place_of(file, row):
-    return file.parent / row.path
-
-
-def relative_path(file, row):
-    """The image's path from the file's folder, by which it is held out or not."""
-    return Path(os.path.relpath(place_of(file, row), file.parent))
-
-
-def require_files(file, rows):
-    """Refuses rows whose images are not there, or are of a kind that is not read."""
-    missing = [row for row in rows if not place_of(file, row).is_file()]
-    if missing:
-        names = quote_some(row.path for row in missing)
-        raise DataError(
-            f"{file} names {len(missing):,} images that are not there: {names}, the first in line {missing[0].line}. "
-            f"Paths are relative to {file.parent}."
-        )
-    foreign = [row.path for row in rows if not row.path.lower().endswith(SUFFIXES)]
-    if foreign:
-        raise DataError(f"{file} names files of kinds that are not read: {quote_some(foreign)}. Save them as PNG.")
-
-
-def require_all_classes(file, rows, classes):
-    """Refuses classes without an image to train on."""
-    found = {name for row in rows for name in row.labels}
-    missing = [name for name in classes if name not in found]
-    if missing:
-        raise DataError(f"{file} has no images of {quote_some(missing)} to train on. Add some, or remove the classes.")

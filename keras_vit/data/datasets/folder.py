@@ -4,20 +4,107 @@ import hashlib
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, quote_some, subfolders
+from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 HELD_OUT = 0.1  # of the images of a folder without a validation folder
 EXPECTED = "Expected a folder that has one folder of images per class"
 
 
-def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
-    from keras_vit.data.reading.sources import Files
+def require_folder(folder):
+    """The folder's path; DataError if it is missing."""
+    path = Path(os.path.expanduser(folder))
+    if path.is_file():
+        raise DataError(f"{path} is a file. {EXPECTED}. Unpack it if it is an archive.")
+    if not os.path.isdir(path):
+        raise DataError(f"There is no folder {path}. {EXPECTED}.")
+    return path
 
-    paths, labels, classes = scan(path, split)
-    return Files(paths, labels), classes
+
+def split_folders(root):
+    """{split: its folder, or None}; where there is no folder train, all of `root` is "train".
+
+    A folder train without folders is a class (of railway trains).
+    """
+    inside = subfolders(root)
+    found = {split: [path for path in inside if path.name.lower() in names] for split, names in SPLITS.items()}
+    found["train"] = [path for path in found["train"] if subfolders(path)]
+    if not found["train"]:
+        known = [name for names in SPLITS.values() for name in names]
+        if inside and all(path.name.lower() in known for path in inside):
+            raise DataError(
+                f"{root} has {quote_some(path.name for path in inside)}, and no folder train that has one folder of "
+                f"images per class, such as {root}/train/cat."
+            )
+        return {"train": root, "validation": None, "test": None}
+    for split, paths in found.items():
+        if len(paths) > 1:
+            names = quote_some(path.name for path in paths)
+            raise DataError(f"Each of {names} in {root} may be the split {split!r}. Rename all but one.")
+    return {split: paths[0] if paths else None for split, paths in found.items()}
+
+
+def list_class_names(folder):
+    """The names of the class folders, sorted; at least two."""
+    classes = subfolders(folder)
+    if not classes:
+        loose = count_loose(folder)
+        has = f"{loose:,} image{'s' * (loose > 1)} and no folders" if loose else "no folders"
+        raise DataError(f"{folder} has {has}. Expected one folder of images per class, such as {folder}/cat.")
+    if len(classes) == 1:
+        inner = f" If the classes are the folders in it, give {classes[0]}." if subfolders(classes[0]) else ""
+        raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.{inner}")
+    for path in classes:
+        if os.fsencode(path.name).decode(errors="ignore") != path.name:
+            raise DataError(f"The name of the folder {path.name!r} in {folder} is not in UTF-8. Rename it.")
+    return tuple(path.name for path in classes)
+
+
+def hash_name(path, folder):
+    """A number in [0, 1), drawn from a file's name within its dataset."""
+    digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def hold_out(entries, folder):
+    """Those of {(path, label)} that are for validation: at least one, and never all, of a class of two or more."""
+    classes = {}
+    for path, label in entries:
+        classes.setdefault(label, []).append((hash_name(path, folder), path))
+    held_out = set()
+    for label, images in classes.items():
+        below = sum(number < HELD_OUT for number, _ in images)
+        count = min(max(below, 1), len(images) - 1)
+        held_out.update((path, label) for _, path in sorted(images)[:count])
+    return held_out
+
+
+def entries_of_splits(names, places, classes):
+    """{(path, label)} of each of the splits; every folder is walked once, however many splits are in it."""
+    train = places["train"]
+    folders = dict.fromkeys(places[name] or train for name in names)
+    # Whoever loads validation alone does not hear again what loading train has said of the same folder.
+    found = {folder: find_images(folder, classes, warn=folder != train or "train" in names) for folder in folders}
+    for name in names:
+        entries = found[places[name] or train]
+        if name == "test" or places["validation"]:
+            yield entries
+        else:
+            held_out = hold_out(entries, train)
+            yield held_out if name == "validation" else entries - held_out
+
+
+def require_all_classes(classes, entries, folder):
+    """Raises DataError for classes without an image to train on."""
+    labels = {label for _, label in entries}
+    empty = [name for label, name in enumerate(classes) if label not in labels]
+    if empty:
+        raise DataError(
+            f"No images for {quote_some(empty)} to train on in {folder}. Add some ({', '.join(SUFFIXES)}), or remove "
+            f"the folder."
+        )
 
 
 def scan(folder, split):
@@ -68,103 +155,17 @@ def scan(folder, split):
     return [path for *_, path in entries], [label for label, *_ in entries], classes
 
 
-def require_folder(folder):
-    """The folder's path; DataError if it is missing."""
-    path = Path(os.path.expanduser(folder))
-    if path.is_file():
-        raise DataError(f"{path} is a file. {EXPECTED}. Unpack it if it is an archive.")
-    if not os.path.isdir(path):
-        raise DataError(f"There is no folder {path}. {EXPECTED}.")
-    return path
+def open_split(path, split):
+    """(source, class names) of a split, as `schemes` asks."""
+    from keras_vit.data.reading.sources import Files
 
-
-def split_folders(root):
-    """{split: its folder, or None}; where there is no folder train, all of `root` is "train".
-
-    A folder train without folders is a class (of railway trains).
-    """
-    inside = subfolders(root)
-    found = {split: [path for path in inside if path.name.lower() in names] for split, names in SPLITS.items()}
-    found["train"] = [path for path in found["train"] if subfolders(path)]
-    if not found["train"]:
-        known = [name for names in SPLITS.values() for name in names]
-        if inside and all(path.name.lower() in known for path in inside):
-            raise DataError(
-                f"{root} has {quote_some(path.name for path in inside)}, and no folder train that has one folder of "
-                f"images per class, such as {root}/train/cat."
-            )
-        return {"train": root, "validation": None, "test": None}
-    for split, paths in found.items():
-        if len(paths) > 1:
-            names = quote_some(path.name for path in paths)
-            raise DataError(f"Each of {names} in {root} may be the split {split!r}. Rename all but one.")
-    return {split: paths[0] if paths else None for split, paths in found.items()}
+    paths, labels, classes = scan(path, split)
+    return Files(paths, labels), classes
 
 
 def require_classes(folder):
     """Refuses a folder that is not there, or does not have two class folders; the images are not listed."""
     list_class_names(split_folders(require_folder(folder))["train"])
-
-
-def list_class_names(folder):
-    """The names of the class folders, sorted; at least two."""
-    classes = subfolders(folder)
-    if not classes:
-        loose = count_loose(folder)
-        has = f"{loose:,} image{'s' * (loose > 1)} and no folders" if loose else "no folders"
-        raise DataError(f"{folder} has {has}. Expected one folder of images per class, such as {folder}/cat.")
-    if len(classes) == 1:
-        inner = f" If the classes are the folders in it, give {classes[0]}." if subfolders(classes[0]) else ""
-        raise DataError(f"{folder} has one class, {classes[0].name!r}. A classifier needs at least two.{inner}")
-    for path in classes:
-        if os.fsencode(path.name).decode(errors="ignore") != path.name:
-            raise DataError(f"The name of the folder {path.name!r} in {folder} is not in UTF-8. Rename it.")
-    return tuple(path.name for path in classes)
-
-
-def entries_of_splits(names, places, classes):
-    """{(path, label)} of each of the splits; every folder is walked once, however many splits are in it."""
-    train = places["train"]
-    folders = dict.fromkeys(places[name] or train for name in names)
-    # Whoever loads validation alone does not hear again what loading train has said of the same folder.
-    found = {folder: find_images(folder, classes, warn=folder != train or "train" in names) for folder in folders}
-    for name in names:
-        entries = found[places[name] or train]
-        if name == "test" or places["validation"]:
-            yield entries
-        else:
-            held_out = hold_out(entries, train)
-            yield held_out if name == "validation" else entries - held_out
-
-
-def hash_name(path, folder):
-    """A number in [0, 1), drawn from a file's name within its dataset."""
-    digest = hashlib.sha256(os.fsencode(path.relative_to(folder).as_posix())).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
-
-
-def hold_out(entries, folder):
-    """Those of {(path, label)} that are for validation: at least one, and never all, of a class of two or more."""
-    classes = {}
-    for path, label in entries:
-        classes.setdefault(label, []).append((hash_name(path, folder), path))
-    held_out = set()
-    for label, images in classes.items():
-        below = sum(number < HELD_OUT for number, _ in images)
-        count = min(max(below, 1), len(images) - 1)
-        held_out.update((path, label) for _, path in sorted(images)[:count])
-    return held_out
-
-
-def require_all_classes(classes, entries, folder):
-    """Raises DataError for classes without an image to train on."""
-    labels = {label for _, label in entries}
-    empty = [name for label, name in enumerate(classes) if label not in labels]
-    if empty:
-        raise DataError(
-            f"No images for {quote_some(empty)} to train on in {folder}. Add some ({', '.join(SUFFIXES)}), or remove "
-            f"the folder."
-        )
 
 
 def would_read(folder, path):

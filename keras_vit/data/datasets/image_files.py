@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_vit.console import log
 from keras_vit.data.errors import DataError
+from keras_vit.text import quote_some
 
 HEIC = (".heic", ".heif")
 READS_HEIC = importlib.util.find_spec("pillow_heif") is not None
@@ -19,17 +20,6 @@ SUFFIXES = (
 FOREIGN_SUFFIXES = (".cr2", ".cr3", ".dng", ".jxl", ".nef", ".svg", *(() if READS_HEIC else HEIC))
 # What macOS puts into archives, Synology beside images and Windows at a disk's root; hidden as .git is.
 SYSTEM = {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found"}
-
-
-def quote_some(names):
-    """The first five names in quotes, and how many more there are.
-
-    >>> quote_some("abcdefg")
-    "'a', 'b', 'c', 'd', 'e' and 2 more"
-    """
-    names = list(names)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(repr(name) for name in names[:5]) + more
 
 
 def is_hidden(name):
@@ -81,6 +71,24 @@ def walk_files(folder):
                 yield entry
 
 
+def count_loose(folder):
+    """How many images lie in a folder itself, in none of its folders."""
+    entries = visible_entries(folder)
+    return sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
+
+
+def warn_of_unread(folder, unread, irregular):
+    """Warns of files that a user may take for examples and that are not."""
+    if irregular:
+        log.warning("These are pipes, devices, sockets or broken links, and are not read: %s.", quote_some(irregular))
+    if unread:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unread.items()))
+        install = " .heic files are read once pillow-heif is installed." if set(unread) & set(HEIC) else ""
+        log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.%s", folder, kinds, install)
+    if loose := count_loose(folder):
+        log.warning("Images outside of the class folders of %s are not read: %d.", folder, loose)
+
+
 def find_images(folder, classes, warn):
     """{(path, label)} of the images in a folder of class folders; with `warn`, the log says what is not read.
 
@@ -102,29 +110,7 @@ def find_images(folder, classes, warn):
                 unread[suffix] += 1
     if warn:
         warn_of_unread(folder, unread, irregular)
-        warn_of_missing(folder, classes, {label for _, label in found})
+        labels = {label for _, label in found}
+        if missing := [name for label, name in enumerate(classes) if label not in labels]:
+            log.warning("%s has no images for %s.", folder, quote_some(missing))
     return found
-
-
-def count_loose(folder):
-    """How many images lie in a folder itself, in none of its folders."""
-    entries = visible_entries(folder)
-    return sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
-
-
-def warn_of_unread(folder, unread, irregular):
-    """Warns of files that a user may take for examples and that are not."""
-    if irregular:
-        log.warning("These are pipes, devices, sockets or broken links, and are not read: %s.", quote_some(irregular))
-    if unread:
-        kinds = ", ".join(f"{count} {suffix}" for suffix, count in sorted(unread.items()))
-        install = " .heic files are read once pillow-heif is installed." if set(unread) & set(HEIC) else ""
-        log.warning("In %s these files are not read: %s. Save them as JPEG or PNG.%s", folder, kinds, install)
-    if loose := count_loose(folder):
-        log.warning("Images outside of the class folders of %s are not read: %d.", folder, loose)
-
-
-def warn_of_missing(folder, classes, labels):
-    missing = [name for label, name in enumerate(classes) if label not in labels]
-    if missing:
-        log.warning("%s has no images for %s.", folder, quote_some(missing))

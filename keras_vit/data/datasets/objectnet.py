@@ -19,7 +19,7 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.reading.sources import Files
 
 IMAGENET_CLASSES = 1000
-BORDER = 2  # red pixels on every side, which mark the images as a test set and are cut off (objectnet-template-pytorch)
+BORDER = 2  # pixels on every side, red to mark a test set, are cut off (objectnet-template-pytorch)
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def overlap() -> dict[str, list[int]]:
 
 
 class BorderedFiles(Files):
-    """Image files that have a border, which is no part of the images."""
+    """Image files with a border that is cut off."""
 
     def read_part(self, data, box, channels):
         def inside(shape):

@@ -91,14 +91,14 @@ SCHEMES = {
             name="digits",
             argument=None,
             holds="the 1,797 handwritten digits that scikit-learn ships",
-            opens=f"{PACKAGE}.digits:open_split",
+            opens=f"{PACKAGE}.arrays:open_digits",
             augmentation="none",
         ),
         Scheme(
             name="fashion_mnist",
             argument="FOLDER",
             holds="a folder with Fashion-MNIST's four idx.gz files",
-            opens=f"{PACKAGE}.fashion_mnist:open_split",
+            opens=f"{PACKAGE}.arrays:open_fashion_mnist",
             augmentation="none",
         ),
         Scheme(
@@ -164,7 +164,7 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
 
 
 def require_dataset(name: str) -> None:
-    """Refuses a dataset that there is not, or a folder or file that is none, without TensorFlow.
+    """Refuses an unknown dataset, and a folder or file that holds none, without TensorFlow.
 
     Raises:
         DataError: as `find_scheme`, and as the scheme's `check`.

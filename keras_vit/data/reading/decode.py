@@ -27,7 +27,7 @@ def crop(image, box):
 
 
 def decode_and_crop_jpeg(data, box, channels):
-    """The same of a JPEG's contents; blocks outside of the part are not transformed, which is most of the work."""
+    """`crop` of a JPEG's contents, without the inverse transform of blocks outside: most of the work is saved."""
     return tf.io.decode_and_crop_jpeg(data, box(tf.io.extract_jpeg_shape(data)[:2]), channels)
 
 

@@ -20,9 +20,12 @@ class Indexed:
     takes), "label", "epoch", "index" and "weight", each (chunk, ...).
 
     Attributes:
+        labels: of all examples, int32 (n,) or float32 (n, classes); None where each is read with its image.
+        paths: the files of all examples, strings (n,); None for images that are not files of their own.
         multi_label: whether an example may have several classes or none, and all count: labels are float (classes,).
     """
 
+    paths = None
     multi_label = False
 
     def __init__(self, labels):
@@ -169,7 +172,7 @@ def take_examples(source, count, seed, stratified, left_out=()):
     Raises:
         DataError: for more than there are, and for shares of classes where these are not known beforehand.
     """
-    labels = getattr(source, "labels", None)
+    labels = source.labels
     if stratified and (labels is None or np.ndim(labels) != 1):
         raise DataError(
             "stratified=True needs examples in memory, of one class each. Leave it out: the subset is then random."
@@ -187,4 +190,4 @@ def leave_out(source, numbers):
     kept = np.setdiff1d(np.arange(source.num_examples), numbers)
     if not len(kept):
         raise DataError(f"All {source.num_examples:,} examples of the split are to be left out. Leave out fewer.")
-    return source.leave_out(numbers) if getattr(source, "labels", None) is None else Subset(source, kept)
+    return source.leave_out(numbers) if source.labels is None else Subset(source, kept)

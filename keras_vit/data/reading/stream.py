@@ -59,6 +59,12 @@ def find_group(pieces, epoch, place, key):
     return groups, int(place - (ends[groups - 1] if groups else 0))
 
 
+def is_kept(index, left_out):
+    """Whether a number, int64 (), is not one of `left_out`, sorted int64 (n,)."""
+    place = tf.searchsorted(left_out, index[None])[0]
+    return tf.gather(tf.concat([left_out, [-1]], 0), place) != index
+
+
 def read_records(pieces, files, parallel, left_out=()):
     """Dataset of (index, record) of the pieces whose numbers are `files`, (n,), `parallel` of them in turns."""
     gone = tf.constant(left_out, tf.int64)
@@ -77,12 +83,6 @@ def read_records(pieces, files, parallel, left_out=()):
     )
 
 
-def is_kept(index, left_out):
-    """Whether a number, int64 (), is not one of `left_out`, sorted int64 (n,)."""
-    place = tf.searchsorted(left_out, index[None])[0]
-    return tf.gather(tf.concat([left_out, [-1]], 0), place) != index
-
-
 class Stream:
     """As `sources.Indexed`, of records on disk.
 
@@ -97,6 +97,7 @@ class Stream:
         left_out: sorted numbers of the examples that are not read.
     """
 
+    labels = paths = None
     multi_label = False
 
     def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):

@@ -1,1 +1,5 @@
-"""Device time and memory (Appendix D.5, Figure 12): how fast models are, and how large a batch fits."""
+"""The instrument for speed and memory: `speed` and `largest_batch` measure a user's models (Appendix D.5, Figure 12).
+
+It is one process (process.py), one timer (timing.py) and what the machine is and has (machine.py). benchmarks/ stands
+on these three too, and adds subjects and peers.
+"""

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from keras_vit.evaluation.device.machine import is_of_memory, resident_memory
 
@@ -49,7 +49,7 @@ def serve() -> None:
         answers.flush()
 
     sys.path += [path for path in pickle.load(requests) if path not in sys.path]  # noqa: S301, of the parent
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the other end is gone
         while True:
             function, arguments, reports = pickle.load(requests)  # noqa: S301, of the parent
             options = {"report": lambda message: send("report", message)} if reports else {}
@@ -76,10 +76,11 @@ class Process:
     """
 
     def __init__(self, quiet: bool = False):
-        self.quiet, self.process = quiet, None
+        self.quiet = quiet
+        self.process: Any = None
         self.most: int | None = None  # bytes of its memory beyond which it is ended
 
-    def __enter__(self) -> "Process":
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -71,14 +71,14 @@ def measure_speed(
 
     Everything runs in a process of its own, on images that are on the device already. The models and batch sizes of one
     image size take turns, so that whatever else the machine does slows all alike; the time that compiling takes is left
-    out. On a GPU the steps are compiled by XLA.
+    out, and each step is waited for. On a GPU the steps are compiled by XLA.
 
     Args:
         models: names of variants, with random weights.
         image_sizes: in pixels; each model takes the nearest that makes whole patches.
         batch_sizes: images of a step.
         training: measures a step of Adam (Table 3) with its backward pass, and not inference.
-        rounds: measurements of each, of which the median counts.
+        rounds: measurements of each; the median counts.
         seconds: that a round takes at least, in whole steps.
         precision: dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
         memory: bytes that may be taken; None for what the device has, on a CPU four fifths of what is free.

@@ -17,12 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.files import require_local, sha256, write_whole
+from keras_vit.owned import partial_path
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import partial_path, warn_if_not_written
-from keras_vit.training.runs.ledger import Ledger
+from keras_vit.training.runs.files import Ledger, warn_if_not_written
 
-FORMAT = 2  # of checkpoints; in format 1 a metric had one sum for all replicas
 ENDINGS = (".npz", ".json")
 
 
@@ -93,7 +92,7 @@ class Checkpoints:
                 stacklevel=2,
             )
             return False
-        with warn_if_not_written(self.ledger.path):
+        with warn_if_not_written(self.folder / "run.json"):
             self.prune()
         return True
 
@@ -101,43 +100,39 @@ class Checkpoints:
         path, description = (self.path(step, ending) for ending in ENDINGS)
         with write_whole(path, partial_path(path)) as unfinished:
             np.savez(unfinished, **arrays)
-            about = {"format": FORMAT, "run": self.ledger.run, "step": step}
+            about = {"run": self.ledger.run, "step": step}
             about |= {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
         with write_whole(description, partial_path(description)) as unfinished:
             unfinished.write_text(json.dumps(about))
 
     def enter(self, step):
         """Enters in the ledger that the files of that step are the run's, before they are written."""
-        facts = self.ledger.read_own()
-        if str(step) in facts["checkpoints"]:
+        entered = self.ledger.read_own()["checkpoints"]
+        if str(step) in entered:
             return
         for path in (self.path(step, ending) for ending in ENDINGS):
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
-        facts["checkpoints"][str(step)] = False
-        self.ledger.write(facts)
+        self.ledger.save_checkpoints({**entered, str(step): False})
 
     def prune(self):
         """Removes the run's checkpoints, incomplete ones too, except the newest `keep`."""
-        facts, kept = self.ledger.read_own(), self.steps()[: self.keep]
-        for step in map(int, facts["checkpoints"]):
+        entered, kept = self.ledger.read_own()["checkpoints"], self.steps()[: self.keep]
+        for step in map(int, entered):
             if step not in kept:
                 for path in (self.path(step, ending) for ending in ENDINGS):
                     path.unlink(missing_ok=True)
                     partial_path(path).unlink(missing_ok=True)
-        facts["checkpoints"] = {str(step): True for step in kept}
-        self.ledger.write(facts)
+        self.ledger.save_checkpoints({str(step): True for step in kept})
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint.
 
         Raises:
-            RunError: when it is incomplete, damaged, or of another run or a later version of this package.
+            RunError: when it is incomplete, damaged, or of another run.
         """
         try:
             about = json.loads(self.path(step, ".json").read_text("utf-8"))
-            if about["format"] > FORMAT:
-                raise ValueError(f"its format is {about['format']}; this version of the package reads up to {FORMAT}")
             if (about["run"], about["step"]) != ((self.ledger.read() or about)["run"], step):
                 raise ValueError("it is of another run or step")
             path = self.path(step, ".npz")

@@ -1,25 +1,32 @@
-"""What a run does with files beside writing them whole: names, locks, damaged JSON, and disks that are full."""
+"""What a run has written in its folder, and disks that are full."""
 
 import contextlib
-import os
+import re
+import uuid
 import warnings
+from pathlib import Path
 
 from keras_vit import files
 from keras_vit.files import make_folder
+from keras_vit.owned import OwnFolder, lock
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 LONGEST = 1 << 26  # bytes of a run's JSON files
-
-
-def partial_path(path):
-    """Where `path` is written until it is complete: a name by which a later process knows what a killed one left."""
-    return path.with_name(f"partial.{path.name}")
+# What a run writes, and what each file is.
+FILES = {
+    "config.json": "what the run was asked for",
+    "best.weights.npz": "the weights of the best epoch",
+    "last.weights.npz": "the weights after the last step",
+    "averaged.weights.npz": "the weights averaged over the steps",
+    "model.keras": "the model as the run ended, for Keras",
+    "mistakes.png": "what it confuses, and its surest mistakes",
+    "mistakes.csv": "the files that it takes for another class",
+    "masked_patches.keras": "the model that predicts masked patches, for Keras",
+    "masked_patches.png": "what it predicts of masked patches",
+    "curves.png": "the metrics as curves",
+    "metrics.csv": "a row per epoch",
+}
 
 
 @contextlib.contextmanager
@@ -49,41 +56,17 @@ def warn_if_not_written(path):
 
 
 @contextlib.contextmanager
-def lock_folder(folder):
-    """Locks the folder against other processes; the lock of a process that dies ends with it.
+def hold_folder(folder):
+    """Makes the folder and locks it against other processes; an error inside removes it again where it is empty.
 
     Raises:
-        RunError: when another process holds the lock.
+        RunError: when the folder cannot be made, or another process holds it.
     """
-    if fcntl is None:
-        yield
-        return
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise RunError(
-            f"Another process is training in {folder}. Wait until it ends, or choose another folder."
-        ) from error
-    except OSError:
-        pass  # a file system without locks
-    try:
-        yield
-    finally:
-        os.close(held)
-
-
-@contextlib.contextmanager
-def make_run_folder(folder):
-    """As `make_folder`.
-
-    Raises:
-        RunError: when the folder cannot be made.
-    """
+    busy = RunError(f"Another process is training in {folder}. Wait until it ends, or choose another folder.")
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(make_folder(folder))
+            stack.enter_context(lock(folder / ".lock", busy))
         except OSError as error:
             raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
         yield
@@ -97,3 +80,58 @@ def read_small_json(path):
         ValueError, RecursionError: when it is damaged, or longer than any that a run writes.
     """
     return files.read_json(path, LONGEST, follow_links=True)
+
+
+def is_step(name):
+    """Whether a name in the ledger is the step of a checkpoint."""
+    return re.fullmatch("[0-9]{1,18}", name, re.ASCII) is not None
+
+
+class Ledger(OwnFolder):
+    """checkpoints/run.json: which run a folder belongs to, and what that run has written there.
+
+    Beside its files it lists its checkpoints, {step: whether it has been complete}, entered before they are written.
+
+    Args:
+        folder: of the checkpoints, in the run's.
+    """
+
+    names = re.compile("|".join(map(re.escape, FILES)))
+    writer = "this run"
+    error = RunError
+    fields = {"run": str, "checkpoints": {is_step: bool}}
+
+    def __init__(self, folder):
+        folder = Path(folder)
+        super().__init__(folder.parent)
+        self.record = f"{folder.name}/run.json"
+        self.run = None
+
+    def begin(self):
+        """Continues the run that the ledger names, or begins a new one."""
+        facts = self.read()
+        self.run = facts["run"] if facts else self.run or uuid.uuid4().hex
+
+    def read_own(self):
+        """What this run has written.
+
+        Raises:
+            RunError: when another run has begun since.
+        """
+        if self.run is None:
+            self.begin()
+        facts = self.read() or {"run": self.run, "files": {}, "checkpoints": {}}
+        if facts["run"] != self.run:
+            raise RunError(f"Another run has begun in {self.path}. Choose another folder for this one.")
+        return facts
+
+    def digests(self):
+        own = self.read_own()
+        self.facts = {"run": own["run"], "checkpoints": own["checkpoints"]}
+        return super().digests()
+
+    def save_checkpoints(self, checkpoints):
+        """Enters these in place of those that it has."""
+        known = self.digests()
+        self.facts["checkpoints"] = checkpoints
+        self.save(known)

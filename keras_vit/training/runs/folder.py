@@ -5,34 +5,14 @@ import os
 import zipfile
 from pathlib import Path
 
-from keras_vit.files import require_local, sha256, write_whole
+from keras_vit.files import require_local
 from keras_vit.models.variants import VARIANTS
+from keras_vit.owned import partial_path
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import (
-    lock_folder,
-    make_run_folder,
-    partial_path,
-    read_small_json,
-    warn_if_not_written,
-)
+from keras_vit.training.runs.files import FILES, Ledger, hold_folder, read_small_json
 from keras_vit.training.runs.history import NAME as METRICS
 from keras_vit.training.runs.history import find_best, read_rows
-from keras_vit.training.runs.ledger import Ledger
 
-# What a run writes, and what each file is.
-FILES = {
-    "config.json": "what the run was asked for",
-    "best.weights.npz": "the weights of the best epoch",
-    "last.weights.npz": "the weights after the last step",
-    "averaged.weights.npz": "the weights averaged over the steps",
-    "model.keras": "the model as the run ended, for Keras",
-    "mistakes.png": "what it confuses, and its surest mistakes",
-    "mistakes.csv": "the files that it takes for another class",
-    "masked_patches.keras": "the model that predicts masked patches, for Keras",
-    "masked_patches.png": "what it predicts of masked patches",
-    "curves.png": "the metrics as curves",
-    "metrics.csv": "a row per epoch",
-}
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
 WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz, of which a command takes the first that there is
 
@@ -51,6 +31,9 @@ def require_writable(folder):
 class RunFolder:
     """A folder in which one run writes `FILES` and what is in `FOLDERS`; it overwrites nothing of anybody else's.
 
+    It may be checked before TensorFlow is imported, and handed on to `Run`: each file is read for its digest once,
+    and again only if it has been changed since.
+
     >>> with RunFolder("runs/1").writing("config.json") as path:
     ...     _ = path.write_text("{}")
     """
@@ -64,11 +47,8 @@ class RunFolder:
         """The path to write one of FILES to; the file appears under its name when it is complete."""
         if name not in FILES:
             raise ValueError(f"a run writes no {name!r}")
-        path = self.path / name
-        self.ledger.claim()
-        with write_whole(path, partial_path(path)) as unfinished:
-            yield unfinished
-            self.ledger.enter(name, sha256(unfinished))
+        with self.ledger.writing(name) as path:
+            yield path
 
     def check(self, resume):
         """Refuses a folder in which a run cannot begin, or with `resume` continue, without loss to the user.
@@ -85,55 +65,35 @@ class RunFolder:
             )
         try:
             foreign = next(self.find_foreign(facts), None)
+            if foreign:
+                raise RunError(
+                    f"{foreign} was not written by this run, which would overwrite it. Choose another folder, or move "
+                    "the file away."
+                )
+            self.ledger.require_own(FILES)
         except OSError as error:
             raise RunError(f"The folder {self.path} cannot be read: {error}. Choose another folder.") from error
-        if foreign:
-            raise RunError(
-                f"{foreign} was not written by this run, which would overwrite it. Choose another folder, or move the "
-                "file away."
-            )
 
     def find_foreign(self, facts):
-        """Yields the paths that the run would write to, and that hold what it has not written."""
-        known = facts["files"] if facts else {}
-        for name in FILES:
-            path = self.path / name
-            own = name in known and path.is_file() and sha256(path) in known[name]
-            if os.path.lexists(path) and not own:
-                yield path
-            if not facts and os.path.lexists(partial_path(path)):
-                yield partial_path(path)
+        """Yields what stands in place of the run's folders, or in them before there is a run."""
         for name in FOLDERS:
             path = self.path / name
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
                 yield path  # what a link leads to is not this run's to prune
             elif path.is_dir() and not facts:
                 # A run killed at its very first write leaves the ledger itself unfinished, and nothing else.
-                yield from sorted(set(path.iterdir()) - {partial_path(self.ledger.path)})
+                yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.ledger.record)})
 
     def begin(self, resume):
         """`check`, after which only this run may write."""
         self.check(resume)
         self.ledger.begin()
-        self.forget_cut_off_writes()
-
-    def forget_cut_off_writes(self):
-        """Takes out of the ledger the digest of a content that was entered and never took its file's name.
-
-        After a second kill at that point the last two digests would both be of such contents, and the file foreign.
-        """
-        facts = self.ledger.read() or {"files": {}}
-        paths = {name: self.path / name for name in facts["files"]}
-        present = {name: sha256(path) for name, path in paths.items() if path.is_file()}
-        cut_off = {name: [digest] for name, digest in present.items() if facts["files"][name][-1:] != [digest]}
-        if cut_off:
-            with warn_if_not_written(self.ledger.path):
-                self.ledger.write({**facts, "files": facts["files"] | cut_off})
 
     @contextlib.contextmanager
     def hold(self, resume):
         """Locks the folder and begins the run in it; a run that fails before it has a result leaves nothing."""
-        with make_run_folder(self.path), lock_folder(self.path):
+        require_writable(self.path)
+        with hold_folder(self.path):
             self.ledger.run = None
             self.begin(resume)
             new = self.ledger.read() is None
@@ -149,8 +109,8 @@ class RunFolder:
         with contextlib.suppress(OSError, RunError):
             facts = self.ledger.read_own()
             if set(facts["files"]) <= {"config.json"} and not any(facts["checkpoints"].values()):
-                for path in (self.path / "config.json", self.ledger.path):
-                    path.unlink(missing_ok=True)
+                for name in ("config.json", self.ledger.record):
+                    (self.path / name).unlink(missing_ok=True)
                 (self.path / CHECKPOINTS).rmdir()
 
 

@@ -17,14 +17,20 @@ from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.errors import ConfigError, require_tensorflow
 from keras_vit.files import require_local
-from keras_vit.training.errors import RunError
-from keras_vit.training.numbers import require_counts
-from keras_vit.training.runs.callbacks import BeginRun, BestWeights, RestoreMetrics, StepCounter, StopEarly, is_chief
+from keras_vit.training.errors import RunError, require_counts
+from keras_vit.training.runs.callbacks import (
+    BeginRun,
+    BestWeights,
+    MetricsLog,
+    RestoreMetrics,
+    StepCounter,
+    StopEarly,
+    is_chief,
+)
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.epochs import list_epoch_ends, plan_segments
 from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
-from keras_vit.training.runs.metrics_log import MetricsLog
+from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver
 from keras_vit.training.runs.state import collect_state, restore_state
 from keras_vit.training.runs.weights import used_later, write_weights
@@ -61,7 +67,7 @@ class Run:
     removed.
 
     Args:
-        folder: made when the training begins.
+        folder: made when the training begins; or a `RunFolder` of it, which may have been checked.
         every: steps between checkpoints.
         keep: how many checkpoints stay.
 
@@ -71,13 +77,13 @@ class Run:
     ... )
     """
 
-    def __init__(self, folder: str | os.PathLike, every: int = 500, keep: int = 2):
+    def __init__(self, folder: str | os.PathLike | RunFolder, every: int = 500, keep: int = 2):
         require_tensorflow("A run that resumes")
         require_counts(every=every, keep=keep)
-        require_local(folder)
-        self.folder = Path(folder)
+        self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+        self.folder = self.files.path
+        require_local(self.folder)
         self.every = every
-        self.files = RunFolder(folder)
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
         self.store.ledger = self.files.ledger
 
@@ -145,13 +151,11 @@ class Run:
         check_compiled(model, min(steps_per_epoch or total_steps, total_steps))
         if patience is not None and validation is None:
             raise ConfigError(f"patience needs validation examples to judge by. Received: patience={patience}.")
-        if is_chief(model):
-            self.files.check(resume)
         train = functools.cache(train)
-        build_for(model, train(0).element_spec)
         with contextlib.ExitStack() as around:
             if is_chief(model):
                 around.enter_context(self.files.hold(resume))
+            build_for(model, train(0).element_spec)
             start = self.restore_newest(model) if resume else 0
             if start > total_steps:
                 raise RunError(f"The run has done {start} steps, which is more than {total_steps}.")

@@ -36,7 +36,7 @@ OTHER = ("ftp://example.org/x.npz", "file:///etc/passwd", "x.npz", "https://exam
 
 @pytest.mark.parametrize("url", PLAIN + OTHER)
 def test_addresses_that_are_not_asked(url):
-    with pytest.raises(DownloadError, match="xpected https"):
+    with pytest.raises(DownloadError, match="xpected (an address such as )?https"):
         download.fetch(url)
 
 
@@ -90,7 +90,19 @@ def test_addresses_that_are_read_in_two_ways(server, before, behind):
 
 
 def test_hosts_that_are_read_in_two_ways():
-    for host in ("", "h g", "me:\u00e9@h", "\u24d6oogle.com", "h\u3002g", "h:99999", "h:0", "h<", "a@b@c", "[::1", "h%2e"):
+    for host in (
+        "",
+        "h g",
+        "me:\u00e9@h",
+        "\u24d6oogle.com",
+        "h\u3002g",
+        "h:99999",
+        "h:0",
+        "h<",
+        "a@b@c",
+        "[::1",
+        "h%2e",
+    ):
         with pytest.raises(DownloadError, match="not an address that all programs read alike"):
             read_url(f"https://{host}/folder/file.npz")
 

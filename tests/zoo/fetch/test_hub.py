@@ -55,7 +55,7 @@ def test_refusals(server, repository, monkeypatch):
         server.faults = [show_repository(repository)]
         download.fetch("hf://owner/repo", most_bytes=1000)
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    with pytest.raises(DownloadError, match="is not in the Hub's cache, .*hub, and KERAS_VIT_OFFLINE .* hf download"):
+    with pytest.raises(DownloadError, match="is not in the Hub's cache, .*hub, and KERAS_VIT_OFFLINE .*hf download"):
         download.fetch("hf://owner/repo")
 
 

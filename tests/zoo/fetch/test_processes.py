@@ -79,6 +79,6 @@ def test_progress_on_a_terminal(server, monkeypatch, capsys):
 
 def test_names_in_the_bar_are_data(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
+    with download.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
         bar(1, 2)
     assert "[bold]x[brown]\\x1b]0;title\\x07.npz" in capsys.readouterr().err

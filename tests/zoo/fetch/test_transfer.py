@@ -15,7 +15,7 @@ from keras_vit.zoo.fetch import cache, download
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 
 
-def test_fetch_once(server, cache):
+def test_fetch_once(server):
     assert fetches(server.url) and fetches(server.url)
     assert len(server.requests) == 1
     files = {path.name for path in cache.cached_path(server.url).parent.iterdir()}

@@ -1,29 +1,61 @@
 """State dicts of timm and transformers: what family a file is of, its tensors under official names, and back."""
 
+import functools
 import re
+import string
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig, ViTConfig
+from keras_vit.models.config import ViTConfig
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
-from keras_vit.zoo.formats.checkpoint import Fault, gather
+from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
+from keras_vit.zoo.formats.names import AXES, BIT, HF_BIT, HF_VIT, TIMM_BARE, TIMM_BIT, TIMM_VIT, VIT, torch_names
 from keras_vit.zoo.formats.official import prepend_zero
-from keras_vit.zoo.formats.torch.names import (
-    HF_BIT,
-    HF_VIT,
-    KINDS,
-    TIMM_BIT,
-    TIMM_STEM,
-    TIMM_VIT,
-    TO_OFFICIAL,
-    TO_TORCH,
-    convert_tensor,
-    translate,
-)
+
+# What is added to the numbers in a name. Stages and units of a ResNet count from 0 in torch, from 1 in official names;
+# blocks of the encoder count from 0 in both.
+TO_OFFICIAL = {"i": 0, "b": 1, "u": 1}
+TO_TORCH = {"i": 0, "b": -1, "u": -1}
+
+
+@functools.cache
+def compile_template(template):
+    """A regular expression for a template's names, with a group for each placeholder.
+
+    >>> compile_template("block{b}/unit{u:02d}").pattern
+    'block(?P<b>[0-9]{1,9})/unit(?P<u>[0-9]{1,9})'
+    """
+    parts = string.Formatter().parse(template)  # (text, placeholder after it or None, its format, its conversion)
+    return re.compile("".join(re.escape(text) + (f"(?P<{key}>[0-9]{{1,9}})" if key else "") for text, key, *_ in parts))
+
+
+def translate(name, source, target, shift):
+    """`name`, if it is one of template `source`'s, by template `target`; None if not.
+
+    >>> translate("stages.0.blocks.9.conv2", "stages.{b}.blocks.{u}.conv2", "block{b}/unit{u:02d}/b", TO_OFFICIAL)
+    'block1/unit10/b'
+    """
+    match = compile_template(source).fullmatch(name)
+    if match is None:
+        return None
+    return target.format(**{key: int(number) + shift[key] for key, number in match.groupdict().items()})
+
+
+def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
+    """A tensor of torch in the official shape and order of axes."""
+    axes = AXES[kind]
+    if axes.ranks and len(tensor.shape) not in axes.ranks:
+        expected = " or ".join(map(str, axes.ranks))
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}; expected {expected} axes.")
+    if "heads" in kind and tensor.shape[-1 if kind == "out of heads" else 0] % heads:
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}, which {heads} heads cannot divide.")
+    shape = axes.of_torch(tensor.shape, heads)
+    return tensor.map(shape, lambda values: axes.permute(values).reshape(shape))
+
 
 # Both libraries' convolutions and group norms.
 RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
@@ -41,11 +73,11 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout("patch_embed.backbone.conv.weight", TIMM_STEM + TIMM_VIT, "timm", TIMM_NUMERICS),
-    Layout("patch_embed.proj.weight", TIMM_VIT, "timm", TIMM_NUMERICS),
-    Layout("stem.conv.weight", TIMM_BIT, "timm", {}),
-    Layout("embeddings.patch_embeddings.projection.weight", HF_VIT, "transformers", HF_NUMERICS),
-    Layout("embedder.convolution.weight", HF_BIT, "transformers", {}),
+    Layout("patch_embed.backbone.conv.weight", torch_names(VIT, TIMM_BARE), "timm", TIMM_NUMERICS),
+    Layout("patch_embed.proj.weight", torch_names(VIT, TIMM_VIT), "timm", TIMM_NUMERICS),
+    Layout("stem.conv.weight", torch_names(BIT, TIMM_BIT), "timm", {}),
+    Layout("embeddings.patch_embeddings.projection.weight", torch_names(VIT, HF_VIT), "transformers", HF_NUMERICS),
+    Layout("embedder.convolution.weight", torch_names(BIT, HF_BIT), "transformers", {}),
 )
 
 # What only other models have, by the names of their tensors, in either library.
@@ -76,6 +108,21 @@ def strip_model_prefix(tensors):
     return gather((re.sub(r"^(vit|bit)\.", "", name), tensor) for name, tensor in tensors.items())
 
 
+def require_ours(tensors):
+    """Refuses models that compute something else than the paper's, by the tensors' names."""
+    for pattern, what in OTHER_MODELS:
+        name = next((name for name in tensors if re.search(pattern, name)), None)
+        if name:
+            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
+    for name in tensors:
+        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+        if weight and f"{weight[1]}.bias" not in tensors:
+            raise Fault(
+                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                "(qkv_bias=False), while those of the paper's models have."
+            )
+
+
 def find_layout(tensors):
     """The `Layout` of a state dict.
 
@@ -90,21 +137,6 @@ def find_layout(tensors):
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
     )
-
-
-def require_ours(tensors):
-    """Refuses models that compute something else than the paper's, by the tensors' names."""
-    for pattern, what in OTHER_MODELS:
-        name = next((name for name in tensors if re.search(pattern, name)), None)
-        if name:
-            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
-    for name in tensors:
-        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
-        if weight and f"{weight[1]}.bias" not in tensors:
-            raise Fault(
-                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
-                "(qkv_bias=False), while those of the paper's models have."
-            )
 
 
 def sizes_of(tensors):
@@ -125,36 +157,6 @@ def heads_by_size(tensors):
         if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
             return num_heads
     return None
-
-
-def to_official(tensors, layout, num_heads, patch_positions=False):
-    """The tensors of a torch state dict under official names.
-
-    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
-
-    Raises:
-        Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
-    """
-    tensors = split_qkv(tensors)
-    if layout.numerics and num_heads is None:
-        strange = next((name for name in tensors if official_name(name, layout.rows)[0] == name), None)
-        if strange:
-            raise Fault(f"holds {strange}, which no ViT or hybrid of {layout.library} has.")
-        raise Fault("does not say how many attention heads its model has. Pass num_heads=.")
-    result = {}
-    for name, tensor in tensors.items():
-        official, kind = official_name(name, layout.rows)
-        if official in result:
-            raise Fault(f"holds {official} twice, once as {tensor.source}.")
-        result[official] = convert_tensor(tensor, kind, num_heads)
-    return with_zero_position(result) if patch_positions and "cls" in result else result
-
-
-def with_zero_position(tensors):
-    positions = tensors.get(POSITIONS)
-    if positions is None or len(positions.shape) != 3:
-        return tensors
-    return {**tensors, POSITIONS: prepend_zero(positions)}
 
 
 def official_name(name, rows):
@@ -180,6 +182,32 @@ def split_qkv(tensors):
             result[f"{head}.attn.{letter}.{tail}"] = tensor.map(
                 (d, *tensor.shape[1:]), lambda values, third=third, d=d: values[third * d : (third + 1) * d]
             )
+    return result
+
+
+def to_official(tensors, layout, num_heads, patch_positions=False):
+    """The tensors of a torch state dict under official names.
+
+    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
+
+    Raises:
+        Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
+    """
+    tensors = split_qkv(tensors)
+    if layout.numerics and num_heads is None:
+        strange = next((name for name in tensors if official_name(name, layout.rows)[0] == name), None)
+        if strange:
+            raise Fault(f"holds {strange}, which no ViT or hybrid of {layout.library} has.")
+        raise Fault("does not say how many attention heads its model has. Pass num_heads=.")
+    result = {}
+    for name, tensor in tensors.items():
+        official, kind = official_name(name, layout.rows)
+        if official in result:
+            raise Fault(f"holds {official} twice, once as {tensor.source}.")
+        result[official] = convert_tensor(tensor, kind, num_heads)
+    positions = result.get(POSITIONS)
+    if patch_positions and "cls" in result and positions is not None and len(positions.shape) == 3:
+        result[POSITIONS] = prepend_zero(positions)
     return result
 
 
@@ -211,17 +239,18 @@ def timm_state(config, arrays):
     Raises:
         CheckpointError: for an axial model.
     """
-    if isinstance(config, (AxialViTConfig, AxialResNetConfig)):
+    if not config.in_torch:
         raise CheckpointError(
             "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
         )
-    bare_stem = isinstance(config, ViTConfig) and config.backbone and not config.backbone.depths
-    rows = TIMM_VIT if isinstance(config, ViTConfig) else TIMM_BIT
-    rows = TIMM_STEM + rows if bare_stem else rows
+    rows = torch_names(BIT, TIMM_BIT)
+    if isinstance(config, ViTConfig):
+        is_bare = config.backbone is not None and not config.backbone.depths
+        rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_VIT)
     state = {}
     for name, values in arrays.items():
         torch, kind = next(
             (renamed, kind) for torch, official, kind in rows if (renamed := translate(name, official, torch, TO_TORCH))
         )
-        state[torch] = KINDS[kind].restore(values)
+        state[torch] = AXES[kind].restore(values)
     return fuse_qkv(state)

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_vit.layers import fast
-from keras_vit.layers.axial import AXES
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
 from keras_vit.layers.convolution import GroupNormalization
+from keras_vit.models.axial.attention import AXES
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

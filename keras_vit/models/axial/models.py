@@ -1,10 +1,11 @@
-"""The axial models (Appendix D.6, Figure 13): Axial-ViT and AxialResNet."""
+"""The models themselves: Axial-ViT and AxialResNet."""
 
 import keras
 
-from keras_vit.layers import AxialBottleneck, AxialEncoderBlock
+from keras_vit.models.axial.attention import AxialEncoderBlock
+from keras_vit.models.axial.bottleneck import AxialBottleneck
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.classifier import Classifier, linear_head
-from keras_vit.models.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.vit import VisionTransformer, hybrid_backbone
 
 

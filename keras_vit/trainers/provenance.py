@@ -110,7 +110,7 @@ def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dic
 def describe_run(path: Path) -> dict[str, Any]:
     """What a run says of its weights in the file `path`: "trained_on", "weights_from" and "evaluated".
 
-    Nothing for a file that is not a run's, or of one that is damaged.
+    Nothing for a file that no run wrote, and for a damaged one.
     """
     if path.name not in FILES:
         return {}

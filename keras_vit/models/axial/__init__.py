@@ -1,0 +1,5 @@
+"""The axial models (Appendix D.6, Figure 13): configurations, attention along one axis, units, models."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,329 @@
+"""Which tensors a model has: their official names, the layers that hold them, and their names in torch's state dicts.
+
+In names {i} counts the blocks of the encoder, {b} and {u} the stages and units of a ResNet. An option of the encoder
+with weights is a row here, with its name in those of torch's layouts that have it.
+"""
+
+import itertools
+import string
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
+from keras_vit.models.config import ResNetConfig, ViTConfig
+
+ROWS_AT_ONCE = 256
+
+
+class Axes(NamedTuple):
+    """How a tensor lies in torch, in the official files and in a model.
+
+    Args:
+        ranks: the numbers of axes it may have in torch; () for any.
+        of_torch: of torch's shape and the number of heads, the official shape.
+        of_variable: of the variable's shape and the number of heads, the official shape.
+        permute: torch's values with the official order of axes, to be reshaped.
+        restore: official values to torch's.
+    """
+
+    ranks: tuple[int, ...]
+    of_torch: Callable[[tuple, int], tuple]
+    of_variable: Callable[[tuple, int], tuple]
+    permute: Callable[[np.ndarray], np.ndarray]
+    restore: Callable[[np.ndarray], np.ndarray]
+
+
+def as_is(values):
+    return values
+
+
+def same_shape(shape, heads):
+    return shape
+
+
+def transpose(matrix):
+    """The transpose, copied by blocks of rows, which stay in the cache: in half the time of numpy's own copy."""
+    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    for start in range(0, len(matrix), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        result[:, rows] = matrix[rows].T
+    return result
+
+
+def order_kernel(values):
+    """(outputs, inputs[, h, w]) -> (h, w, inputs, outputs), with h = w = 1 where they are left out."""
+    if values.shape[2:] in ((), (1, 1)):
+        return transpose(values.reshape(values.shape[:2]))[None, None]
+    return values.transpose(2, 3, 1, 0)
+
+
+def restore_kernel(values):
+    return values.transpose(3, 2, 0, 1)
+
+
+def kernel_shape(shape, heads):
+    return (*(shape[2:] or (1, 1)), shape[1], shape[0])
+
+
+AXES = {
+    "same": Axes((), same_shape, same_shape, as_is, as_is),
+    # (outputs, inputs) -> (inputs, outputs)
+    "dense": Axes((2,), lambda shape, heads: shape[::-1], same_shape, transpose, np.transpose),
+    # (outputs, inputs, h, w) -> (h, w, inputs, outputs)
+    "conv": Axes((4,), kernel_shape, same_shape, order_kernel, restore_kernel),
+    # (outputs, inputs) or (outputs, inputs, 1, 1) -> (1, 1, inputs, outputs)
+    "head conv": Axes((2, 4), kernel_shape, lambda shape, heads: (1, 1, *shape), order_kernel, restore_kernel),
+    # bias of query, key or value: (heads * width,) -> (heads, width)
+    "heads": Axes(
+        (1,),
+        lambda shape, heads: (heads, shape[0] // heads),
+        lambda shape, heads: (heads, shape[0] // heads),
+        as_is,
+        np.ravel,
+    ),
+    # kernel of query, key or value: (heads * width, inputs) -> (inputs, heads, width)
+    "into heads": Axes(
+        (2,),
+        lambda shape, heads: (shape[1], heads, shape[0] // heads),
+        lambda shape, heads: (shape[0], heads, shape[1] // heads),
+        transpose,
+        lambda values: values.reshape(len(values), -1).T,
+    ),
+    # kernel after attention: (outputs, heads * width) -> (heads, width, outputs)
+    "out of heads": Axes(
+        (2,),
+        lambda shape, heads: (heads, shape[1] // heads, shape[0]),
+        lambda shape, heads: (heads, shape[0] // heads, shape[1]),
+        transpose,
+        lambda values: values.reshape(-1, values.shape[-1]).T,
+    ),
+}
+
+
+class Leaf(NamedTuple):
+    """A tensor of a layer: the end of its official name, the layer's attribute, the end of torch's name, its `AXES`."""
+
+    name: str
+    attribute: str
+    torch: str | None
+    axes: str = "same"
+
+
+BIAS = Leaf("bias", "bias", "bias")
+LEAVES = {
+    "token": (Leaf("", "token", ""),),
+    "dense": (Leaf("kernel", "kernel", "weight", "dense"), BIAS),
+    "conv": (Leaf("kernel", "kernel", "weight", "conv"),),
+    "patches": (Leaf("kernel", "kernel", "weight", "conv"), BIAS),
+    "norm": (Leaf("scale", "gamma", "weight"), Leaf("bias", "beta", "bias")),
+    "bit norm": (Leaf("gamma", "gamma", "weight"), Leaf("beta", "beta", "bias")),
+    "bit head": (Leaf("kernel", "kernel", "weight", "head conv"), BIAS),
+    "into heads": (Leaf("kernel", "kernel", "weight", "into heads"), Leaf("bias", "bias", "bias", "heads")),
+    "out of heads": (Leaf("kernel", "kernel", "weight", "out of heads"), BIAS),
+    # The authors' files have 1-D embeddings alone; the others' names are this package's (Appendix D.4).
+    "positions": (
+        Leaf("pos_embedding", "embedding", ""),
+        Leaf("row_embedding", "row_embedding", None),
+        Leaf("column_embedding", "column_embedding", None),
+    ),
+    "relative": (Leaf("relative_embedding", "embedding", None),),
+    "axial positions": (Leaf("relative_pos_emb", "relative_embedding", None),),
+}
+
+
+class Row(NamedTuple):
+    """A layer: the beginning of its tensors' official names, its path in the model, and the kind of its `LEAVES`.
+
+    A model without that layer has none of its tensors.
+    """
+
+    name: str
+    layer: str
+    kind: str
+
+
+UNIT, UNIT_LAYER = "block{b}/unit{u}", "block{b}_unit{u}"
+ROOT = (Row("conv_root", "conv_root", "conv"), Row("gn_root", "norm_root", "norm"))
+SHORTCUT = (
+    Row(f"{UNIT}/conv_proj", f"{UNIT_LAYER}.shortcut", "conv"),
+    Row(f"{UNIT}/gn_proj", f"{UNIT_LAYER}.shortcut_norm", "norm"),
+)
+
+
+def conv_and_norm(i):
+    return (
+        Row(f"{UNIT}/conv{i}", f"{UNIT_LAYER}.conv{i}", "conv"),
+        Row(f"{UNIT}/gn{i}", f"{UNIT_LAYER}.norm{i}", "norm"),
+    )
+
+
+BLOCK, BLOCK_LAYER = "Transformer/encoderblock_{i}", "encoderblock_{i}"
+ATTENTION, MLP = f"{BLOCK}/MultiHeadDotProductAttention_1", f"{BLOCK}/MlpBlock_3"
+
+VIT = (
+    *ROOT,
+    *conv_and_norm(1),
+    *conv_and_norm(2),
+    *conv_and_norm(3),
+    *SHORTCUT,
+    Row("embedding", "embedding", "patches"),
+    Row("cls", "cls", "token"),
+    Row("Transformer/posembed_input", "posembed_input", "positions"),
+    Row("Transformer/posembed_{i}", "posembed_{i}", "positions"),
+    Row("Transformer/posembed_shared", "posembed_shared", "positions"),
+    Row(f"{BLOCK}/LayerNorm_0", f"{BLOCK_LAYER}.attention_norm", "norm"),
+    Row(f"{ATTENTION}/query", f"{BLOCK_LAYER}.attention.query", "into heads"),
+    Row(f"{ATTENTION}/key", f"{BLOCK_LAYER}.attention.key", "into heads"),
+    Row(f"{ATTENTION}/value", f"{BLOCK_LAYER}.attention.value", "into heads"),
+    Row(f"{ATTENTION}/out", f"{BLOCK_LAYER}.attention.out", "out of heads"),
+    Row(ATTENTION, f"{BLOCK_LAYER}.attention.relative", "relative"),
+    Row(f"{BLOCK}/LayerNorm_2", f"{BLOCK_LAYER}.mlp_norm", "norm"),
+    Row(f"{MLP}/Dense_0", f"{BLOCK_LAYER}.mlp.hidden", "dense"),
+    Row(f"{MLP}/Dense_1", f"{BLOCK_LAYER}.mlp.out", "dense"),
+    Row("Transformer/encoder_norm", "encoder_norm", "norm"),
+    Row("pre_logits", "pre_logits", "dense"),
+    Row("head", "head", "dense"),
+)
+# No checkpoint of axial models is public: their names are this package's.
+AXIAL_VIT = tuple(row._replace(name=row.name.replace("encoderblock", AxialViTConfig.block_name)) for row in VIT)
+
+
+def axial_attention(name):
+    return (
+        Row(f"{UNIT}/{name}", f"{UNIT_LAYER}.{name}", "axial positions"),
+        Row(f"{UNIT}/{name}/qkv", f"{UNIT_LAYER}.{name}.qkv", "conv"),
+        Row(f"{UNIT}/{name}/gn_qkv", f"{UNIT_LAYER}.{name}.qkv_norm", "norm"),
+        Row(f"{UNIT}/{name}/gn_out", f"{UNIT_LAYER}.{name}.out_norm", "norm"),
+    )
+
+
+AXIAL_RESNET = (
+    *ROOT,
+    *conv_and_norm(1),
+    *conv_and_norm(3),
+    *axial_attention("row_attention"),
+    *axial_attention("column_attention"),
+    *SHORTCUT,
+    Row("head", "head", "dense"),
+)
+
+BIT_UNIT, BIT_LAYER = "resnet/block{b}/unit{u:02d}", "block{b}_unit{u:02d}"
+BIT = (
+    Row("resnet/root_block/standardized_conv2d", "root_conv", "conv"),
+    Row(f"{BIT_UNIT}/a/group_norm", f"{BIT_LAYER}.norm1", "bit norm"),
+    Row(f"{BIT_UNIT}/a/standardized_conv2d", f"{BIT_LAYER}.conv1", "conv"),
+    Row(f"{BIT_UNIT}/b/group_norm", f"{BIT_LAYER}.norm2", "bit norm"),
+    Row(f"{BIT_UNIT}/b/standardized_conv2d", f"{BIT_LAYER}.conv2", "conv"),
+    Row(f"{BIT_UNIT}/c/group_norm", f"{BIT_LAYER}.norm3", "bit norm"),
+    Row(f"{BIT_UNIT}/c/standardized_conv2d", f"{BIT_LAYER}.conv3", "conv"),
+    Row(f"{BIT_UNIT}/a/proj/standardized_conv2d", f"{BIT_LAYER}.shortcut", "conv"),
+    Row("resnet/group_norm", "group_norm", "bit norm"),
+    Row("resnet/head/conv2d", "head", "bit head"),
+)
+
+ROWS = {ViTConfig: VIT, ResNetConfig: BIT, AxialViTConfig: AXIAL_VIT, AxialResNetConfig: AXIAL_RESNET}
+
+
+def count_parts(placeholders, config):
+    """The numbers that a model has for the placeholders of a name: one dictionary for each tensor."""
+    if placeholders == ("i",):
+        return [{"i": i} for i in range(config.num_layers)]
+    if placeholders == ("b", "u"):
+        stages = config if hasattr(config, "depths") else config.backbone
+        depths = stages.depths if stages else ()
+        return [{"b": b, "u": u} for b, depth in enumerate(depths, start=1) for u in range(1, depth + 1)]
+    return [{}]
+
+
+def placeholders_of(row):
+    return tuple(key for _, key, *_ in string.Formatter().parse(row.name) if key)
+
+
+def rows_of(config):
+    """The rows of a model with their numbers, in the order of the authors' files: block by block."""
+    for placeholders, rows in itertools.groupby(ROWS[type(config)], placeholders_of):
+        rows = tuple(rows)
+        for numbers in count_parts(placeholders, config):
+            for row in rows:
+                yield Row(row.name.format(**numbers), row.layer.format(**numbers), row.kind)
+
+
+# Layouts of torch: {official name: name there}, or several names of different versions.
+
+TIMM_VIT = {
+    "conv_root": "patch_embed.backbone.stem.conv",
+    "gn_root": "patch_embed.backbone.stem.norm",
+    **{f"{UNIT}/conv{i}": f"patch_embed.backbone.stages.{{b}}.blocks.{{u}}.conv{i}" for i in (1, 2, 3)},
+    **{f"{UNIT}/gn{i}": f"patch_embed.backbone.stages.{{b}}.blocks.{{u}}.norm{i}" for i in (1, 2, 3)},
+    f"{UNIT}/conv_proj": "patch_embed.backbone.stages.{b}.blocks.{u}.downsample.conv",
+    f"{UNIT}/gn_proj": "patch_embed.backbone.stages.{b}.blocks.{u}.downsample.norm",
+    "embedding": "patch_embed.proj",
+    "cls": "cls_token",
+    "Transformer/posembed_input": "pos_embed",
+    f"{BLOCK}/LayerNorm_0": "blocks.{i}.norm1",
+    f"{ATTENTION}/query": "blocks.{i}.attn.q",
+    f"{ATTENTION}/key": "blocks.{i}.attn.k",
+    f"{ATTENTION}/value": "blocks.{i}.attn.v",
+    f"{ATTENTION}/out": "blocks.{i}.attn.proj",
+    f"{BLOCK}/LayerNorm_2": "blocks.{i}.norm2",
+    f"{MLP}/Dense_0": "blocks.{i}.mlp.fc1",
+    f"{MLP}/Dense_1": "blocks.{i}.mlp.fc2",
+    "Transformer/encoder_norm": "norm",
+    "pre_logits": "pre_logits.fc",
+    "head": "head",
+}
+# The bare stem of R+ViT-Ti/16 goes by shorter names.
+TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
+
+HF_BACKBONE = "embeddings.patch_embeddings.backbone.bit"
+HF_UNIT = f"{HF_BACKBONE}.encoder.stages.{{b}}.layers.{{u}}"
+# transformers renamed the blocks in its version 5.
+HF_VIT = {
+    "conv_root": f"{HF_BACKBONE}.embedder.convolution",
+    "gn_root": f"{HF_BACKBONE}.embedder.norm",
+    **{f"{UNIT}/conv{i}": f"{HF_UNIT}.conv{i}" for i in (1, 2, 3)},
+    **{f"{UNIT}/gn{i}": f"{HF_UNIT}.norm{i}" for i in (1, 2, 3)},
+    f"{UNIT}/conv_proj": f"{HF_UNIT}.downsample.conv",
+    f"{UNIT}/gn_proj": f"{HF_UNIT}.downsample.norm",
+    "embedding": "embeddings.patch_embeddings.projection",
+    "cls": "embeddings.cls_token",
+    "Transformer/posembed_input": "embeddings.position_embeddings",
+    f"{BLOCK}/LayerNorm_0": ("layers.{i}.layernorm_before", "encoder.layer.{i}.layernorm_before"),
+    f"{ATTENTION}/query": ("layers.{i}.attention.q_proj", "encoder.layer.{i}.attention.attention.query"),
+    f"{ATTENTION}/key": ("layers.{i}.attention.k_proj", "encoder.layer.{i}.attention.attention.key"),
+    f"{ATTENTION}/value": ("layers.{i}.attention.v_proj", "encoder.layer.{i}.attention.attention.value"),
+    f"{ATTENTION}/out": ("layers.{i}.attention.o_proj", "encoder.layer.{i}.attention.output.dense"),
+    f"{BLOCK}/LayerNorm_2": ("layers.{i}.layernorm_after", "encoder.layer.{i}.layernorm_after"),
+    f"{MLP}/Dense_0": ("layers.{i}.mlp.fc1", "encoder.layer.{i}.intermediate.dense"),
+    f"{MLP}/Dense_1": ("layers.{i}.mlp.fc2", "encoder.layer.{i}.output.dense"),
+    "Transformer/encoder_norm": "layernorm",
+    "pre_logits": "pooler.dense",
+    "head": "classifier",
+}
+
+
+def bit_layout(root, unit, head):
+    """A layout of BiT: its root's convolution, its units and its head by those names."""
+    layout = {"resnet/root_block/standardized_conv2d": root, "resnet/group_norm": "norm", "resnet/head/conv2d": head}
+    for i, letter in enumerate("abc", start=1):
+        layout[f"{BIT_UNIT}/{letter}/standardized_conv2d"] = f"{unit}.conv{i}"
+        layout[f"{BIT_UNIT}/{letter}/group_norm"] = f"{unit}.norm{i}"
+    return {**layout, f"{BIT_UNIT}/a/proj/standardized_conv2d": f"{unit}.downsample.conv"}
+
+
+TIMM_BIT = bit_layout("stem.conv", "stages.{b}.blocks.{u}", "head.fc")
+HF_BIT = bit_layout("embedder.convolution", "encoder.stages.{b}.layers.{u}", "classifier.1")
+
+
+def torch_names(rows, layout):
+    """(torch's template, official template, kind of axes) of each tensor of a layout."""
+    names = []
+    for row in rows:
+        theirs = layout.get(row.name, ())
+        for name in (theirs,) if isinstance(theirs, str) else theirs:
+            for leaf in LEAVES[row.kind]:
+                if leaf.torch is not None:
+                    names.append((f"{name}.{leaf.torch}".rstrip("."), f"{row.name}/{leaf.name}".rstrip("/"), leaf.axes))
+    return tuple(names)
