@@ -11,7 +11,7 @@ from keras_vit.text import printable
 
 GOOGLE = "https://storage.googleapis.com"
 HUB = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(@(?P<revision>[\w.-]+))?(/(?P<file>[^?#]+))?")
-HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]")
+HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 USER = re.compile(r"[\w.~!$&'()*+,;=:%-]*", re.ASCII)
 LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|\[?::1\]?")
 
@@ -48,10 +48,10 @@ def read_url(text: str) -> SplitResult:
     try:
         url = urlsplit(text)
         user, _, host = url.netloc.rpartition("@")
-        plain = re.fullmatch(r"[!-\[\]-~]{1,8192}", text) and USER.fullmatch(user)
-        plain = plain and HOST.fullmatch(re.sub(":[0-9]{1,5}$", "", host)) and url.port != 0
+        matches = re.fullmatch(r"[!-\[\]-~]{1,8192}", text), USER.fullmatch(user), HOST.fullmatch(host)
+        plain = all(matches) and url.port != 0
     except ValueError:  # of a port, or of the brackets around a host
-        plain = None
+        plain = False
     if not plain or url.scheme not in ("http", "https") or {".", ".."} & {*map(unquote, url.path.split("/"))}:
         raise DownloadError(
             f"{public_form(text)} is not an address that all programs read alike. Expected https://host/folder/file "
