@@ -46,8 +46,6 @@ def convert(
         path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
             with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
-            "mixed_float16" computes in float16 all but norms, softmax and what the ranges on `images` forbid; in
-            ONNX alone.
         endpoints: methods of the model to add: to a SavedModel as signatures, such as ("features", "attention"); to
             ONNX and TFLite ("attention",), a second output of that name, float32 (n, blocks, heads, l, l).
         images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs; at most 64 are used;

@@ -5,10 +5,10 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
 - `__init__.py` writes artefacts.
   `write(model, shapes, path, description, quantize=None, goal=None, tell=None, endpoints=())` writes the functional
   float32 `model` to `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None
-  for a free length; `description` is a dictionary of plain values to store in the artefact; `goal`, of "dynamic",
-  "int8" and "mixed_float16", is what to calibrate on and to choose the ways of the layers by, see `proof.mixture`;
-  `tell` takes lines of text. `endpoints` are names of the model's methods: signatures of a format with `endpoints`; in
-  the other formats one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
+  for a free length; `description` is a dictionary of plain values to store in the artefact; `goal`, of "dynamic"
+  and "int8", is what to calibrate on and to choose the ways of the layers by, see `proof.mixture`; `tell` takes lines
+  of text. `endpoints` are names of the model's methods: signatures of a format with `endpoints`; in the other formats
+  one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
   layers that are stored more finely than `quantize` says. A file, unlike a folder, must end in a seal, see
   `staging.listing.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
@@ -31,7 +31,7 @@ from typing import Literal, get_args
 
 from keras_vit.errors import ExportError
 
-Quantize = Literal["float16", "dynamic", "int8", "mixed_float16"]
+Quantize = Literal["float16", "dynamic", "int8"]
 QUANTIZE = get_args(Quantize)
 DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
 
@@ -122,7 +122,7 @@ FORMATS = (
         suffix=".tflite",
         bundled="model.tflite",
         package="ai-edge-litert",
-        quantize=("float16", "dynamic", "int8"),
+        quantize=QUANTIZE,
         further_outputs=("attention",),
     ),
     Format(

@@ -83,15 +83,6 @@ KINDS = (
         cosine=0.96,
         top1_regret=0.12,
     ),
-    Kind(
-        name="mixed_float16",
-        summary="weights and activations in float16; norms, softmax and what float16 cannot hold in float32",
-        calibrated=True,
-        finer=False,
-        max_rel_diff=3e-2,
-        cosine=0.999,
-        top1_regret=0.03,
-    ),
 )
 
 

@@ -16,7 +16,7 @@ class Report:
     Args:
         format: "onnx", "tflite" or "saved_model".
         path: of the artefact.
-        quantize: None, "float16", "dynamic", "int8" or "mixed_float16".
+        quantize: None, "float16", "dynamic" or "int8".
         bytes: size on disk, external data and folders included.
         weight_bytes: of these, the weights, and the scales of those in int8.
         model_weight_bytes: the model's weights in float32.

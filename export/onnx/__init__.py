@@ -16,7 +16,6 @@ from keras_vit.export.formats import Quantize
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.graph import Node
 from keras_vit.export.onnx.lowering import Unsupported, lower
-from keras_vit.export.onnx.mixed_float16 import compute_in_float16, measure_ranges
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantizing import quantize_layers
 from keras_vit.export.proof.mixture import Goal
@@ -174,12 +173,7 @@ def list_companions(path):
     return sorted(names)
 
 
-def save_graph(graph, inputs, outputs, path):
-    """Writes a graph without a description."""
-    save_proto(make_model(graph, inputs, outputs, path), path, {})
-
-
-def make_proto(model, shapes, path, quantize, goal, endpoints):
+def make_proto(model, shapes, path, quantize, endpoints):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(model, shapes, endpoints)
@@ -188,16 +182,9 @@ def make_proto(model, shapes, path, quantize, goal, endpoints):
             raise ExportError(
                 f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
             ) from reason
-        if quantize == "mixed_float16":
-            raise ExportError(
-                f'{model.name!r} cannot be written in "mixed_float16": {reason}. Expected quantize="float16".'
-            ) from reason
         proto = convert_with_tf2onnx(model, shapes, path.parent, reason)
         return narrow_weights(proto) if quantize == "float16" else proto
     simplify(graph, outputs)
-    if quantize == "mixed_float16":
-        compute_in_float16(graph, inputs, outputs, measure_ranges(graph, inputs, goal.inputs, save_graph))
-        return make_model(graph, inputs, outputs, path)
     if quantize == "float16":
         graph.nodes[:0] = store_in_float16(graph.constants)
     return make_model(graph, inputs, outputs, path)
@@ -226,10 +213,10 @@ def write(
     if quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            save_proto(make_proto(model, shapes, source, quantize, goal, endpoints), source, description)
+            save_proto(make_proto(model, shapes, source, quantize, endpoints), source, description)
             finer = quantize_layers(source, path, quantize, goal, tell)
     else:
-        save_proto(make_proto(model, shapes, path, quantize, goal, endpoints), path, description)
+        save_proto(make_proto(model, shapes, path, quantize, endpoints), path, description)
     seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
     return finer

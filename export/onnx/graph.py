@@ -40,7 +40,6 @@ class Graph:
         self.nodes = []
         self.constants = {}
         self.shapes = {}
-        self.dtypes = {}
         self.path = ""
         self.counts = {}
         self.orders = {}
@@ -54,7 +53,7 @@ class Graph:
         name = self.unique(name)
         for node in self.nodes:
             node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
-        self.shapes[name], self.dtypes[name] = self.shapes.pop(x.name), self.dtypes.pop(x.name)
+        self.shapes[name] = self.shapes.pop(x.name)
         return replace(x, name=name)
 
     def constant(self, array, hint="constant"):
@@ -76,7 +75,6 @@ class Graph:
             for shape, dtype in outputs
         ]
         self.shapes.update((value.name, value.shape) for value in values)
-        self.dtypes.update((value.name, value.dtype) for value in values)
         self.nodes.append(Node(op, names, [value.name for value in values], attributes, self.path))
         return values
 

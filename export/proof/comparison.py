@@ -90,9 +90,9 @@ class Trial:
         another model are all as rough as the kind.
         """
         goal = None
-        if self.kind.calibrated or self.kind.finer:
+        if self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
-            outputs = self.expected[: len(model.outputs)] if self.kind.finer and model is self.model else []
+            outputs = self.expected[: len(model.outputs)] if model is self.model else []
             goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.model))
         module = self.form.load_module()
         return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)

@@ -7,9 +7,10 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from keras_vit.export import saved_model
+from keras_vit.export.formats import Quantize
 from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
@@ -45,7 +46,7 @@ def write(
     shapes: Sequence[tuple[int | None, ...]],
     path: Path,
     description: dict,
-    quantize: Literal["float16", "dynamic", "int8"] | None = None,
+    quantize: Quantize | None = None,
     goal: Goal | None = None,
     tell: Callable[[str], object] | None = None,
     endpoints: Sequence[str] = (),

@@ -3,16 +3,12 @@
 FOLDER = "web"  # of a bundle
 # Every name that the page's files may have in a bundle.
 PATTERN = (
-    rf"{FOLDER}/(index\.html|page\.(js|css)|model\.json|model(-[a-z0-9]+)?\.onnx|"
+    rf"{FOLDER}/(index\.html|page\.(js|css)|model\.(json|onnx)|"
     r"examples/\d\.(png|jpg|f32)|runtime/(ort[a-z.-]+\.(mjs|wasm)|LICENSE|ThirdPartyNotices\.txt))"
 )
 
 WEB_LAYOUTS = ("transformers",)
 LAYOUT = "transformers"  # of a bundle: the model in the layout that transformers.js opens, see `transformers_js`
-LAYOUT_FILES = {
-    "onnx/model.onnx": None,
-    "onnx/model_quantized.onnx": "dynamic",
-    "onnx/model_fp16.onnx": "mixed_float16",
-}
+LAYOUT_FILES = {"onnx/model.onnx": None, "onnx/model_quantized.onnx": "dynamic"}
 # Every name that the layout's files may have in a bundle.
-LAYOUT_PATTERN = rf"{LAYOUT}/(config\.json|preprocessor_config\.json|onnx/model(_quantized|_fp16)?\.onnx)"
+LAYOUT_PATTERN = rf"{LAYOUT}/(config\.json|preprocessor_config\.json|onnx/model(_quantized)?\.onnx)"

@@ -10,9 +10,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from keras_vit.export.formats import Quantize
 from keras_vit.export.web import FOLDER
 
 VERSION = "1.30.0"
@@ -21,7 +19,6 @@ VENDORED = "./runtime/"  # of the page
 LICENCES = ("LICENSE", "ThirdPartyNotices.txt")  # from the Python package onnxruntime: that of npm has no such files
 HERE = Path(__file__).parent
 TEXTS = ("index.html", "page.js", "page.css")
-PARTS = ("script", "binary")
 
 
 @dataclass(frozen=True)
@@ -43,47 +40,17 @@ class RuntimeFile:
         return "sha256-" + base64.b64encode(bytes.fromhex(self.sha256)).decode()
 
 
-# By what the model runs on: the script, and the WebAssembly that it starts.
-RUNTIME = {
-    "wasm": (
-        RuntimeFile(
-            "ort.wasm.bundle.min.mjs", 73054, "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90"
-        ),
-        RuntimeFile(
-            "ort-wasm-simd-threaded.wasm",
-            14239897,
-            "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
-        ),
+# The script, and the WebAssembly that it starts.
+RUNTIME = (
+    RuntimeFile("ort.wasm.bundle.min.mjs", 73054, "11e64bd8ffe11bd1a2a2f0d6275fdfbbba7262f0b76b99b53d228a8a22ef3d90"),
+    RuntimeFile(
+        "ort-wasm-simd-threaded.wasm", 14239897, "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"
     ),
-    "webgpu": (
-        RuntimeFile(
-            "ort.webgpu.bundle.min.mjs", 117732, "0730816731ce2cdfb06f273da065d4a1c7091eb9d1756a83b2916c8a89d015e2"
-        ),
-        RuntimeFile(
-            "ort-wasm-simd-threaded.asyncify.wasm",
-            26781914,
-            "39f9f0894d478800487ed9f7dbe92618498db320cf55c8e3d89adff8dce658da",
-        ),
-    ),
-}
-
-# ONNX's operators that it has for WebGPU (docs/webgpu-operators.md of the npm package, of this version).
-WEBGPU_OPERATORS = frozenset(
-    """
-    Abs Acos Acosh Add ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Clip Concat
-    Conv ConvTranspose Cos Cosh CumSum DFT DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Expand
-    Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
-    GreaterOrEqual GridSample HardSigmoid HardSwish If InstanceNormalization LayerNormalization LeakyRelu Less
-    LessOrEqual Log MatMul MaxPool Mul Neg Not Pad Pow Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum
-    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
-    ScatterND Shape Sigmoid Sin Sinh Slice Softmax Split Sqrt Squeeze Sub Tan Tanh ThresholdedRelu Tile
-    Transpose Unsqueeze Where
-    """.split()
 )
 
 
-def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
-    """The paths of these backends' files in the cache, each fetched at the first call.
+def fetch_runtime() -> list[Path]:
+    """The paths of the runtime's files in the cache, each fetched at the first call.
 
     Raises:
         DownloadError: when one cannot be fetched; without a network, the message says where the file may be put.
@@ -91,63 +58,43 @@ def fetch_runtime(backends: tuple[str, ...]) -> list[Path]:
     from keras_vit.zoo.fetch.download import fetch
     from keras_vit.zoo.names.rows import PublicCheckpoint
 
-    files = [file for backend in backends for file in RUNTIME[backend]]
-    return [fetch(PublicCheckpoint(x.address, bytes=x.bytes, bytes_source="exact", sha256=x.sha256)) for x in files]
+    return [fetch(PublicCheckpoint(x.address, bytes=x.bytes, bytes_source="exact", sha256=x.sha256)) for x in RUNTIME]
 
 
-def copy_runtime(backends: tuple[str, ...], folder: Path) -> None:
-    """Copies the files of these backends and their licences into the new folder; raises as `fetch_runtime`."""
+def copy_runtime(folder: Path) -> None:
+    """Copies the runtime's files and their licences into the new folder; raises as `fetch_runtime`."""
     import onnxruntime
 
     folder.mkdir()
     licences = [Path(onnxruntime.__file__).with_name(name) for name in LICENCES]
-    for path in [*fetch_runtime(backends), *licences]:
+    for path in [*fetch_runtime(), *licences]:
         shutil.copyfile(path, folder / path.name)
 
 
-def describe_runtime(backends: tuple[str, ...], vendor: bool) -> dict[str, dict]:
-    """Per backend: the addresses of its script and its WebAssembly as the page has them, with bytes and integrity."""
+def describe_runtime(vendor: bool) -> dict[str, str | int]:
+    """The addresses of the script and the WebAssembly as the page has them, with bytes and integrity."""
     place = VENDORED if vendor else NETWORK
-    described = {}
-    for backend in backends:
-        script, binary = RUNTIME[backend]
-        described[backend] = {
-            "script": place + script.name,
-            "script_integrity": script.integrity,
-            "binary": place + binary.name,
-            "integrity": binary.integrity,
-            "bytes": binary.bytes,
-        }
-    return described
-
-
-class PageModel(NamedTuple):
-    """A model of the page: what it runs on, its file, and how it is quantized."""
-
-    backend: str
-    file: str
-    quantize: Quantize | None
-
-
-# In the order of preference; the page takes the first that its browser runs rightly. Every page has the last.
-MODELS = (
-    PageModel("webgpu", "model-float16.onnx", "mixed_float16"),  # where the feature shader-f16 is
-    PageModel("wasm", "model.onnx", "dynamic"),
-)
-BACKENDS = tuple(row.backend for row in MODELS)
+    script, binary = RUNTIME
+    return {
+        "script": place + script.name,
+        "script_integrity": script.integrity,
+        "binary": place + binary.name,
+        "integrity": binary.integrity,
+        "bytes": binary.bytes,
+    }
 
 
 def write_imports(vendor):
-    """The import map: which script a name stands for, and the digest that it must have."""
-    rows = describe_runtime(BACKENDS, vendor)
-    imports = {f"ort-{backend}": row["script"] for backend, row in rows.items()}
-    return json.dumps({"imports": imports, "integrity": {r["script"]: r["script_integrity"] for r in rows.values()}})
+    """The import map: which script the name "ort" stands for, and the digest that it must have."""
+    runtime = describe_runtime(vendor)
+    script = runtime["script"]
+    return json.dumps({"imports": {"ort": script}, "integrity": {script: runtime["script_integrity"]}})
 
 
 def write_policy(imports, vendor):
     """The Content-Security-Policy: the page's own files, and the runtime's where they lie elsewhere."""
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
-    files = [] if vendor else [row[part] for row in describe_runtime(BACKENDS, vendor).values() for part in PARTS]
+    files = [] if vendor else [file.address for file in RUNTIME]
     places = " ".join(["'self'", *files])
     rules = {
         "default-src": "'none'",
@@ -180,7 +127,7 @@ def list_foreign_files(name, files):
     """
     vendored = f"{FOLDER}/{Path(VENDORED).name}/"
     vendor = any(file.startswith(vendored) for file in files)
-    known = {f"{vendored}{file.name}": file.sha256 for rows in RUNTIME.values() for file in rows}
+    known = {f"{vendored}{file.name}": file.sha256 for file in RUNTIME}
     texts = page_texts(name, vendor)
     known |= {f"{FOLDER}/{file}": hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
     runs = (f"{vendored}ort", *(f"{FOLDER}/{file}" for file in TEXTS))

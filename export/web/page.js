@@ -2,7 +2,6 @@
 // Everything happens here: a picture is decoded, resized as the package does, and run through the model.
 const MOST_PIXELS = 2 ** 26; // of a picture, as the package reads them
 const TOP = 5;
-const PATIENCE = 60_000; // milliseconds that WebGPU has for a session or a run
 // A module with an instruction of WebAssembly SIMD.
 const SIMD = Uint8Array.from(atob("AGFzbQEAAAABBQFgAAF7AwIBAAoKAQgAQQD9D/1iCw=="), (byte) => byte.charCodeAt(0));
 class Sentence extends Error {} // for whoever looks at the page
@@ -120,7 +119,7 @@ function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head
   return seen.map((x) => x / largestOf(seen));
 }
 
-const page = {}; // about, others (models to fall back on), model, ort, session, backend, looked, stream, fault
+const page = {}; // about, ort, session, backend, looked, stream, fault
 
 async function fetchBytes(address, size, options) {
   const whole = await fetch(address, options).then((reply) => reply.ok && reply.arrayBuffer()).catch(() => null);
@@ -130,53 +129,33 @@ async function fetchBytes(address, size, options) {
   return bytes;
 }
 
-async function openModel(model, { backend, file, bytes } = model) {
-  const { script, binary, bytes: length, integrity } = page.about.runtime[backend];
-  tell(`Loading ${((length + bytes) / 1e6).toFixed(0)} MB…`);
-  page.ort = await import(`ort-${backend}`).catch(() => {
-    throw new Sentence(`ONNX Runtime Web cannot be fetched: ${script}. Go online, or export the page with --vendor.`);
+async function openModel() {
+  const { model, runtime } = page.about;
+  tell(`Loading ${((runtime.bytes + model.bytes) / 1e6).toFixed(0)} MB…`);
+  page.ort = await import("ort").catch(() => {
+    throw new Sentence(
+      `ONNX Runtime Web cannot be fetched: ${runtime.script}. Go online, or export the page with --vendor.`,
+    );
   });
-  const isOwn = new URL(binary, location.href).origin === location.origin; // only then it may start threads
+  const isOwn = new URL(runtime.binary, location.href).origin === location.origin; // only then it may start threads
   const threads = isOwn && window.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
-  const wasmBinary = await fetchBytes(binary, length, { integrity });
+  const wasmBinary = await fetchBytes(runtime.binary, runtime.bytes, { integrity: runtime.integrity });
   Object.assign(page.ort.env.wasm, { numThreads: threads, wasmBinary });
-  const graph = await fetchBytes(file, bytes);
-  page.session = await limit(page.ort.InferenceSession.create(graph, { executionProviders: [backend] }));
-  page.model = model;
-  page.backend = backend === "webgpu" ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
+  const graph = await fetchBytes(model.file, model.bytes);
+  page.session = await page.ort.InferenceSession.create(graph, { executionProviders: ["wasm"] });
+  page.backend = `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
 }
 
-const late = () => new Promise((_, fail) => setTimeout(fail, PATIENCE, new Sentence("no answer in a minute")));
-const limit = (work) => (page.others.length ? Promise.race([work, late()]) : work); // nothing replaces WebAssembly
-
-/** Does the work; where WebGPU fails in it, once more in WebAssembly. */
-const attempt = (work) => work().catch(async (error) => {
-  if (!page.others.length) throw error;
-  get("backend").textContent = `WebGPU does not work here (${String(error.message ?? error).slice(0, 200)}).`;
-  await openModel(page.others.shift());
-  return work();
-});
-
-/** Opens the first model, unless one is open; its first run takes longer, and on WebGPU must give what is stored. */
-async function openFirst() {
-  if (!page.session) await openModel(page.others.shift());
-  const [{ input, logits }] = page.about.examples;
-  const found = await runOnce(new Float32Array((await fetchBytes(`examples/${input}`)).buffer));
-  const share = findDifference(found.logits, logits) / (largestOf(logits.map(Math.abs)) || 1);
-  if (page.others.length && !(share <= page.model.tolerance)) throw new Sentence("its answers are wrong");
-}
-
-async function runOnce(input) {
+async function runModel(input) {
   const { preprocessing, channels } = page.about;
   const tensor = new page.ort.Tensor("float32", input, [1, ...preprocessing.image_size, channels]);
   const began = performance.now();
-  const outputs = await limit(page.session.run({ [page.session.inputNames[0]]: tensor }));
+  const outputs = await page.session.run({ [page.session.inputNames[0]]: tensor });
   const ms = performance.now() - began;
   const logits = outputs[page.session.outputNames.find((name) => name !== "attention")].data;
   return { logits, attention: page.about.grid && outputs.attention, ms };
 }
 
-const runModel = (input) => attempt(() => runOnce(input)); // a device may be lost at any time
 const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
 
 async function prove() {
@@ -190,7 +169,7 @@ async function prove() {
     difference = Math.max(difference, findDifference((await runModel(input)).logits, logits));
     largest = Math.max(largest, largestOf(logits.map(Math.abs)));
   }
-  const [share, allowed] = [difference / (largest || 1), page.model.tolerance];
+  const [share, allowed] = [difference / (largest || 1), page.about.model.tolerance];
   Object.assign(get("proof").dataset, { levels, difference, share });
   get("proof").textContent = `${share <= allowed ? "Yes" : "No"}. On ${examples.length} pictures the largest difference
     of the logits is ${difference.toPrecision(2)}, ${(100 * share).toPrecision(2)} % of the largest logit (allowed:
@@ -289,16 +268,16 @@ async function start() {
   if (location.protocol === "file:") throw new Sentence("Browsers open this page from a server: keras-vit serve.");
   if (!window.WebAssembly?.validate(SIMD)) throw new Sentence("This browser is too old: it has no WebAssembly SIMD.");
   page.about = JSON.parse(new TextDecoder().decode(await fetchBytes("model.json")));
-  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
-  page.others = page.about.models.filter((x) => x.backend === "wasm" || adapter?.features.has("shader-f16"));
-  await attempt(openFirst);
+  await openModel();
+  const [{ input }] = page.about.examples;
+  await runModel(new Float32Array((await fetchBytes(`examples/${input}`)).buffer)); // the first run takes longer
   page.about.examples.forEach(({ file }, i) => {
     const button = get("examples").appendChild(make("button", { type: "button" }));
     button.append(make("img", { src: `examples/${file}`, alt: `Example ${i + 1}` }));
     button.onclick = async () => take([new Blob([await fetchBytes(`examples/${file}`)])]);
   });
   get("prove").disabled = false;
-  tell(`Ready: ${(page.model.bytes / 1e6).toFixed(1)} MB, ${page.backend}. Give it a picture.`);
+  tell(`Ready: ${(page.about.model.bytes / 1e6).toFixed(1)} MB, ${page.backend}. Give it a picture.`);
 }
 
 get("file").onchange = ({ target }) => target.files.length && take([...target.files]);

@@ -6,7 +6,6 @@ any server of files, such as `keras-vit serve`, and not from the disk.
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -16,18 +15,10 @@ from keras_vit.export.description import describe_preprocessing
 from keras_vit.export.formats import format_named
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.probes import generate_images
-from keras_vit.export.web.assets import (
-    BACKENDS,
-    MODELS,
-    VENDORED,
-    WEBGPU_OPERATORS,
-    copy_runtime,
-    describe_runtime,
-    fetch_runtime,
-    page_texts,
-)
+from keras_vit.export.web.assets import VENDORED, copy_runtime, describe_runtime, fetch_runtime, page_texts
 from keras_vit.images.pillow import ORIENTATION, read_image
 
+FILE = "model.onnx"
 LARGEST = 18 * 10**8  # bytes of a model in one file: a browser's buffers hold 2 GB
 CHANNELS = (1, 3)
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
@@ -53,7 +44,7 @@ def require_page(source, vendor):
             f"of the inputs and outputs {shapes}. Leave out the page."
         )
     if vendor:
-        fetch_runtime(BACKENDS)
+        fetch_runtime()
 
 
 def as_pixels(inputs, preprocessing):
@@ -109,30 +100,19 @@ def write_examples(folder, pictures, inputs, model, run):
     return entries
 
 
-def require_webgpu(path):
-    """Raises unless onnxruntime-web has the operators of this ONNX file for WebGPU."""
-    import onnx
-
-    found = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
-    if lacking := sorted(found - WEBGPU_OPERATORS):
-        raise ExportError(f"WebGPU lacks the operators {', '.join(lacking)} of this model.")
-
-
 def read_grid(model):
     """(rows, columns) of the model's patches; None where it does not say."""
     grid = getattr(getattr(model, "config", None), "grid", None)
     return grid and list(grid)
 
 
-def write_model(source, row, folder, tell):
-    """Writes a model of the page; its entry in model.json."""
-    onnx, path, model = format_named("onnx"), folder / row.file, source.model
+def write_model(source, folder, tell):
+    """Writes the page's model, compared with the model as every artefact; its entry in model.json."""
+    onnx, path, model = format_named("onnx"), folder / FILE, source.model
     looks = (LOOKS,) if read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
     try:
-        report = write_proved(source, onnx, path, row.quantize, looks, tell=lambda line: tell(f"web: {line}"))
+        report = write_proved(source, onnx, path, "dynamic", looks, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:
-        if row is not MODELS[-1]:
-            raise
         tell(f"web: in int8 the model's outputs differ too much, so the page has it in float32. {error}")
         report = write_proved(source, onnx, path, None, looks)
     if report.bytes > LARGEST:
@@ -141,26 +121,9 @@ def write_model(source, row, folder, tell):
             f"{LARGEST / 1e9:.1f} GB. "
             "Leave out the page, or choose a smaller model."
         )
-    if row.backend == "webgpu":
-        require_webgpu(path)
-    tell(f"web: {row.file}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
+    tell(f"web: {FILE}, {report.quantize or 'float32'}, {report.bytes / 1e6:.1f} MB")
     named = ("quantize", "bytes", "tolerance", "max_rel_diff")
-    return {"backend": row.backend, "file": row.file, **{name: getattr(report, name) for name in named}}
-
-
-def write_models(source, folder, tell):
-    """Writes the models of the page, each compared with the model as every artefact; their entries in model.json."""
-    entries = []
-    for row in MODELS:
-        try:
-            entries.append(write_model(source, row, folder, tell))
-        except ExportError as error:
-            if row is MODELS[-1]:
-                raise
-            for path in folder.glob(f"{Path(row.file).stem}*"):
-                path.unlink()
-            tell(f"web: the page has no model for {row.backend}; browsers run it in WebAssembly. {error}")
-    return entries
+    return {"file": FILE, **{name: getattr(report, name) for name in named}}
 
 
 def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
@@ -177,17 +140,15 @@ def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
     if not about["labels"]:
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
     model, run = source.model, model_runner(source.functional)
-    reports = write_models(dataclasses.replace(source, batch_size=None), folder, tell)
-    entries = write_examples(folder / "examples", pictures, *inputs, model, lambda x: np.asarray(run([x])[0]))
-    backends = tuple(report["backend"] for report in reports)
-    runtime = describe_runtime(backends, vendor)
+    entry = write_model(dataclasses.replace(source, batch_size=None), folder, tell)
+    examples = write_examples(folder / "examples", pictures, *inputs, model, lambda x: np.asarray(run([x])[0]))
+    runtime = describe_runtime(vendor)
     if vendor:
-        megabytes = sum(row["bytes"] for row in runtime.values()) / 1e6
-        tell(f"web: copying onnxruntime-web for {' and '.join(backends)}, {megabytes:.0f} MB")
-        copy_runtime(backends, folder / VENDORED)
+        tell(f"web: copying onnxruntime-web, {runtime['bytes'] / 1e6:.0f} MB")
+        copy_runtime(folder / VENDORED)
     contents = {name: about[name] for name in ("name", "labels", "probabilities", "preprocessing")}
     contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(model)}
-    contents |= {"models": reports, "examples": entries, "runtime": runtime}
+    contents |= {"model": entry, "examples": examples, "runtime": runtime}
     (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")
     for name, text in page_texts(about["name"], vendor).items():
         (folder / name).write_text(text, "utf-8")

@@ -1,9 +1,8 @@
 """The folder that transformers.js opens: `pipeline("image-classification", folder)`.
 
 Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses among them by
-its option dtype: "fp32", "q8" (int8, ranges as they come) or "fp16" (mixed_float16). What its configurations cannot say
-is refused. How a resize averages pixels they leave to the library: transformers.js uses the browser's own way, or
-sharp's under Node.
+its option dtype: "fp32" or "q8" (int8, ranges as they come). What its configurations cannot say is refused. How a
+resize averages pixels they leave to the library: transformers.js uses the browser's own way, or sharp's under Node.
 """
 
 import json

@@ -56,7 +56,6 @@ def test_what_a_page_has(dist):
     inputs = [f"web/examples/{i}.f32" for i in range(4)]
     own = [
         "web/index.html",
-        "web/model-float16.onnx",
         "web/model.json",
         "web/model.onnx",
         "web/page.css",
@@ -112,12 +111,12 @@ def test_only_what_the_page_names_is_fetched_and_run(dist):
     assert f"'sha256-{digest}'" in rules["script-src"]
     imports = json.loads(elements.texts["script"])
     about = json.loads((out / "web/model.json").read_text("utf-8"))
-    for backend, row in about["runtime"].items():
-        assert imports["imports"][f"ort-{backend}"] == row["script"] and f"@{assets.VERSION}/" in row["script"]
-        for place in (row["script"], row["binary"]):
-            assert place.startswith("https://") and place in rules["script-src"] and place in rules["connect-src"]
-        for digest in (imports["integrity"][row["script"]], row["integrity"]):
-            assert len(base64.b64decode(digest.removeprefix("sha256-"))) == 32
+    runtime = about["runtime"]
+    assert imports["imports"] == {"ort": runtime["script"]} and f"@{assets.VERSION}/" in runtime["script"]
+    for place in (runtime["script"], runtime["binary"]):
+        assert place.startswith("https://") and place in rules["script-src"] and place in rules["connect-src"]
+    for digest in (imports["integrity"][runtime["script"]], runtime["integrity"]):
+        assert len(base64.b64decode(digest.removeprefix("sha256-"))) == 32
     assert not [a for tag, a in elements.found if any(name.startswith("on") or name == "style" for name in a)]
 
 
@@ -133,7 +132,7 @@ def small_runtime(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     contents = {"ort.small.mjs": b"export {}", "ort.small.wasm": b"\0asm"}
     rows = [assets.RuntimeFile(name, len(x), hashlib.sha256(x).hexdigest()) for name, x in contents.items()]
-    monkeypatch.setattr(assets, "RUNTIME", {"wasm": tuple(rows), "webgpu": tuple(rows)})
+    monkeypatch.setattr(assets, "RUNTIME", tuple(rows))
     for row in rows:
         cached_path(row.address).parent.mkdir(parents=True, exist_ok=True)
         cached_path(row.address).write_bytes(contents[row.name])
@@ -154,7 +153,7 @@ def test_a_vendored_page_needs_no_network(small_runtime, tmp_path):
 
 def test_a_copied_runtime_has_its_licence_beside_it(small_runtime, tmp_path):
     folder = tmp_path / "runtime"
-    assets.copy_runtime(("wasm",), folder)
+    assets.copy_runtime(folder)
     assert (folder / "LICENSE").read_text().startswith("MIT License\n\nCopyright (c) Microsoft Corporation")
     assert "Emscripten authors" in (folder / "ThirdPartyNotices.txt").read_text("utf-8")
     listed = {f"web/runtime/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
@@ -178,35 +177,20 @@ def test_a_strangers_page_is_named(dist, tmp_path):
     assert {"web/page.js", "web/runtime/ort.mjs"} <= set(foreign)
 
 
-def lack_operators(monkeypatch):
-    monkeypatch.setattr(page, "WEBGPU_OPERATORS", page.WEBGPU_OPERATORS - {"MatMul", "Gemm"})
-
-
-def overflow(monkeypatch):
-    """float16 costs more than it may."""
+def test_a_model_that_int8_ruins_has_a_page_in_float32(tmp_path, monkeypatch):
     write = page.write_proved
 
     def write_and_compare(model, form, path, quantize, *further, **options):
         report = write(model, form, path, quantize, *further, **options)
-        if quantize == "mixed_float16":
+        if quantize is not None:
             raise ParityError("differs")
         return report
 
     monkeypatch.setattr(page, "write_proved", write_and_compare)
-
-
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [pytest.param(lack_operators, "lacks the operators", marks=pytest.mark.slow), (overflow, "differs")],
-)
-def test_a_model_that_webgpu_cannot_run_has_a_page_without_it(fault, sentence, tmp_path, monkeypatch):
     lines, out = [], tmp_path / "dist"
-    fault(monkeypatch)
     export.bundle(tiny(), out, formats=["onnx"], web=True, progress=lines.append)
-    assert any("no model for webgpu; browsers run it in WebAssembly" in line and sentence in line for line in lines)
-    assert [path.name for path in (out / "web").glob("*.onnx")] == ["model.onnx"]
-    about = json.loads((out / "web/model.json").read_text("utf-8"))
-    assert [row["backend"] for row in about["models"]] == ["wasm"] and list(about["runtime"]) == ["wasm"]
+    assert any("the page has it in float32" in line and "differs" in line for line in lines)
+    assert json.loads((out / "web/model.json").read_text("utf-8"))["model"]["quantize"] is None
     export.verify(out)
 
 

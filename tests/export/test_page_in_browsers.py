@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import onnxruntime
 import pytest
-from browsers import BROWSERS, NOWHERE, Chromium
+from browsers import BROWSERS, Chromium
 from PIL import Image
 from web_runtime import fill_cache
 
@@ -16,8 +16,6 @@ from keras_vit import export, inspection
 from keras_vit.commands.serve import open_server
 from keras_vit.export import predict_script
 from keras_vit.export.description import describe_preprocessing
-from keras_vit.export.web import page
-from keras_vit.export.web.assets import MODELS
 from keras_vit.images.pillow import ORIENTATION, read_image
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -394,92 +392,3 @@ def test_a_page_without_labels_and_attention(browser, tmp_path, pictures):
         run_one(browser, lambda: browser.choose(pictures[0]))
         assert all(label.startswith("class ") for label, _ in browser.run(ANSWERS))
         assert browser.run("return document.getElementById('look').hidden")
-
-
-WEBGPU = (f"proxy-server={NOWHERE}", "enable-unsafe-webgpu", "use-webgpu-adapter=swiftshader")
-FEATURES = "return navigator.gpu?.requestAdapter().then((x) => x && [...x.features])"
-# The page's question, the first, is answered with yes; onnxruntime-web's own are answered truly.
-ADMIT = """
-    const { has } = GPUSupportedFeatures.prototype;
-    let asked = 0;
-    GPUSupportedFeatures.prototype.has = function (name) {
-      return (name === "shader-f16" && !asked++) || has.call(this, name);
-    };
-"""
-
-
-@pytest.fixture(scope="module")
-def webgpu(vit, tmp_path_factory):
-    """(browser, folder): a page on WebGPU; in float32 where the adapter cannot compute in float16."""
-    browser = Chromium(tmp_path_factory.mktemp("webgpu"), *WEBGPU)
-    try:
-        with opened(browser, vit[1]):
-            features = browser.run(FEATURES)
-        if features is None:
-            pytest.skip("Chromium offers no WebGPU adapter here, not even its own in software")
-        if "shader-f16" in features:
-            yield browser, vit[1]
-        else:
-            folder = tmp_path_factory.mktemp("float32") / "dist"
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(page, "MODELS", (MODELS[0]._replace(quantize=None), MODELS[1]))
-                export.bundle(vit[0], folder, formats=["onnx"], web=True, vendor=True)
-            browser.open("about:blank", ADMIT)
-            yield browser, folder
-    finally:
-        browser.close()
-
-
-def backend_note(browser):
-    return browser.run("return document.getElementById('backend').textContent")
-
-
-def test_answers_on_webgpu_are_the_models(webgpu, vit, pictures):
-    model, (browser, folder) = vit[0], webgpu
-    with opened(browser, folder):
-        assert "WebGPU. Give" in status(browser), status(browser) + backend_note(browser)
-        for picture in pictures:
-            run_one(browser, lambda picture=picture: browser.choose(picture))
-            answers = browser.run(ANSWERS)
-            expected = softmax(np.asarray(model(model.preprocessing(read_image(picture)[None])))[0])
-            best = np.argsort(-expected)[:5]
-            assert [label for label, _ in answers] == [LABELS[i] for i in best], picture
-            np.testing.assert_allclose([p for _, p in answers], expected[best], atol=0.01)
-            assert "(WebGPU)" in status(browser)
-        weights = np.asarray(model.attention(model.preprocessing(read_image(pictures[-1])[None])))[0]
-        found = browser.run("return [...page.looked.attention.data]")
-        np.testing.assert_allclose(np.reshape(found, weights.shape), weights, atol=0.01)
-        browser.run("page.session.run = () => Promise.reject(new Error('the device is lost'))")
-        run_one(browser, lambda: browser.choose(pictures[0]))
-        assert "(WebAssembly" in status(browser) and "the device is lost" in backend_note(browser)
-
-
-def test_wrong_answers_of_webgpu_are_not_shown(webgpu, tmp_path, pictures):
-    browser, folder = webgpu
-    shutil.copytree(folder / "web", tmp_path / "web")
-    about = json.loads((tmp_path / "web/model.json").read_text())
-    about["examples"][0]["logits"][0] += 100
-    (tmp_path / "web/model.json").write_text(json.dumps(about))
-    with opened(browser, tmp_path):
-        assert "WebAssembly, " in status(browser) and "its answers are wrong" in backend_note(browser)
-        run_one(browser, lambda: browser.choose(pictures[0]))
-        assert len(browser.run(ANSWERS)) == 5
-
-
-PRETEND = """
-    const adapter = { features: new Set(["shader-f16"]) };
-    Object.defineProperty(navigator, "gpu", { value: { requestAdapter: async () => adapter }, configurable: true });
-"""
-
-
-@pytest.mark.parametrize("kind", BROWSERS)
-def test_webgpu_that_cannot_start_falls_back(vit, kind, tmp_path, pictures):
-    browser = BROWSERS[kind](tmp_path)
-    try:
-        with opened(browser, vit[1], PRETEND):
-            assert "WebAssembly, " in status(browser), status(browser)
-            assert backend_note(browser).startswith("WebGPU does not work here (")
-            run_one(browser, lambda: browser.choose(pictures[0]))
-            assert len(browser.run(ANSWERS)) == 5
-    finally:
-        browser.close()

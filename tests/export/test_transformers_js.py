@@ -43,7 +43,7 @@ def made(tmp_path_factory):
     model, out = vit(), tmp_path_factory.mktemp("bundle") / "dist"
     lines = []
     export.bundle(model, out, ["onnx"], web_layout="transformers", progress=lines.append)
-    assert sum(line.startswith("transformers: onnx/") for line in lines) == 3
+    assert sum(line.startswith("transformers: onnx/") for line in lines) == 2
     return model, out
 
 
@@ -153,7 +153,7 @@ def tolerance(quantize):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("dtype", "quantize"), [*zip(("fp32", "q8", "fp16"), LAYOUT_FILES.values(), strict=True)])
+@pytest.mark.parametrize(("dtype", "quantize"), [*zip(("fp32", "q8"), LAYOUT_FILES.values(), strict=True)])
 def test_the_library_answers_as_the_model(node, made, dtype, quantize):
     model, out = made
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")

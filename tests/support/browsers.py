@@ -41,7 +41,7 @@ class Browser:
 
 
 class Chromium(Browser):
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder):
         from selenium import webdriver
 
         programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
@@ -57,8 +57,7 @@ class Chromium(Browser):
             "enable-unsafe-swiftshader",
         )
         camera = ("use-fake-device-for-media-stream", "use-fake-ui-for-media-stream")
-        offline = (f"proxy-server={NOWHERE}",)
-        for argument in (*always, *camera, *(arguments or offline)):
+        for argument in (*always, *camera, f"proxy-server={NOWHERE}"):
             options.add_argument(f"--{argument}")
         service = webdriver.ChromeService(executable_path=programs[1])
         self.driver = webdriver.Chrome(options=options, service=service)

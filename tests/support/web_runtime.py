@@ -17,15 +17,14 @@ FOLDER = "ONNXRUNTIME_WEB"  # names a folder that has the files
 
 def fill_cache(work):
     """Puts the runtime's files into the cache, from a folder, by npm, or from the network; else skips the test."""
-    files = [file for rows in RUNTIME.values() for file in rows]
     folder = find_folder(work)
-    for file in files:
+    for file in RUNTIME:
         place = cached_path(file.address)
         place.parent.mkdir(parents=True, exist_ok=True)
         if folder and not place.exists():
             shutil.copyfile(folder / file.name, place)
     try:
-        return fetch_runtime(tuple(RUNTIME))
+        return fetch_runtime()
     except DownloadError as error:
         pytest.skip(f"onnxruntime-web is not to be had: {error} Name a folder with its files by {FOLDER}.")
 
