@@ -13,6 +13,7 @@ from keras_vit.errors import DownloadError, ImageError
 from keras_vit.files import is_offline
 from keras_vit.images.pillow import ADDRESS, MOST_BYTES
 from keras_vit.images.pixels import read_any_image
+from keras_vit.text import printable
 
 
 def list_images(places: Iterable[str]) -> list[str]:
@@ -80,28 +81,27 @@ def fetch(address):
     import requests
     from urllib3.exceptions import HTTPError
 
-    from keras_vit.zoo.fetch.replies import status_line
-    from keras_vit.zoo.fetch.session import Misled, Session
-    from keras_vit.zoo.fetch.transfer import describe_cause
-    from keras_vit.zoo.fetch.urls import public_form, read_url
+    from keras_vit.zoo.fetch.addresses import public_form
+    from keras_vit.zoo.fetch.web import ask, describe_cause
 
+    shown = public_form(address)
     if is_offline():
-        raise ImageError(f"{public_form(address)} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
+        raise ImageError(f"{shown} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
     try:
-        url = read_url(address)
-        with Session(url) as session, session.follow({})[-1] as response:
-            if response.status_code != 200:
-                raise ImageError(f"{url.public} could not be fetched: the server answered {status_line(response)}.")
+        with ask(address) as reply:
+            if reply.status_code != 200:
+                status = printable(f"{reply.status_code} {reply.reason}").rstrip()
+                raise ImageError(f"{shown} could not be fetched: the server answered {status}.")
             data = b""
-            for chunk in response.raw.stream(2**20):  # an error where the connection breaks off
+            for chunk in reply.raw.stream(2**20):  # an error where the connection breaks off
                 data += chunk
                 if len(data) > MOST_BYTES:
                     break
             return data
-    except (DownloadError, Misled) as error:
+    except DownloadError as error:
         raise ImageError(str(error)) from error
     except (requests.RequestException, HTTPError) as error:
-        raise ImageError(f"{public_form(address)} could not be fetched: {describe_cause(error)}.") from error
+        raise ImageError(f"{shown} could not be fetched: {describe_cause(error)}.") from error
 
 
 def is_image(path):

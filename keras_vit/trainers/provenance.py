@@ -12,7 +12,7 @@ from keras_vit.training.runs.files import read_small_json
 from keras_vit.training.runs.folder import FILES
 from keras_vit.training.runs.history import NAME as METRICS
 from keras_vit.training.runs.history import find_best, read_rows
-from keras_vit.zoo.fetch.urls import public_form
+from keras_vit.zoo.fetch.addresses import public_form
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 

@@ -13,7 +13,7 @@ from keras_vit.text import quote_some
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
 from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.zoo.fetch.addresses import cached_path
+from keras_vit.zoo.fetch.download import find_fetched
 
 LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
 CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
@@ -63,7 +63,7 @@ def read_begun(folder: Path) -> Begun:
 
 def require_fetched(model, folder):
     """Refuses an address in the config.json of `folder`, which may be a stranger's, unless its file is in the cache."""
-    if "://" in model and not cached_path(model).is_file():
+    if "://" in model and find_fetched(model) is None:
         raise ConfigError(
             f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
             f"this machine ask that address. If you trust it, resume with --model {model} too."

@@ -10,7 +10,7 @@ from PIL import Image
 
 from keras_vit import training, zoo
 from keras_vit.commands import finetune
-from keras_vit.zoo.fetch.addresses import cached_path
+from keras_vit.zoo.fetch.cache import cached_path
 
 SMALL = "--model ViT-Test/4 --image-size 16 --learning-rate 0.002 --batch-size 9 --epochs 2 --augmentation none"
 

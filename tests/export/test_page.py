@@ -16,7 +16,7 @@ from keras_vit.export.web import PATTERN, assets, page
 from keras_vit.images.pillow import read_image
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
-from keras_vit.zoo.fetch.addresses import cached_path
+from keras_vit.zoo.fetch.cache import cached_path
 
 TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
 

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import hashlib
 import http.server
 import random
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import threading
 import time
 
+import google_crc32c
 import pytest
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, replies
+from keras_vit.zoo.fetch import cache, download
 
 SIZE = 400_000
 DATA = random.Random(0).randbytes(SIZE)
@@ -33,6 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             server.requests.append((self.path, dict(self.headers)))
             fault = server.faults[min(len(server.requests), len(server.faults)) - 1]
         fault(self)
+
+    do_HEAD = do_GET
 
     def log_message(self, *args):
         pass
@@ -123,8 +127,7 @@ def deliver(handler, body, send, stall, pause):
 
 
 def sum_of(name, data):
-    digest = replies.start_digest(name)
-    digest.update(data)
+    digest = google_crc32c.Checksum(data) if name == "crc32c" else hashlib.new(name, data)
     return base64.b64encode(digest.digest()).decode()
 
 
@@ -134,7 +137,32 @@ def send_status(status, body=b"no", headers=()):
         for name, value in (*headers, ("Content-Length", str(len(body)))):
             handler.send_header(name, value)
         handler.end_headers()
-        handler.wfile.write(body)
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
+
+    return answer
+
+
+def show_repository(folder, commit="c" * 40, headers=(), lie=None):
+    """An answer with a file of a folder, as the Hugging Face Hub gives it.
+
+    Args:
+        lie: a SHA-256 to state of each file, as of a large one; by default a hash as of a small one.
+    """
+
+    def answer(handler):
+        path = folder / handler.path.partition("/resolve/main/")[2]
+        if not path.is_file():
+            return send_status(404, headers=[("X-Error-Code", "EntryNotFound")], body=b"")(handler)
+        body = path.read_bytes()
+        handler.send_response(200)
+        etag = lie or hashlib.sha1(body).hexdigest()
+        stated = (("ETag", f'"{etag}"'), ("X-Repo-Commit", commit), ("Content-Length", str(len(body))))
+        for name, value in (*stated, *headers):
+            handler.send_header(name, value)
+        handler.end_headers()
+        if handler.command == "GET":
+            handler.wfile.write(body)
 
     return answer
 
@@ -163,17 +191,17 @@ def flip_bit(place=SIZE // 2, data=DATA):
 
 def forget(url):
     """Empties the folder of a file in the cache."""
-    for path in addresses.cached_path(url).parent.iterdir():
+    for path in cache.cached_path(url).parent.iterdir():
         path.unlink()
 
 
 def nothing_under(url):
-    return not addresses.cached_path(url).exists()
+    return not cache.cached_path(url).exists()
 
 
 def fetches(url, data=DATA):
     path = download.fetch(url)
-    return path.read_bytes() == data and path == addresses.cached_path(url)
+    return path.read_bytes() == data and path == cache.cached_path(url)
 
 
 def refuses(url, says):

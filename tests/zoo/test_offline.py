@@ -40,6 +40,7 @@ def test_no_host_is_asked(tmp_path):
         names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
         environment = {**os.environ, **dict.fromkeys(names, proxy), "KERAS_VIT_OFFLINE": "1"}
         environment |= {"KERAS_VIT_CACHE": str(tmp_path / "cache"), "TFDS_DATA_DIR": str(tmp_path / "data")}
+        environment["HF_HUB_CACHE"] = str(tmp_path / "hub")
         command = [sys.executable, "-c", CODE, str(tmp_path / "model.onnx")]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr[-2000:]
@@ -47,5 +48,5 @@ def test_no_host_is_asked(tmp_path):
             listener.accept()
     lines = done.stdout.splitlines()
     assert len([line for line in lines if " | " in line]) == 10
-    for place in ("data/cifar10/", "data/mnist/", "cache/storage.googleapis.com/", "cache/huggingface.co/owner/repo/"):
+    for place in ("data/cifar10/", "data/mnist/", "cache/storage.googleapis.com/", "hub"):
         assert str(tmp_path / place) in done.stdout

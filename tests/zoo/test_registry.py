@@ -250,8 +250,8 @@ def test_accuracies_are_of_the_very_files():
 
 
 def test_addresses():
-    assert registry.resolve("hf://timm/vit").url == "https://huggingface.co/timm/vit/resolve/main/model.safetensors"
-    assert registry.resolve("hf://a/b@v1/c/d.npz").url == "https://huggingface.co/a/b/resolve/v1/c/d.npz"
+    assert registry.resolve("hf://timm/vit").url == "hf://timm/vit@main/model.safetensors"
+    assert registry.resolve("hf://a/b@v1/c/d.npz").url == "hf://a/b@v1/c/d.npz"
     assert registry.resolve("https://example.org/x.npz").variant is None
     row = registry.resolve("gs://vit_models/imagenet21k+imagenet2012/R50+ViT-B_16.npz")
     assert row.name == "R50+ViT-B/16:i21k-in1k-384"

@@ -11,12 +11,13 @@ import keras
 import layouts
 import numpy as np
 import pytest
+from file_server import Server, show_repository
 from golden import GOLDEN
 from positions import sines_and_cosines
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, DownloadError, PreprocessingError, UnknownNameError
-from keras_vit.zoo.fetch import download, settings
+from keras_vit.zoo.fetch import download
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import resize_positions
@@ -126,19 +127,23 @@ def test_a_zero_head_is_no_classifier(mirror):
 
 
 @pytest.fixture
-def hub(mirror, monkeypatch):
-    """A folder shown as a repository of the Hugging Face Hub, hf://owner/repo."""
-    monkeypatch.setenv("HF_ENDPOINT", settings.mirror())
-    folder = mirror / "owner/repo/resolve/main"
-    folder.mkdir(parents=True)
-    return folder
+def hub(tmp_path, monkeypatch):
+    """The folder of a repository of the Hugging Face Hub, hf://owner/repo."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    with Server() as server:
+        server.faults = [show_repository(folder)]
+        monkeypatch.setenv("HF_ENDPOINT", server.origin)
+        yield folder
+        server.shutdown()
 
 
 def test_the_json_of_a_repository_is_bounded(hub, monkeypatch):
     """Nothing is fetched that would not be read."""
     monkeypatch.setattr(download, "MOST_BYTES", 1000)
     (hub / "config.json").write_text(" " * 1001)
-    with pytest.raises(DownloadError, match="config.json has 1,001 bytes; expected at most 1,000"):
+    with pytest.raises(DownloadError, match="config.json has 1,001 bytes; at most 1,000 are fetched"):
         zoo.load("hf://owner/repo")
 
 

@@ -1,7 +1,4 @@
-"""Files of the cache with their records and locks; never through a link that somebody put there.
-
-Whoever else may write in the cache must not make this process read or write elsewhere.
-"""
+"""Fetched files on disk: where they lie, whether they are whole, and who may write one."""
 
 import contextlib
 import json
@@ -9,15 +6,27 @@ import logging
 import os
 import re
 import stat
+from pathlib import Path
 
 import filelock
 
 from keras_vit.errors import DownloadError
 from keras_vit.files import read_json, sha256_of_regular, write_whole
+from keras_vit.zoo.fetch import settings
+from keras_vit.zoo.fetch.addresses import place_in_cache, requested_address
 
 MOST_NOTE = 1 << 16  # bytes
 
 logger = logging.getLogger(__name__)
+
+
+def cached_path(url: str) -> Path:
+    """Where in the cache the file of a gs://, https:// or http:// address lies; a mirror's is kept apart.
+
+    Raises:
+        DownloadError: for an address without a file name, or whose path leads elsewhere.
+    """
+    return place_in_cache(requested_address(url, settings.mirror()), settings.cache_dir())
 
 
 @contextlib.contextmanager
@@ -29,7 +38,8 @@ def describe_cache_errors(path):
         raise
     except OSError as error:
         raise DownloadError(
-            f"{path} cannot be read or written: {error.strerror or error}. Set KERAS_VIT_CACHE to a folder that can."
+            f"{path} cannot be read or written: {error.strerror or error}. Free some space, or set KERAS_VIT_CACHE to "
+            "a folder that can; what has come is kept."
         ) from error
 
 
@@ -44,25 +54,18 @@ def is_regular(path):
     return False
 
 
-def make_folders(root, path):
-    """Makes the folders of `path` under `root`; one of them that is a link leads out of the cache, and is refused."""
-    root.mkdir(parents=True, exist_ok=True)
-    folder = root
-    for name in path.parent.relative_to(root).parts:
-        folder /= name
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        if folder.is_symlink() or not folder.is_dir():
-            raise DownloadError(f"{folder} is in the way: expected a folder, not a link or file. Remove it.")
+def make_folder(root, path):
+    """Makes the folder of `path` under `root`; a link on the way would lead out of the cache, and is refused."""
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent.resolve() != root.resolve() / path.parent.relative_to(root) or not path.parent.is_dir():
+        raise DownloadError(f"{path.parent} is in the way: expected a folder, not a link or file. Remove it.")
 
 
 @contextlib.contextmanager
 def lock_file(path):
     """Lets one process at a time fetch a file; the lock goes with its process, however that ends."""
-    place = beside(path, ".lock")
-    if os.path.lexists(place) and not is_regular(place):
-        raise DownloadError(f"{place} is in the way: expected a file of its own, not a link. Remove it.")
-    held = filelock.FileLock(place)
+    held = filelock.FileLock(beside(path, ".lock"))
     try:
         held.acquire(timeout=2)
     except filelock.Timeout:
@@ -93,9 +96,10 @@ def record_path(path):
     return beside(path, ".sha256.json")
 
 
-def read_record(path):
-    record = read_note(record_path(path))
-    return record if re.fullmatch("[0-9a-f]{64}", str(record.get("sha256"))) else {}
+def recorded_sha256(path):
+    """The SHA-256 that the file had when it was fetched, or None."""
+    sha256 = str(read_note(record_path(path)).get("sha256"))
+    return sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
 
 
 def write_record(path, sha256, stamp):
@@ -109,6 +113,16 @@ def stamp_of(path):
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
+def store(part, path, sha256):
+    """Gives a checked file its name, with a record from before on: a file without one is taken as somebody's own."""
+    with open(part, "r+b") as file:
+        os.fsync(file.fileno())  # the bytes are on the disk before the name is
+    write_record(path, sha256, stamp=None)
+    os.replace(part, path)
+    with contextlib.suppress(OSError):
+        write_record(path, sha256, stamp_of(path))
+
+
 def is_intact(path, sha256, bounds):
     """Whether the cache has the file, undamaged. One that somebody put there is taken as it is, and recorded.
 
@@ -118,10 +132,10 @@ def is_intact(path, sha256, bounds):
     """
     if not is_regular(path):
         return False
-    record, stamp = read_record(path), stamp_of(path)
-    if record.get("stamp") == stamp and sha256 in (None, record["sha256"]):
+    recorded, stamp = recorded_sha256(path), stamp_of(path)
+    if recorded and read_note(record_path(path)).get("stamp") == stamp and sha256 in (None, recorded):
         return True
-    found, expected = sha256_of_regular(path), sha256 or record.get("sha256")
+    found, expected = sha256_of_regular(path), sha256 or recorded
     least, most = bounds
     if found != expected and (expected or not least <= path.stat().st_size <= most):
         return False

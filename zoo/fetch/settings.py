@@ -6,6 +6,7 @@
     KERAS_VIT_TIMEOUT    seconds without a byte after which a connection is given up (30)
     KERAS_VIT_MAX_BYTES  size over which no file is fetched (16 GiB)
     HF_ENDPOINT          address of the Hugging Face Hub (https://huggingface.co)
+    HF_TOKEN, HF_HUB_CACHE, HF_HOME  your token for the Hub, and where its files lie
 
 Proxies are the usual HTTPS_PROXY and NO_PROXY.
 """
@@ -17,7 +18,7 @@ import platformdirs
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
-from keras_vit.zoo.fetch.urls import public_form, read_url
+from keras_vit.zoo.fetch.addresses import public_form, read_url
 
 DAY = 24 * 60 * 60
 
@@ -27,9 +28,7 @@ def cache_dir() -> Path:
     try:
         return Path(folder).expanduser() if folder else platformdirs.user_cache_path("keras_vit")
     except RuntimeError as error:
-        raise DownloadError(
-            f"KERAS_VIT_CACHE must be a folder. Received: {printable(folder or '')!r}: {printable(error)}"
-        ) from None
+        raise DownloadError(f"KERAS_VIT_CACHE must be a folder. Received: {folder!r}: {error}") from None
 
 
 def read_server(name, default):
@@ -52,7 +51,14 @@ def mirror() -> str | None:
 
 def hub() -> str:
     """The Hugging Face Hub's address without a slash at its end."""
-    return read_server("HF_ENDPOINT", "https://huggingface.co")
+    return str(read_server("HF_ENDPOINT", "https://huggingface.co"))
+
+
+def hub_cache() -> Path:
+    """The folder of the Hub's files, which huggingface_hub and what stands on it share."""
+    import huggingface_hub
+
+    return Path(os.environ.get("HF_HUB_CACHE") or huggingface_hub.constants.HF_HUB_CACHE).expanduser()
 
 
 def read_number(name, default, most):

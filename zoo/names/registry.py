@@ -18,7 +18,7 @@ from pathlib import Path
 
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.fetch.addresses import web_address
+from keras_vit.zoo.fetch.addresses import whole_address
 from keras_vit.zoo.formats.checkpoint import require_file
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.other_names import describe_unknown_model, exact_name
@@ -77,7 +77,7 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
     """
     text = str(name)
     if "://" in text:
-        return checkpoint_at(web_address(text))
+        return checkpoint_at(whole_address(text))
     head, _, tag = text.partition(":")
     if head in VARIANTS:
         return checkpoint_of_tag(head, tag)

@@ -3,7 +3,7 @@
 import pytest
 from file_server import Server
 
-from keras_vit.zoo.fetch import transfer
+from keras_vit.zoo.fetch import download
 
 
 def serve():
@@ -21,5 +21,7 @@ def cache(tmp_path, monkeypatch):
     for name in ("MIRROR", "OFFLINE", "TIMEOUT", "MAX_BYTES"):
         monkeypatch.delenv(f"KERAS_VIT_{name}", raising=False)
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(transfer, "BACKOFF", 0.01)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(download, "BACKOFF", 0.01)
     return tmp_path / "cache"

@@ -9,7 +9,8 @@ import pytest
 from file_server import DATA, OTHER, SIZE, beside, fetches, flip_bit, forget, refuses, send_file, sum_of
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, transfer
+from keras_vit.zoo.fetch import cache as kept
+from keras_vit.zoo.fetch import download
 
 
 def test_queries_are_told_apart(server):
@@ -19,7 +20,7 @@ def test_queries_are_told_apart(server):
 
 def test_offline(server, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    place = addresses.cached_path(server.url)
+    place = kept.cached_path(server.url)
     with pytest.raises(DownloadError, match="is not in the cache, and KERAS_VIT_OFFLINE") as caught:
         download.fetch(server.url)
     assert str(place) in str(caught.value) and server.url in str(caught.value)
@@ -71,14 +72,14 @@ NOTES = [
     '{"sha256": "../x", "stamp": 1}',
     9999 * "[",
 ]
-REMOTE = {"url": "x", "total": SIZE, "version": '"v1"', "checksums": {}}
+REMOTE = {"address": "x", "total": SIZE, "version": '"v1"', "checksums": {}}
 WRONG = [
     {"total": "1"},
     {"total": 1e99},
     {"total": True},
     {"version": 1},
     {"version": '"\r\nX: y"'},
-    {"url": None},
+    {"address": None},
     {"x": 1},
 ]
 WRONG += [{"checksums": wrong} for wrong in (None, [], {"md4": "x"}, {"md5": 1}, {"md5": {}})]
@@ -102,15 +103,15 @@ ENDINGS = ("", ".part", ".part.json", ".sha256.json", ".lock")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_links_in_the_cache_are_not_followed(server, tmp_path, ending):
     """Somebody else who may write in the cache does not make this user write anywhere else."""
-    victim, place = tmp_path / "victim", addresses.cached_path(server.url)
+    victim, place = tmp_path / "victim", kept.cached_path(server.url)
     victim.write_text("precious")
     place.parent.mkdir(parents=True)
     beside(place, ending).symlink_to(victim)
     if ending == ".part":  # as if it were begun: the rest would go into the other file
-        remote = {"url": server.url, "total": SIZE, "version": '"v1"', "checksums": {"md5": sum_of("md5", DATA)}}
+        remote = {"address": server.url, "total": SIZE, "version": '"v1"', "checksums": {"md5": sum_of("md5", DATA)}}
         beside(place, ".part.json").write_text(json.dumps(remote))
     if ending == ".lock":
-        assert refuses(server.url, "is in the way: expected a file of its own")
+        assert refuses(server.url, "cannot be read or written")
     else:
         server.faults = [send_file(send=SIZE // 2), send_file()]
         assert fetches(server.url) and not place.is_symlink()
@@ -120,7 +121,7 @@ def test_links_in_the_cache_are_not_followed(server, tmp_path, ending):
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_in_the_cache(server, ending, make):
-    place = addresses.cached_path(server.url)
+    place = kept.cached_path(server.url)
     place.parent.mkdir(parents=True)
     make(beside(place, ending))
     with contextlib.suppress(DownloadError):
@@ -128,7 +129,7 @@ def test_what_is_no_file_in_the_cache(server, ending, make):
 
 
 def test_links_to_folders_in_the_cache_are_not_followed(server, tmp_path):
-    folder = addresses.cached_path(server.url).parent
+    folder = kept.cached_path(server.url).parent
     folder.parent.mkdir(parents=True)
     folder.symlink_to(tmp_path)
     assert refuses(server.url, "is in the way: expected a folder, not a link or file")
@@ -136,35 +137,50 @@ def test_links_to_folders_in_the_cache_are_not_followed(server, tmp_path):
 
 
 def test_a_link_in_place_of_a_file_while_offline(server, tmp_path, monkeypatch):
-    place = addresses.cached_path(server.url)
+    place = kept.cached_path(server.url)
     place.parent.mkdir(parents=True)
     place.symlink_to(tmp_path / "elsewhere.npz")
     (tmp_path / "elsewhere.npz").write_bytes(DATA)
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
-    with pytest.raises(DownloadError, match="is a link in the cache, which is not followed, and KERAS_VIT_OFFLINE"):
+    with pytest.raises(DownloadError, match="is not in the cache, and KERAS_VIT_OFFLINE"):
         download.fetch(server.url)
 
 
 def test_cache_that_cannot_be_written(server, cache):
     cache.write_text("a file in its place")
-    with pytest.raises(DownloadError, match="cannot be read or written: .* Set KERAS_VIT_CACHE"):
+    with pytest.raises(DownloadError, match="cannot be read or written: .* set KERAS_VIT_CACHE"):
         download.fetch(server.url)
 
 
 def test_full_disk(server, monkeypatch):
-    def full(file, chunk, path, write=transfer.write_chunk):
-        if file.tell() + len(chunk) > SIZE // 2:
-            raise transfer.space_error(path, os.strerror(errno.ENOSPC))
-        write(file, chunk, path)
+    def open_full(path, mode, opened=download.open_regular):
+        file = opened(path, mode)
+
+        class Full:
+            def __getattr__(self, name):
+                return getattr(file, name)
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                file.close()
+
+            def write(self, chunk):
+                if file.tell() + len(chunk) > SIZE // 2:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                return file.write(chunk)
+
+        return Full()
 
     server.faults = [send_file(pause=0.001)]
     with monkeypatch.context() as patch:
-        patch.setattr(transfer, "write_chunk", full)
+        patch.setattr(download, "open_regular", open_full)
         assert refuses(server.url, "No space left on device. Free some space")
     assert fetches(server.url)
     assert server.ranges()[1].startswith("bytes=")
 
 
 def test_too_little_space_is_known_beforehand(server, monkeypatch):
-    monkeypatch.setattr(transfer.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     assert refuses(server.url, "400,000 bytes are to come, 1,000 are free")

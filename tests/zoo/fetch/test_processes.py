@@ -8,7 +8,7 @@ import time
 
 from file_server import OTHER, SIZE, fetches, forget, nothing_under, send_file, start_process
 
-from keras_vit.zoo.fetch import addresses, download
+from keras_vit.zoo.fetch import cache, download
 
 
 def test_file_size_limit_of_a_process(server):
@@ -23,7 +23,7 @@ def test_file_size_limit_of_a_process(server):
 
 def test_killed_in_mid_fetch_then_resumed(server):
     server.faults = [send_file(pause=0.02), send_file()]
-    part = addresses.cached_path(server.url).with_name("file.npz.part")
+    part = cache.cached_path(server.url).with_name("file.npz.part")
     process = start_process(server.url)
     while not (part.exists() and part.stat().st_size > SIZE // 4):
         assert process.poll() is None, process.communicate()[1]
@@ -37,7 +37,7 @@ def test_killed_in_mid_fetch_then_resumed(server):
 
 def test_killed_without_a_way_to_tell_the_pieces(server):
     server.faults = [send_file(pause=0.02, sums=(), etag=None), send_file(sums=(), etag=None)]
-    part = addresses.cached_path(server.url).with_name("file.npz.part")
+    part = cache.cached_path(server.url).with_name("file.npz.part")
     process = start_process(server.url)
     while not (part.exists() and part.stat().st_size > SIZE // 4):
         assert process.poll() is None, process.communicate()[1]
@@ -53,7 +53,7 @@ def test_two_processes_fetch_once(server):
     server.faults = [send_file(pause=0.01)]
     processes = [start_process(server.url) for _ in range(2)]
     outputs = [process.communicate(timeout=30) for process in processes]
-    assert [output for output, _ in outputs] == [f"{addresses.cached_path(server.url)}\n"] * 2, outputs
+    assert [output for output, _ in outputs] == [f"{cache.cached_path(server.url)}\n"] * 2, outputs
     assert len(server.requests) == 1 and fetches(server.url)
 
 

@@ -10,7 +10,7 @@ import pytest
 from file_server import DATA, GOOGLE, fetches, redirect, refuses, send_file
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download
+from keras_vit.zoo.fetch import cache, download
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,13 @@ ELSEWHERE = {
         "ftp://h/x",
         r"https://h\@g/",
     ),
-    "cannot be read": ("https://2130706433/", "http://0/x", "file:///x", "https://0x7f.1/"),
-    "is not fetched: expected https": ("http://192.0.2.1/x", "http://127.0.0.1.nip.io/x", "http://10.0.0.1/"),
+    "cannot be read": ("file:///x",),
+    "is not fetched: expected https": (
+        "http://192.0.2.1/x",
+        "http://127.0.0.1.nip.io/x",
+        "http://10.0.0.1/",
+        "http://0/x",
+    ),
     "redirects without end": ("/again",),
 }
 
@@ -114,7 +119,7 @@ def test_mirror(server, monkeypatch):
     monkeypatch.delenv("KERAS_VIT_MIRROR")
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     assert refuses(GOOGLE, "is not in the cache")  # what a mirror gave is not Google's
-    assert addresses.cached_path(GOOGLE).parent.match("storage.googleapis.com/vit_models/imagenet21k+imagenet2012")
+    assert cache.cached_path(GOOGLE).parent.match("storage.googleapis.com/vit_models/imagenet21k+imagenet2012")
 
 
 def test_proxy_and_plain_mirror(server, monkeypatch):

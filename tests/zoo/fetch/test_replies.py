@@ -16,7 +16,7 @@ from file_server import (
     send_status,
 )
 
-from keras_vit.zoo.fetch import addresses
+from keras_vit.zoo.fetch import cache
 
 
 def test_length_too_large(server):
@@ -91,7 +91,7 @@ def test_more_than_was_said(server, monkeypatch, limit):
     monkeypatch.setenv("KERAS_VIT_MAX_BYTES", limit)
     server.faults = [endless]
     assert refuses(server.url, f"sent more than {int(limit):,} bytes")
-    assert not list(addresses.cached_path(server.url).parent.glob("*.part*"))
+    assert not list(cache.cached_path(server.url).parent.glob("*.part*"))
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ import pytest
 from file_server import DATA, OTHER, SIZE, fetches, flip_bit, nothing_under, refuses, send_file, send_status
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import addresses, download, transfer
+from keras_vit.zoo.fetch import cache, download
 
 DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 
 
-def test_fetch_once(server, cache):
+def test_fetch_once(server):
     assert fetches(server.url) and fetches(server.url)
     assert len(server.requests) == 1
-    files = {path.name for path in addresses.cached_path(server.url).parent.iterdir()}
+    files = {path.name for path in cache.cached_path(server.url).parent.iterdir()}
     assert files == {"file.npz", "file.npz.sha256.json", "file.npz.lock"}
-    record = json.loads(addresses.cached_path(server.url).with_name("file.npz.sha256.json").read_text())
+    record = json.loads(cache.cached_path(server.url).with_name("file.npz.sha256.json").read_text())
     assert record["sha256"] == hashlib.sha256(DATA).hexdigest()
 
 
@@ -78,7 +78,7 @@ def test_trouble_then_the_file(server, status):
 def test_trouble_without_end(server):
     server.faults = [send_status(500)]
     assert refuses(server.url, "answered 500")
-    assert len(server.requests) == transfer.FAILURES
+    assert len(server.requests) == download.FAILURES
 
 
 def test_nobody_answers(server, caplog):
@@ -89,7 +89,7 @@ def test_nobody_answers(server, caplog):
         download.fetch(url)
     assert caplog.messages == [f"{url}: Connection refused. Trying again for some seconds."]
     assert "urllib3" not in "".join(traceback.format_exception(caught.value))
-    for remedy in ("KERAS_VIT_MIRROR", "KERAS_VIT_OFFLINE=1", f"put it at {download.cached_path(url)}."):
+    for remedy in ("KERAS_VIT_MIRROR", "KERAS_VIT_OFFLINE=1", f"put it at {cache.cached_path(url)}."):
         assert remedy in str(caught.value)
 
 
