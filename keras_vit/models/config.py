@@ -189,6 +189,13 @@ class ViTConfig:
         return self.stochastic_depth_rate * i / max(self.num_layers - 1, 1)
 
     @property
+    def block_parameters(self) -> int:
+        """The number of weights of an encoder block, but for its relative position embeddings."""
+        d, m = self.hidden_size, self.mlp_dim
+        attention, mlp, norms = 4 * d * (d + 1), (d + 1) * m + (m + 1) * d, 2 * 2 * d
+        return attention + mlp + norms
+
+    @property
     def reads_class_token_alone(self) -> bool:
         """Whether the last block computes the class token alone (Eq. 4); relative positions would not learn then."""
         return self.classifier == "token" and self.position_embedding != "relative"

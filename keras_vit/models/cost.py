@@ -144,10 +144,9 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
         # Of the sizes, only the lengths of axial attention tell in parameters.
         convolutions = add_up(config, config.image_size or (1, 1), lambda convolution: convolution.parameters)
         return int(convolutions + 2 * channels * config.norms_first + (channels + 1) * config.num_classes)
-    d, m = config.hidden_size, config.mlp_dim
-    block = 4 * d * (d + 1) + d * (m + 1) + m * d + m + 4 * d
+    d = config.hidden_size
     total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
-    total += config.num_layers * block + 2 * d
+    total += config.num_layers * config.block_parameters + 2 * d
     total += head_kernels(config) + (config.representation_size or 0) + config.num_classes
     if config.backbone:
         total += add_up(config, (1, 1), lambda convolution: convolution.parameters)

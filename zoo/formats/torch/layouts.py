@@ -108,10 +108,20 @@ def strip_model_prefix(tensors):
     return gather((re.sub(r"^(vit|bit)\.", "", name), tensor) for name, tensor in tensors.items())
 
 
-def require_ours(tensors):
-    """Refuses models that compute something else than the paper's, by the tensors' names."""
+def official_name(name, rows):
+    """The official name and the kind of a tensor; a name that no row has stays, to be reported as left over."""
+    for torch, official, kind in rows:
+        renamed = translate(name, torch, official, TO_OFFICIAL)
+        if renamed is not None:
+            return renamed, kind
+    return name, "same"
+
+
+def require_ours(tensors, rows):
+    """Refuses models that compute something else than the paper's, by the names of tensors that no row has."""
     for pattern, what in OTHER_MODELS:
-        name = next((name for name in tensors if re.search(pattern, name)), None)
+        found = (name for name in tensors if re.search(pattern, name))
+        name = next((name for name in found if official_name(name, rows)[0] == name), None)
         if name:
             raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
     for name in tensors:
@@ -129,10 +139,10 @@ def find_layout(tensors):
     Raises:
         Fault: for a state dict of another model.
     """
-    require_ours(tensors)
-    for layout in LAYOUTS:
-        if layout.probe in tensors:
-            return layout
+    layout = next((layout for layout in LAYOUTS if layout.probe in tensors), None)
+    require_ours(tensors, layout.rows if layout else ())
+    if layout:
+        return layout
     raise Fault(
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
@@ -157,15 +167,6 @@ def heads_by_size(tensors):
         if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
             return num_heads
     return None
-
-
-def official_name(name, rows):
-    """The official name and the kind of a tensor; a name that no row has stays, to be reported as left over."""
-    for torch, official, kind in rows:
-        renamed = translate(name, torch, official, TO_OFFICIAL)
-        if renamed is not None:
-            return renamed, kind
-    return name, "same"
 
 
 def split_qkv(tensors):

@@ -12,7 +12,7 @@ HARMLESS = {
     *("weight_init", "fix_init", "zero_init_last", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"),
     *("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "in_chans", "num_classes", "img_size"),
     *("class_token", "global_pool", "fc_norm", "pool_include_prefix", "no_embed_class", "act_layer", "norm_layer"),
-    *("layers", "width_factor", "stem_chs", "channels"),
+    *("init_values", "layers", "width_factor", "stem_chs", "channels"),
 }
 # The only values, of other arguments, that models of this package follow; the first is the default.
 VIT_VALUES = {
@@ -21,7 +21,6 @@ VIT_VALUES = {
     "scale_attn_norm": (False,),
     "scale_mlp_norm": (False,),
     "proj_bias": (True,),
-    "init_values": (None,),
     "pos_embed": ("learn",),
     "reg_tokens": (0,),
     "pre_norm": (False,),
