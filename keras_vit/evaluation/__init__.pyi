@@ -5,9 +5,8 @@ from .device.speed import Speed, best_speeds, measure_speed
 from .device.steps import DeviceError
 from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
 from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features, few_shot
-from .masked_patches import draw_masked_patches
 from .paper import find_published, published
-from .predictions import Predictions, collect_predictions, draw_mistakes, write_mistakes
+from .predictions import Predictions, collect_predictions, draw_masked_patches, draw_mistakes, write_mistakes
 from .scores import Evaluation, Share
 from .vtab import average_groups, draw_groups
 

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 
 from keras_vit.evaluation.scores import count_confusion
+from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
+from keras_vit.models.preprocessing import to_pixels
 from keras_vit.models.probabilities import to_probabilities
 from keras_vit.text import shorten
 
@@ -46,12 +48,6 @@ class Predictions:
     def confusion(self, num_classes: int) -> np.ndarray:
         """Counts (num_classes, num_classes): true classes down, predicted ones across."""
         return count_confusion(self.labels, self.predicted, num_classes)
-
-
-def to_pixels(image, model):
-    """A model's input without its normalization: (h, w, c) in [0, 1]."""
-    preprocessing = model.preprocessing
-    return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
 
 
 def score_batch(probabilities, labels):

@@ -133,6 +133,12 @@ class Preprocessing:
         return size
 
 
+def to_pixels(image, model):
+    """A model's input without its normalization: (..., h, w, c) in [0, 1]."""
+    preprocessing = model.preprocessing
+    return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
+
+
 def preprocessing_of(fields):
     """The `Preprocessing`, or `UnknownPreprocessing`, whose fields a model's description holds."""
     return UnknownPreprocessing(str(fields["unknown"])) if set(fields) == {"unknown"} else Preprocessing(**fields)

@@ -67,7 +67,7 @@ def objective_of(settings):
     """
     if settings.objective != "masked-patches":
         return None
-    from keras_vit.training.masked_patches.model import require_patchwise
+    from keras_vit.masked_patches.model import require_patchwise
 
     config = variant(settings.model.partition(":")[0]).config
     require_patchwise(config)

@@ -9,14 +9,13 @@ from .finetuning import (
     weigh_classes,
 )
 from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
-from .masked_patches.model import MaskedPatchModel
 from .metrics import Accuracy, MeanAveragePrecision
 from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run
-from .runs.weights import load_weights
+from .runs.weights import MaskedPatchModel, load_weights
 from .scaling import choose_microbatches, recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .search import SearchResult, Trial, development_split, read_best, search_recipe

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_vit.data.augment.masked_patches import LEVELS, MaskedPatches
-from keras_vit.evaluation.predictions import to_pixels
+from keras_vit.models.preprocessing import to_pixels
 
 GREY = 0.5  # of masked patches
 TITLES = ("images", "corrupted", "predicted", "right")
