@@ -50,17 +50,26 @@ def choose(labels, shots, seed):
 
 
 def fit(x, labels, l2):
-    """The classifier (n, d) -> (n,) that ridge regression makes of x (k, d)."""
-    from sklearn.linear_model import Ridge
+    """The classifier (n, d) -> (n,) that ridge regression makes of x (k, d), by the smaller of two Gram matrices.
+
+    scikit-learn's Ridge does the same with two copies more of x, 0.5 GB for 25 shots of 1,000 classes.
+    """
+    import scipy.linalg
 
     mean, deviation = x.mean(0), x.std(0) + SMALLEST_DEVIATION
 
     def standardized(x):
         return np.pad((x - mean) / deviation, ((0, 0), (0, 1)), constant_values=BIAS)
 
-    y = 2.0 * np.eye(labels.max() + 1)[labels] - 1.0
-    ridge = Ridge(l2, fit_intercept=False, solver="cholesky").fit(standardized(x), y)
-    return lambda features: np.argmax(standardized(features) @ ridge.coef_.T, axis=-1)
+    def solve(gram, right):
+        return scipy.linalg.solve(gram + l2 * np.eye(len(gram)), right, assume_a="pos")
+
+    x, y = standardized(x), 2.0 * np.eye(labels.max() + 1)[labels] - 1.0
+    if len(x) >= x.shape[1]:
+        weights = solve(x.T @ x, x.T @ y)
+    else:  # (X'X + l I)^-1 X' = X' (XX' + l I)^-1
+        weights = x.T @ solve(x @ x.T, y)
+    return lambda features: np.argmax(standardized(features) @ weights, axis=-1)
 
 
 def few_shot(

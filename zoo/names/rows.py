@@ -183,17 +183,17 @@ def read_registry():
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 
+def as_checkpoint(fields):
+    """A row of the registry, with what its collection shares, as a `PublicCheckpoint`."""
+    record = fields.get("record")
+    return PublicCheckpoint(**{**fields, "record": record and Record(**record)})
+
+
 @functools.cache
 def checkpoints() -> tuple[PublicCheckpoint, ...]:
     """Every row of the registry as a `PublicCheckpoint`, in the order of the variants."""
-    registry = read_registry()
-    collections, rows = registry["collections"], registry["checkpoints"]
-    found = []
-    for row in rows:
-        record = row.get("record")
-        fields = {**collections[row["collection"]], **row, "record": record and Record(**record)}
-        found.append(PublicCheckpoint(**fields))
-    return tuple(found)
+    collections, rows = read_registry()["collections"], read_registry()["checkpoints"]
+    return tuple(as_checkpoint(collections[row["collection"]] | row) for row in rows)
 
 
 def default_tag(variant: str) -> str | None:
