@@ -20,7 +20,11 @@ from keras_vit.export.staging.placing import (
     restore,
 )
 from keras_vit.files import make_folder, require_local
-from keras_vit.owned import lock
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 HIDDEN = ".keras-vit-export"
 
@@ -84,15 +88,56 @@ def raise_file_errors(path):
 
 @contextlib.contextmanager
 def lock_hidden_folder(place):
-    """Makes the hidden folder, empty except for what a killed export left, while no other process has it."""
-    busy = ExportError(f"Another export writes to {place.target} now. Wait for it, or choose another path.")
-    with lock(place.staging.with_name(f"{place.staging.name}.lock"), busy):
-        if place.staging.is_symlink():
-            raise ExportError(f"The export to {place.target} failed: {place.staging} is a link. Remove it.")
-        place.staging.mkdir(exist_ok=True)
+    """Makes the hidden folder and locks it; the lock ends with the process, in whatever container it runs."""
+    held = open_locked(place)
+    try:
         require_no_others(place)
         try:
             yield
         finally:
             if not (place.staging / JOURNAL).exists():  # else the next export needs it
                 shutil.rmtree(place.staging, ignore_errors=True)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def open_locked(place):
+    """A descriptor of the hidden folder, locked, and empty except for what a killed export left."""
+    if fcntl is None:
+        place.staging.mkdir(exist_ok=True)
+        return None
+    while True:
+        is_new = not place.staging.exists()
+        place.staging.mkdir(exist_ok=True)
+        held = os.open(place.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            require_lock(held, place, is_new)
+            if is_same(held, place.staging):  # its owner removes it, perhaps just before the lock was taken
+                return held
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(held)
+
+
+def require_lock(held, place, is_new):
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ExportError(
+            f"Another export writes to {place.target} now. Wait for it, or choose another path."
+        ) from error
+    except OSError as error:
+        if not is_new:  # a file system without locks
+            raise ExportError(
+                f"{place.staging} belongs to another export, which may still be running: this file "
+                "system has no locks. Remove that folder when no export is running, and try again."
+            ) from error
+
+
+def is_same(held, path):
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path))
+    except FileNotFoundError:
+        return False
