@@ -21,8 +21,10 @@ from keras_vit.distribution.optimizer import GlobalUpdate
 
 if TYPE_CHECKING or keras.backend.backend() == "tensorflow":
     from keras_vit.distribution.model import DistributedModel
+elif keras.backend.backend() == "jax":
+    from keras_vit.distribution.jax_model import DistributedModel
 else:
-    from keras import Model as DistributedModel  # other backends train on one replica
+    from keras import Model as DistributedModel  # other backends train on one device
 
 __all__ = ["DistributedModel", "GlobalUpdate"]
 

@@ -14,7 +14,14 @@ import tensorflow as tf
 from keras_vit.distribution.execution import build_for, distribute_batch, make_several_steps
 from keras_vit.distribution.microbatches import batch_size, drop_padding, pad_empty_batch, sum_gradients
 from keras_vit.distribution.optimizer import GlobalUpdate, unwrap
-from keras_vit.distribution.replicas import all_reduce, average_logs, nan_unless_all_finite, replica_count
+from keras_vit.distribution.replicas import (
+    all_reduce,
+    average_logs,
+    loss_reduction,
+    loss_reductions,
+    nan_unless_all_finite,
+    replica_count,
+)
 from keras_vit.errors import ConfigError
 
 FIT = inspect.signature(keras.Model.fit)
@@ -113,7 +120,7 @@ class DistributedModel(keras.Model):
         return average_logs(self.get_metrics_result())
 
     def test_step(self, data):
-        if replica_count() == 1 and self.loss_reduction() != "mean_with_sample_weight":
+        if replica_count() == 1 and loss_reduction(self) != "mean_with_sample_weight":
             return super().test_step(data)
         self.part_loss(data, self.global_counts(data), training=False)
         return average_logs(self.get_metrics_result())
@@ -124,7 +131,7 @@ class DistributedModel(keras.Model):
     def counts(self, data):
         x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         n = batch_size(x)
-        if sample_weight is None or self.loss_reduction() != "mean_with_sample_weight":
+        if sample_weight is None or loss_reduction(self) != "mean_with_sample_weight":
             return Counts(n, n)
         return Counts(n, tf.reduce_sum(tf.cast(sample_weight, "float32")))
 
@@ -136,20 +143,9 @@ class DistributedModel(keras.Model):
         static = not tf.executing_eagerly() and all(
             leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None
         )
-        if static and self.loss_reduction() != "mean_with_sample_weight":
+        if static and loss_reduction(self) != "mean_with_sample_weight":
             return Counts(*(count * replica_count() for count in counts))
         return Counts(*all_reduce(counts))
-
-    def loss_reductions(self):
-        losses = [loss for loss in tf.nest.flatten(self.loss) if isinstance(loss, keras.losses.Loss)]
-        return {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
-
-    def loss_reduction(self):
-        """The reduction that all losses of `compile` share."""
-        kinds = self.loss_reductions()
-        if len(kinds) > 1:
-            raise ConfigError(f"On several replicas all losses must share one reduction. Received: {sorted(kinds)}.")
-        return kinds.pop() if kinds else "sum_over_batch_size"
 
     def compute_gradients(self, data, totals):
         """The replica's part of the global gradient, one tensor per trainable weight (None where there is none)."""
@@ -195,7 +191,7 @@ class DistributedModel(keras.Model):
 
         Keras leaves a sum undivided; there the factor is 1, and 0 for the example that pads an empty part.
         """
-        if self.loss_reduction() == "sum":
+        if loss_reduction(self) == "sum":
             return tf.sign(self.counts(data).examples)
         return tf.math.divide_no_nan(self.counts(data).weight, totals.weight) * replica_count()
 
@@ -231,7 +227,7 @@ class DistributedModel(keras.Model):
 
         Without a strategy Keras builds while it traces the first step. `weigh_output_losses` needs the means before.
         """
-        in_parts = self.microbatches > 1 or "mean_with_sample_weight" in self.loss_reductions()
+        in_parts = self.microbatches > 1 or "mean_with_sample_weight" in loss_reductions(self)
         if iterator is not None and (in_parts or self._distribute_strategy is not None):
             build_for(self, iterator._distributed_dataset.element_spec)
         elif data_batch is not None and in_parts and self._distribute_strategy is None:

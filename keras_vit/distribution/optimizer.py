@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from keras_vit.distribution.replicas import TENSORFLOW, all_reduce, colocate_with, several_workers
-from keras_vit.errors import require_tensorflow
 
 if TENSORFLOW:
     import tensorflow as tf
@@ -13,6 +12,18 @@ if TENSORFLOW:
 def unwrap(optimizer):
     """The optimizer itself, where mixed_float16 has wrapped it in a LossScaleOptimizer."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def run_if(condition, assign, variables):
+    """Calls `assign`, which changes no others than `variables`, where `condition`, a scalar tensor, holds."""
+    if TENSORFLOW:
+        tf.cond(condition, assign, lambda: None)
+        return
+    # Elsewhere an assignment cannot leave a branch of the graph: both results are there, and one is taken.
+    before = [variable.value for variable in variables]
+    assign()
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(ops.where(condition, variable.value, value))
 
 
 class GlobalUpdate:
@@ -28,12 +39,6 @@ class GlobalUpdate:
 
     unfinished = False
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-            if getattr(self, name):
-                require_tensorflow(f"{name}={getattr(self, name)} of an optimizer")
-
     def add_slot(self, variable, name, dtype=None):
         """A zero variable of the shape of `variable`, on its devices, of its data type if `dtype` is None."""
         strategy = getattr(self, "_distribution_strategy", None)  # other backends have none
@@ -42,7 +47,8 @@ class GlobalUpdate:
             dtype = None
         with colocate_with(variable, strategy):
             path = f"{variable.path.replace('/', '_')}_{name}"
-            return self.add_variable(variable.shape, dtype=dtype or variable.dtype, name=path)
+            layout = getattr(variable, "_layout", None)  # of JAX: how the devices share the variable
+            return self.add_variable(variable.shape, dtype=dtype or variable.dtype, layout=layout, name=path)
 
     def index(self, variable):
         """The place of `variable` among those that the optimizer was built for."""
@@ -64,14 +70,15 @@ class GlobalUpdate:
             return self.update(grads, trainable_variables)
         sums = [self._accumulated_gradients[self.index(v)] for v in trainable_variables]
         for total, grad in zip(sums, grads, strict=True):
-            total.assign_add(tf.cast(grad, total.dtype))
+            total.assign_add(ops.cast(grad, total.dtype))
 
         def update_and_reset():
             self.update([total / steps for total in sums], trainable_variables)
             for total in sums:
-                total.assign(tf.zeros(total.shape, total.dtype))
+                total.assign(ops.zeros(total.shape, total.dtype))
 
-        tf.cond((self._iterations + 1) % steps == 0, update_and_reset, lambda: None)
+        assigned = [*trainable_variables, *(v for v in self.variables if v is not self._iterations)]
+        run_if((self._iterations + 1) % steps == 0, update_and_reset, assigned)
 
     def _get_current_learning_rate(self):
         """A schedule counts updates, not the batches accumulated for one."""
@@ -99,7 +106,7 @@ class GlobalUpdate:
             average.assign_add(step)
         if self.ema_overwrite_frequency:
             due = (self.iterations + 1) % self.ema_overwrite_frequency == 0
-            tf.cond(due, self.overwrite_by_averages, lambda: None)
+            run_if(due, self.overwrite_by_averages, [variable for variable, _ in self.averages()])
 
     def overwrite_by_averages(self):
         for variable, average in self.averages():

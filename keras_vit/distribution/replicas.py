@@ -7,6 +7,8 @@ import contextlib
 
 import keras
 
+from keras_vit.errors import ConfigError
+
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 if TENSORFLOW:
     import tensorflow as tf
@@ -67,3 +69,18 @@ def nan_unless_all_finite(gradients):
     overflows = all_reduce([tf.where(finite, 0.0, 1.0)])[0]
     factor = tf.where(overflows > 0, float("nan"), 1.0)
     return [None if gradient is None else gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+
+
+def loss_reductions(model):
+    losses = [loss for loss in keras.tree.flatten(model.loss) if isinstance(loss, keras.losses.Loss)]
+    return {"sum_over_batch_size" if loss.reduction == "mean" else loss.reduction for loss in losses}
+
+
+def loss_reduction(model):
+    """The reduction that all losses of `compile` share."""
+    kinds = loss_reductions(model)
+    if len(kinds) > 1:
+        raise ConfigError(
+            f"On several replicas or in microbatches all losses must share one reduction. Received: {sorted(kinds)}."
+        )
+    return kinds.pop() if kinds else "sum_over_batch_size"

@@ -1,0 +1,135 @@
+"""Several devices on JAX: keras.distribution under the face of a tf.distribute strategy.
+
+Keras 3.15 (1) lays out every batch of an epoch as the first one, so that a last batch which the devices do not divide
+fails; (2) gives each process its part of a tf.data.Dataset alone, and only where TensorFlow knows the batch size;
+(3) forgets, outside the scope, on which devices a model was made; (4) leaves a prediction spread over processes.
+"""
+
+import re
+
+import jax
+import keras
+import numpy as np
+from jax.experimental import multihost_utils
+from keras.src.backend.jax.trainer import JAXEpochIterator
+
+from keras_vit.errors import ConfigError
+
+# The weights of an encoder block that the devices of a group share, by heads and by the MLP's hidden units. The
+# patterns match whole paths.
+SPLIT = {
+    r".*/attention/(query|key|value)/kernel": (None, "model"),
+    r".*/attention/(query|key|value)/bias": ("model",),
+    r".*/attention/out/kernel": ("model", None),
+    r".*/mlp/hidden/kernel": (None, "model"),
+    r".*/mlp/hidden/bias": ("model",),
+    r".*/mlp/out/kernel": ("model", None),
+}
+
+
+class WholeBatches:
+    """A keras.distribution to whose processes all a `fit` gives the whole batches.
+
+    A batch that the devices divide is spread over them. Another, such as an epoch's last, is computed whole by each:
+    the step is one device's in either case.
+    """
+
+    def get_data_layout(self, shape):
+        divides = bool(shape) and shape[0] % self.num_model_replicas == 0
+        axes = [self.batch_dim_name if divides and not i else None for i in range(len(shape))]
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
+
+    def place(self, array):
+        """The global array, of which each process makes its own devices' parts."""
+        if array is None:
+            return None
+        array = np.asarray(array)
+        layout = self.get_data_layout(array.shape).backend_layout
+        return jax.make_array_from_callback(array.shape, layout, lambda index: array[index])
+
+    def gather(self, outputs):
+        """The outputs of a step, whole on every device: what one process can read."""
+        whole = jax.sharding.NamedSharding(self.device_mesh.backend_mesh, jax.sharding.PartitionSpec())
+        return jax.lax.with_sharding_constraint(outputs, whole) if self.num_processes > 1 else outputs
+
+    def require_used(self, model):
+        """Refuses a model that this distribution does nothing for."""
+
+
+class DataParallel(WholeBatches, keras.distribution.DataParallel):
+    """Each device has all weights and its part of the batch."""
+
+
+class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
+    """Groups of devices have each their part of the batch; the devices of a group share the weights in `SPLIT`.
+
+    Args:
+        devices: their names.
+        size: how many devices a group has.
+    """
+
+    def __init__(self, devices, size):
+        shape = (len(devices) // size, size)
+        layout = keras.distribution.LayoutMap(keras.distribution.DeviceMesh(shape, ["batch", "model"], devices))
+        layout.update(SPLIT)
+        super().__init__(layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False)
+        self.size = size
+
+    def get_variable_layout(self, variable):
+        layout = super().get_variable_layout(variable)
+        for axis, width in zip(getattr(layout, "axes", ()), variable.shape, strict=False):
+            if axis == "model" and width % self.size:
+                raise ConfigError(
+                    f"model_parallel={self.size} must divide the widths of the encoder. {variable.path} has the shape "
+                    f"{tuple(variable.shape)}."
+                )
+        return layout
+
+    def require_used(self, model):
+        paths = [variable.path for variable in model.variables]
+        unused = [pattern for pattern in SPLIT if not any(re.fullmatch(pattern, path) for path in paths)]
+        if unused:
+            raise ConfigError(
+                f"model_parallel={self.size} splits the weights of a ViT's encoder blocks, and {type(model).__name__} "
+                f"has none that match {unused[0]!r}: every device would hold the whole model. Leave model_parallel out."
+            )
+
+
+class JaxStrategy:
+    """A distribution with the names of a tf.distribute strategy.
+
+    Attributes:
+        distribution: a `WholeBatches`.
+        num_replicas_in_sync: how many parts a batch has.
+    """
+
+    def __init__(self, distribution):
+        self.distribution = distribution
+        self.num_replicas_in_sync = distribution.num_model_replicas
+        self.scope = distribution.scope
+
+
+def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_distributed_iterator):
+    """In place of Keras' `JAXEpochIterator._get_distributed_iterator`, which lays all batches out as the first."""
+    if not isinstance(distribution, WholeBatches):
+        yield from keras_iterate(iterator, distribution)
+        return
+    for batch in iterator.data_adapter.get_jax_iterator():
+        yield keras.tree.map_structure(distribution.place, batch)
+
+
+JAXEpochIterator._get_distributed_iterator = iterate_batches
+
+
+def read_whole(value):
+    """The array of a variable's value, wherever its parts lie; all processes must call it."""
+    if not value.is_fully_addressable and not value.is_fully_replicated:
+        value = multihost_utils.process_allgather(value, tiled=True)
+    return np.asarray(value)
+
+
+def any_process(flag):
+    """Whether any process says so; all must call it."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())

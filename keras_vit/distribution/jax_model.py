@@ -1,0 +1,138 @@
+"""`keras.Model` on JAX, whose training, evaluation and prediction mean the same on one device and on many."""
+
+import contextlib
+import functools
+
+import jax
+import keras
+from keras import ops
+
+from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
+from keras_vit.distribution.replicas import loss_reduction
+from keras_vit.errors import ConfigError
+
+
+def on_its_devices(method):
+    """`method` of a model, in the scope of the distribution that the model was made in, wherever it is called."""
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        with self.distribute_strategy.scope() if self.distribute_strategy else contextlib.nullcontext():
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def batch_size(data):
+    return keras.tree.flatten(data)[0].shape[0]
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class DistributedModel(keras.Model):
+    """A `keras.Model` that trains alike on one device and on many: construct it in the strategy's scope.
+
+    The gradient of a step is that of the global batch, however that is spread.
+
+    Attributes:
+        distribute_strategy: the `JaxStrategy` of that scope, or None.
+        microbatches: into how many microbatches the batch is cut, which are computed one after the other before the one
+            update: less memory, same result (the official code's accum_steps). Set it before `fit`.
+    """
+
+    microbatches: int = 1
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        distribution = keras.distribution.distribution()
+        self.distribute_strategy = JaxStrategy(distribution) if isinstance(distribution, WholeBatches) else None
+
+    compile = on_its_devices(keras.Model.compile)
+    evaluate = on_its_devices(keras.Model.evaluate)
+    predict = on_its_devices(keras.Model.predict)
+    train_on_batch = on_its_devices(keras.Model.train_on_batch)
+    test_on_batch = on_its_devices(keras.Model.test_on_batch)
+    predict_on_batch = on_its_devices(keras.Model.predict_on_batch)
+
+    @functools.wraps(keras.Model.fit)
+    @on_its_devices
+    def fit(self, *args, **kwargs):
+        if self.distribute_strategy:
+            self.distribute_strategy.distribution.require_used(self)
+        return super().fit(*args, **kwargs)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, state, data):
+        if self.microbatches == 1:
+            return super().train_step(state, data)
+        trainable, others, slots, metrics = state
+        total = self.loss_weight(data)
+
+        def add(carry, part):
+            sums, others, metrics = carry
+            batch = keras.utils.unpack_x_y_sample_weight(part)
+            compute = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
+            (_, (loss, y_pred, others, metrics)), gradients = compute(
+                trainable, others, metrics, *batch, training=True, optimizer_variables=slots
+            )
+            share = self.loss_weight(part) / total
+            sums = [s + g * ops.cast(share, g.dtype) for s, g in zip(sums, gradients, strict=True)]
+            # Keras' mean loss of an epoch counts all steps' examples alike.
+            metrics = self.update_metrics(metrics, loss * share * self.microbatches, batch_size(part), batch, y_pred)
+            return (sums, others, metrics), None
+
+        zeros = [ops.zeros_like(variable) for variable in trainable]
+        parts = keras.tree.map_structure(self.cut, data)
+        (gradients, others, metrics), _ = jax.lax.scan(add, (zeros, others, metrics), parts)
+        trainable, slots = self.optimizer.stateless_apply(slots, gradients, trainable)
+        return self.read_logs(metrics), (trainable, others, slots, metrics)
+
+    def test_step(self, state, data):
+        if loss_reduction(self) != "mean_with_sample_weight":
+            return super().test_step(state, data)
+        trainable, others, metrics = state
+        batch = keras.utils.unpack_x_y_sample_weight(data)
+        _, (loss, y_pred, others, metrics) = self.compute_loss_and_updates(
+            trainable, others, metrics, *batch, training=False
+        )
+        # By the weights, not by the examples as Keras does: padding, of weight 0, must not count.
+        metrics = self.update_metrics(metrics, loss, self.loss_weight(data), batch, y_pred)
+        return self.read_logs(metrics), (trainable, others, metrics)
+
+    def predict_step(self, state, data):
+        outputs, others = super().predict_step(state, data)
+        strategy = self.distribute_strategy
+        return strategy.distribution.gather(outputs) if strategy else outputs, others
+
+    def cut(self, leaf):
+        """A batch (n, ...) as microbatches (count, n / count, ...): each has every count-th example.
+
+        Consecutive examples would lie on one device.
+        """
+        if leaf.shape[0] % self.microbatches:
+            raise ConfigError(f"microbatches must divide the batch. Received: {self.microbatches} and {leaf.shape[0]}.")
+        return ops.swapaxes(ops.reshape(leaf, (-1, self.microbatches, *leaf.shape[1:])), 0, 1)
+
+    def loss_weight(self, data):
+        """What a batch's summed loss is divided by to give its mean loss; 1 where Keras leaves the sum."""
+        weight = keras.utils.unpack_x_y_sample_weight(data)[2]
+        reduction = loss_reduction(self)
+        if reduction == "mean_with_sample_weight" and weight is not None:
+            return ops.sum(ops.cast(weight, "float32"))
+        return 1.0 if reduction == "sum" else float(batch_size(data))
+
+    def update_metrics(self, metrics, loss, weight, batch, y_pred):
+        """The metrics' variables after one more part of a batch, whose mean loss counts by `weight`."""
+        with keras.StatelessScope(state_mapping=list(zip(self.metrics_variables, metrics, strict=True))) as scope:
+            self._loss_tracker.update_state(loss, sample_weight=weight)
+            x, y, sample_weight = batch
+            self.compute_metrics(x, y, y_pred, sample_weight)
+            return [scope.get_current_value(variable) for variable in self.metrics_variables]
+
+    def read_logs(self, metrics):
+        with keras.StatelessScope(state_mapping=list(zip(self.metrics_variables, metrics, strict=True))):
+            return self.get_metrics_result()
