@@ -17,7 +17,7 @@ def as_symbolic(spec):
 def build_for(model, spec):
     """Creates what `fit` on data of that element_spec would: optimizer slots, metrics, loss."""
     with model.distribute_strategy.scope():
-        model._symbolic_build(data_batch=tf.nest.map_structure(as_symbolic, spec))
+        model._symbolic_build(data_batch=keras.tree.map_structure(as_symbolic, spec))
 
 
 def distribute_batch(strategy, batch):

@@ -5,6 +5,8 @@ fails; (2) gives each process its part of a tf.data.Dataset alone, and only wher
 (3) forgets, outside the scope, on which devices a model was made; (4) leaves a prediction spread over processes.
 """
 
+import contextlib
+import os
 import re
 
 import jax
@@ -59,6 +61,9 @@ class WholeBatches:
 class DataParallel(WholeBatches, keras.distribution.DataParallel):
     """Each device has all weights and its part of the batch."""
 
+    def __init__(self, devices):
+        super().__init__(devices=devices, auto_shard_dataset=False)
+
 
 class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
     """Groups of devices have each their part of the batch; the devices of a group share the weights in `SPLIT`.
@@ -98,15 +103,46 @@ class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
 class JaxStrategy:
     """A distribution with the names of a tf.distribute strategy.
 
-    Attributes:
-        distribution: a `WholeBatches`.
-        num_replicas_in_sync: how many parts a batch has.
+    Args:
+        distribution: a `WholeBatches`, or None for the device that JAX takes by itself.
     """
 
     def __init__(self, distribution):
         self.distribution = distribution
-        self.num_replicas_in_sync = distribution.num_model_replicas
-        self.scope = distribution.scope
+        self.num_replicas_in_sync = distribution.num_model_replicas if distribution else 1
+
+    def scope(self):
+        return self.distribution.scope() if self.distribution else contextlib.nullcontext()
+
+    def describe(self):
+        """ "TPU; JAX, 2 processes"."""
+        kinds = {device.partition(":")[0].upper() for device in self.distribution.device_mesh.devices.flat}
+        processes = f", {jax.process_count()} processes" if jax.process_count() > 1 else ""
+        return f"{', '.join(sorted(kinds))}; JAX{processes}"
+
+
+def names_several_processes():
+    """Whether the environment names other processes to train with: by Keras' variables, or as a TPU pod's hosts."""
+    several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
+    return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
+
+
+def make_jax_strategy(devices=None, model_parallel=1):
+    """The strategy of the devices of these names (None: all), of all processes that the environment names."""
+    if names_several_processes() and not jax.distributed.is_initialized():
+        keras.distribution.initialize()
+    found = keras.distribution.list_devices()
+    missing = [device for device in devices or () if device.lower() not in found]
+    if missing:
+        raise ConfigError(f"JAX has no device {missing[0]!r}; it has {', '.join(found)}.")
+    devices = [device.lower() for device in devices or found]
+    if len(devices) % model_parallel:
+        raise ConfigError(
+            f"model_parallel must divide the number of devices. Received: model_parallel={model_parallel} and "
+            f"{len(devices)} devices."
+        )
+    parallel = ModelParallel(devices, model_parallel) if model_parallel > 1 else DataParallel(devices)
+    return JaxStrategy(parallel)
 
 
 def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_distributed_iterator):

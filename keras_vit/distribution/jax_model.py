@@ -1,6 +1,5 @@
 """`keras.Model` on JAX, whose training, evaluation and prediction mean the same on one device and on many."""
 
-import contextlib
 import functools
 
 import jax
@@ -17,7 +16,7 @@ def on_its_devices(method):
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        with self.distribute_strategy.scope() if self.distribute_strategy else contextlib.nullcontext():
+        with self.distribute_strategy.scope():
             return method(self, *args, **kwargs)
 
     return call
@@ -34,7 +33,7 @@ class DistributedModel(keras.Model):
     The gradient of a step is that of the global batch, however that is spread.
 
     Attributes:
-        distribute_strategy: the `JaxStrategy` of that scope, or None.
+        distribute_strategy: the `JaxStrategy` of that scope.
         microbatches: into how many microbatches the batch is cut, which are computed one after the other before the one
             update: less memory, same result (the official code's accum_steps). Set it before `fit`.
     """
@@ -44,7 +43,7 @@ class DistributedModel(keras.Model):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         distribution = keras.distribution.distribution()
-        self.distribute_strategy = JaxStrategy(distribution) if isinstance(distribution, WholeBatches) else None
+        self.distribute_strategy = JaxStrategy(distribution if isinstance(distribution, WholeBatches) else None)
 
     compile = on_its_devices(keras.Model.compile)
     evaluate = on_its_devices(keras.Model.evaluate)
@@ -56,7 +55,7 @@ class DistributedModel(keras.Model):
     @functools.wraps(keras.Model.fit)
     @on_its_devices
     def fit(self, *args, **kwargs):
-        if self.distribute_strategy:
+        if self.distribute_strategy.distribution:
             self.distribute_strategy.distribution.require_used(self)
         return super().fit(*args, **kwargs)
 
@@ -105,8 +104,8 @@ class DistributedModel(keras.Model):
 
     def predict_step(self, state, data):
         outputs, others = super().predict_step(state, data)
-        strategy = self.distribute_strategy
-        return strategy.distribution.gather(outputs) if strategy else outputs, others
+        distribution = self.distribute_strategy.distribution
+        return distribution.gather(outputs) if distribution else outputs, others
 
     def cut(self, leaf):
         """A batch (n, ...) as microbatches (count, n / count, ...): each has every count-th example.

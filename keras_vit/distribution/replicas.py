@@ -6,12 +6,18 @@ Keras' other backends have one replica, which agrees with itself.
 import contextlib
 
 import keras
+import numpy as np
 
 from keras_vit.errors import ConfigError
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
+JAX = keras.backend.backend() == "jax"
 if TENSORFLOW:
     import tensorflow as tf
+if JAX:
+    import jax
+
+    from keras_vit.distribution import jax_devices
 
 
 def replica_count():
@@ -30,6 +36,26 @@ def several_workers(strategy):
     if strategy is None:
         return False
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
+
+
+def is_chief(model):
+    """Whether this process writes the model's files: the first worker, or the only one."""
+    if JAX:
+        return jax.process_index() == 0
+    resolver = model.distribute_strategy.cluster_resolver
+    if resolver is None or resolver.task_type is None:
+        return True
+    return resolver.task_type == "chief" or (resolver.task_type == "worker" and not resolver.task_id)
+
+
+def any_worker(strategy, read_flag):
+    """Whether `read_flag()` holds on any worker; all of them must call this."""
+    if JAX:
+        return jax_devices.any_process(bool(read_flag()))
+    if not several_workers(strategy):
+        return bool(read_flag())
+    flags = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(float(bool(read_flag()))))
+    return bool(strategy.reduce("SUM", flags, axis=None) > 0)
 
 
 def colocate_with(variable, strategy):
@@ -69,6 +95,41 @@ def nan_unless_all_finite(gradients):
     overflows = all_reduce([tf.where(finite, 0.0, 1.0)])[0]
     factor = tf.where(overflows > 0, float("nan"), 1.0)
     return [None if gradient is None else gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
+
+
+def map_replicas(variable, strategy, function):
+    """function(replica's number, its copy of the variable) on this process' replicas, as a value of the strategy."""
+    copies = strategy.experimental_local_results(variable.value)
+
+    def call(context):
+        replica = context.replica_id_in_sync_group
+        return function(replica, copies[replica % len(copies)])
+
+    return strategy.experimental_distribute_values_from_function(call)
+
+
+def read_values(variable, strategy):
+    """The variable's array; of a running metric of several replicas of TensorFlow each one's sum, (replicas, *shape).
+
+    On several workers all of them must call it.
+    """
+    if JAX:
+        return jax_devices.read_whole(variable.value)
+    if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
+        return np.asarray(variable.numpy())
+    n = strategy.num_replicas_in_sync
+    # Each replica's sum in its own row of zeros, and the rows added up: strategy.gather would trace at each call.
+    rows = map_replicas(variable, strategy, lambda replica, own: tf.scatter_nd([[replica]], [own], (n, *own.shape)))
+    return strategy.reduce("SUM", rows, axis=None).numpy()
+
+
+def assign_per_replica(variable, array, strategy):
+    """Gives each replica its sum of `read_values`, (replicas, *shape)."""
+    if TENSORFLOW and len(array) == strategy.num_replicas_in_sync:
+        map_replicas(variable, strategy, lambda replica, own: own.assign(array[replica]).read_value())
+    else:
+        # The run continues on another number of replicas, so that only the total means anything.
+        variable.assign(array.sum(0))
 
 
 def loss_reductions(model):

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_vit import data, evaluation, training
 from keras_vit.console import say
+from keras_vit.distribution.replicas import is_chief
 from keras_vit.trainers import plan
 from keras_vit.trainers.resume import (
     EVERY,
@@ -27,7 +28,6 @@ from keras_vit.trainers.resume import (
 )
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
-from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, RunFolder, describe_weights, read_monitor
 from keras_vit.training.runs.history import find_best, list_epoch_ends, read_rows
 

@@ -6,10 +6,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
+import keras
 
+from keras_vit.distribution.replicas import JAX, TENSORFLOW
 from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_tensorflow
+
+if TENSORFLOW or TYPE_CHECKING:
+    import tensorflow as tf
+if JAX or TYPE_CHECKING:
+    from keras_vit.distribution.jax_devices import JaxStrategy, make_jax_strategy
 
 GOOGLE = "0x1ae0"  # among PCI vendors
 
@@ -101,38 +108,71 @@ STRATEGIES = {
 
 
 def describe_strategy(strategy):
-    """ "one replica (CPU)", "2 replicas (GPU; MirroredStrategy)"."""
+    """ "one replica (CPU)", "2 replicas (GPU; MirroredStrategy)", "8 replicas (TPU; JAX, 2 processes)"."""
     n = strategy.num_replicas_in_sync
     replicas = "one replica" if n == 1 else f"{n} replicas"
+    if JAX:
+        return f"{replicas} ({strategy.describe()})"
     if strategy is tf.distribute.get_strategy():  # the default one knows no devices
         return f"{replicas} ({'GPU' if tf.config.list_logical_devices('GPU') else 'CPU'})"
     devices = {tf.DeviceSpec.from_string(device).device_type for device in strategy.extended.worker_devices}
     return f"{replicas} ({', '.join(sorted(devices))}; {type(strategy).__name__})"
 
 
+def require_engine(kind):
+    """Refuses a kind of strategy of another backend than Keras'."""
+    engine = "jax" if kind == "jax" else "tensorflow"
+    backend = keras.backend.backend()
+    if engine == "tensorflow":
+        require_tensorflow("training.strategy")
+    if backend != engine:
+        raise ConfigError(
+            f"The strategy {kind!r} trains on {engine}, and Keras' backend is {backend}. Set KERAS_BACKEND={engine} "
+            f"before Python starts, or take the strategy 'auto'."
+        )
+
+
 def strategy(
-    kind: str = "auto", tpu: str | None = None, devices: Sequence[str] | None = None
-) -> tf.distribute.Strategy:
-    """A tf.distribute strategy; models, metrics and recipes made in its `scope()` train on all its replicas.
+    kind: str = "auto",
+    tpu: str | None = None,
+    devices: Sequence[str] | None = None,
+    model_parallel: int = 1,
+) -> tf.distribute.Strategy | JaxStrategy:
+    """Where a model trains: models, metrics and recipes made in its `scope()` train on all its devices.
 
     Args:
-        kind: "tpu"; "multi_worker" (the workers of the environment's TF_CONFIG; call it before anything else touches
-            TensorFlow); "mirrored" (all GPUs of this machine, or without one all logical CPUs); "one_device"; "auto"
-            takes the first of these that the machine has.
+        kind: "jax" (all devices that JAX finds, of all processes); on TensorFlow "tpu"; "multi_worker" (the workers of
+            the environment's TF_CONFIG; call it before anything else touches TensorFlow); "mirrored" (all GPUs of this
+            machine, or without one all logical CPUs); "one_device"; "auto" takes "jax" where Keras' backend is JAX,
+            else the first of the others that the machine has.
         tpu: name or grpc:// address of a TPU; None for $TPU_NAME, else the TPU of this machine ("local").
-        devices: for "mirrored" and "one_device": names such as ["GPU:0", "GPU:1"]; None for all, or the first.
+        devices: for "jax", "mirrored" and "one_device": names such as ["GPU:0", "GPU:1"]; None for all, or the first.
+        model_parallel: for "jax": how many devices share the weights of a ViT's blocks; they get the same examples.
+
+    Several processes train together on JAX where each calls this first, with KERAS_DISTRIBUTION_JOB_ADDRESSES,
+    KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID in its environment (on a TPU pod none need be
+    set); every process gives `fit` the whole batches.
 
     Raises:
         UnknownNameError: if there is no such kind.
-        ConfigError: when this machine lacks the TPU, the workers or a device.
+        ConfigError: when this machine lacks the TPU, the workers or a device, or Keras' backend is another.
 
     >>> with strategy("auto").scope():
     ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     Training on ... replica...
     """
-    if kind not in ("auto", *STRATEGIES):
-        raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {', '.join(('auto', *STRATEGIES))}.")
-    require_tensorflow("training.strategy")
+    if kind not in ("auto", "jax", *STRATEGIES):
+        names = ", ".join(("auto", "jax", *STRATEGIES))
+        raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {names}.")
+    if kind == "auto" and JAX:
+        kind = "jax"
+    require_engine(kind)
+    if kind == "jax":
+        found = make_jax_strategy(devices, model_parallel)
+        print(f"Training on {describe_strategy(found)}.", flush=True)
+        return found
+    if model_parallel != 1:
+        raise ConfigError(f"model_parallel={model_parallel} needs the strategy 'jax'. Received: {kind!r}.")
     if kind == "auto" and tpu is None and devices is None:
         kind = detect_kind()
     elif kind == "auto":

@@ -4,22 +4,14 @@ import importlib.util
 import warnings
 
 import keras
-import tensorflow as tf
 
+from keras_vit.distribution.replicas import is_chief
 from keras_vit.text import printable
 from keras_vit.training.runs.files import warn_if_not_written
 from keras_vit.training.runs.folder import EVENTS
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
 from keras_vit.training.runs.state import restore_state
 from keras_vit.training.runs.weights import averaged_weights, write_weights
-
-
-def is_chief(model: keras.Model) -> bool:
-    """Whether this process writes the model's files: the first worker, or the only one."""
-    resolver = model.distribute_strategy.cluster_resolver
-    if resolver is None or resolver.task_type is None:
-        return True
-    return resolver.task_type == "chief" or (resolver.task_type == "worker" and not resolver.task_id)
 
 
 class BeginRun(keras.callbacks.Callback):
@@ -117,10 +109,12 @@ class MetricsLog(keras.callbacks.Callback):
         if is_chief(self.model):
             with warn_if_not_written(self.folder.path / "metrics.csv"), self.folder.writing("metrics.csv") as path:
                 write_rows(self.rows, path)
-            if importlib.util.find_spec("tensorboard"):
+            if importlib.util.find_spec("tensorboard") and importlib.util.find_spec("tensorflow"):
                 self.write_events(row)
 
     def write_events(self, row):
+        import tensorflow as tf
+
         values = [
             tf.compat.v1.Summary.Value(tag=name, simple_value=value)
             for name, value in row.items()

@@ -15,7 +15,8 @@ import keras
 from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
-from keras_vit.errors import ConfigError, require_tensorflow
+from keras_vit.distribution.replicas import is_chief
+from keras_vit.errors import ConfigError
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError, require_counts
 from keras_vit.training.runs.callbacks import (
@@ -25,7 +26,6 @@ from keras_vit.training.runs.callbacks import (
     RestoreMetrics,
     StepCounter,
     StopEarly,
-    is_chief,
 )
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.files import require_written
@@ -78,7 +78,6 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike | RunFolder, every: int = 500, keep: int = 2):
-        require_tensorflow("A run that resumes")
         require_counts(every=every, keep=keep)
         self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
         self.folder = self.files.path

@@ -9,11 +9,9 @@ import threading
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from keras_vit.distribution.replicas import several_workers
+from keras_vit.distribution.replicas import any_worker, is_chief
 from keras_vit.training.errors import Interrupted, NotFiniteError, Preempted
-from keras_vit.training.runs.callbacks import is_chief
 from keras_vit.training.runs.state import collect_state, restore_state
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -154,13 +152,7 @@ class Saver(keras.callbacks.Callback):
         A signal may arrive at any moment, also in here. So a worker acts on the sum over all workers, which is the
         same for each, and not on what it has noted itself.
         """
-        strategy, told = self.model.distribute_strategy, self.signals.told
-        if several_workers(strategy):
-            flags = strategy.experimental_distribute_values_from_function(
-                lambda _: tf.constant(float(bool(self.signals.told)))
-            )
-            told = strategy.reduce("SUM", flags, axis=None) > 0
-        self.stopping = bool(told)
+        self.stopping = any_worker(self.model.distribute_strategy, lambda: self.signals.told)
 
     def is_due(self, step):
         # Not step % every: with several steps per execution a step may be passed over.

@@ -1,8 +1,6 @@
 """All that a training step reads or changes, as arrays and back, on any number of replicas."""
 
-import numpy as np
-import tensorflow as tf
-
+from keras_vit.distribution.replicas import assign_per_replica, read_values
 from keras_vit.training.errors import RunError
 
 
@@ -25,35 +23,6 @@ def stored_dtype(variable):
 def is_per_replica(key, variable, array):
     """Whether the array has an entry for each replica, whose sum the variable is."""
     return key.startswith("metrics/") and array.ndim == len(variable.shape) + 1
-
-
-def map_replicas(variable, strategy, function):
-    """function(replica's number, its copy of the variable) on this process' replicas, as a value of the strategy."""
-    copies = strategy.experimental_local_results(variable.value)
-
-    def call(context):
-        replica = context.replica_id_in_sync_group
-        return function(replica, copies[replica % len(copies)])
-
-    return strategy.experimental_distribute_values_from_function(call)
-
-
-def read_values(variable, strategy):
-    """The variable's array; for a running metric on several replicas each replica's sum, (replicas, *shape)."""
-    if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
-        return np.asarray(variable.numpy())
-    n = strategy.num_replicas_in_sync
-    # Each replica's sum in its own row of zeros, and the rows added up: strategy.gather would trace at each call.
-    rows = map_replicas(variable, strategy, lambda replica, own: tf.scatter_nd([[replica]], [own], (n, *own.shape)))
-    return strategy.reduce("SUM", rows, axis=None).numpy()
-
-
-def assign_per_replica(variable, array, strategy):
-    if len(array) == strategy.num_replicas_in_sync:
-        map_replicas(variable, strategy, lambda replica, own: own.assign(array[replica]).read_value())
-    else:
-        # The run continues on another number of replicas, so that only the total means anything.
-        variable.assign(array.sum(0))
 
 
 def collect_state(model):
