@@ -15,9 +15,20 @@ def key_number(key):
     return tuple(key.split("/", 2)[:2])
 
 
+# The dtypes of variables that are others in a checkpoint. numpy cannot save bfloat16; TensorFlow counts steps in int64,
+# JAX in int32.
+STORED = {"bfloat16": "uint16", "int32": "int64"}
+
+
 def stored_dtype(variable):
     """The dtype of the variable's array in a checkpoint."""
-    return "uint16" if variable.dtype == "bfloat16" else variable.dtype
+    return STORED.get(variable.dtype, variable.dtype)
+
+
+def to_stored(array):
+    if array.dtype.name == "bfloat16":
+        return array.view("uint16")
+    return array.astype(STORED.get(array.dtype.name, array.dtype))
 
 
 def is_per_replica(key, variable, array):
@@ -28,11 +39,11 @@ def is_per_replica(key, variable, array):
 def collect_state(model):
     """{key: array} of the model's variables; on several workers all of them must call it.
 
-    numpy cannot save bfloat16, which is stored as uint16. Running metrics are stored per replica, (replicas, *shape):
-    restoring their total alone would change the last bit of later sums.
+    Of several replicas of TensorFlow running metrics are stored per replica, (replicas, *shape): restoring their total
+    alone would change the last bit of later sums.
     """
-    arrays = {key: read_values(variable, model.distribute_strategy) for key, variable in list_variables(model).items()}
-    return {key: a.view("uint16") if a.dtype.name == "bfloat16" else a for key, a in arrays.items()}
+    strategy = model.distribute_strategy
+    return {key: to_stored(read_values(variable, strategy)) for key, variable in list_variables(model).items()}
 
 
 def check_array(key, variable, array):
@@ -66,7 +77,7 @@ def restore_state(model, arrays):
         check_array(*row)
     for key, variable, array in rows:
         if variable.dtype == "bfloat16":
-            array = array.view(variable.numpy().dtype)
+            array = array.view(np.asarray(variable).dtype)
         if is_per_replica(key, variable, array):
             assign_per_replica(variable, array, model.distribute_strategy)
         else:
