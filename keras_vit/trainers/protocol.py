@@ -21,7 +21,7 @@ from keras_vit.trainers.search import load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import SEARCH, train
 from keras_vit.training.errors import require_counts
-from keras_vit.training.runs.files import hold_folder
+from keras_vit.training.runs.folder import hold_folder
 from keras_vit.training.strategies import count_workers
 
 HYPER_RULE = "search-hyperrule"  # folder

@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_vit.errors import ConfigError
 from keras_vit.files import read_record, write_whole
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import require_written
+from keras_vit.training.runs.folder import require_written
 
 RESULTS = "results.json"
 

@@ -22,8 +22,7 @@ from keras_vit.trainers.results import ResultsFile
 from keras_vit.trainers.search import describe_point, search_fields
 from keras_vit.trainers.settings import Settings
 from keras_vit.trainers.train import train
-from keras_vit.training.runs.files import hold_folder
-from keras_vit.training.runs.folder import FOLDERS
+from keras_vit.training.runs.folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 
 TABLE, PICTURE, SWEEP = "vtab.csv", "vtab.png", "sweep"

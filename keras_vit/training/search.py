@@ -18,8 +18,7 @@ from keras_vit.files import read_record, require_local, write_whole
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
 from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.files import require_written
-from keras_vit.training.runs.folder import CHECKPOINTS
+from keras_vit.training.runs.folder import CHECKPOINTS, require_written
 from keras_vit.training.runs.run import Run
 
 if TYPE_CHECKING:

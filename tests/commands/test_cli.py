@@ -298,7 +298,7 @@ def test_the_folder_of_a_run_is_a_model(keras_vit, model, picture, tmp_path):
         done = keras_vit(*command)
         assert (
             done.status == 1
-            and "begun is a run that has not finished (3 of all steps are saved): --resume it" in done.err
+            and "begun is a run that has not finished (3 of all steps are saved): resume it" in done.err
             and f"best weights so far are a model too: {best}" in done.err
         )
     assert keras_vit("predict", picture, "--model", best).status == 0

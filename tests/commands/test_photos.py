@@ -106,7 +106,7 @@ def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path,
     (tmp_path / "config.json").write_text(json.dumps({"total_steps": 9, "settings": {"pretrain": pretrain}}))
     done = keras_vit("export", tmp_path, "--out", tmp_path / "dist")
     command = "pretrain" if pretrain else "finetune"
-    assert done.status == 1 and f"of 9 steps are saved): --resume it. The command is keras-vit {command} --" in done.err
+    assert done.status == 1 and f"of 9 steps are saved): resume it. The command is keras-vit {command} --" in done.err
 
 
 def test_info_of_a_run(keras_vit, tmp_path):

@@ -172,7 +172,7 @@ def fuzz(store, model, count):
 
 
 def test_files_of_a_run_that_never_end(tmp_path):
-    """A folder with `training/files.LONGEST` bytes of nothing, and one with a pipe."""
+    """A folder with 2 ** 26 bytes of nothing, and one with a pipe."""
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints/run.json").write_text('{"run": "a", "files": {}, "checkpoints": {"3": true}}')
     os.mkfifo(tmp_path / "config.json")
