@@ -101,8 +101,8 @@ def test_a_model_where_images_are_expected(keras_vit, tmp_path):
 
 @pytest.mark.parametrize("pretrain", [True, False])
 def test_an_unfinished_run_says_by_which_command_it_goes_on(keras_vit, tmp_path, pretrain):
-    ledger = RunFolder(tmp_path).ledger
-    ledger.save(ledger.digests())
+    folder = RunFolder(tmp_path)
+    folder.save(folder.digests())
     (tmp_path / "config.json").write_text(json.dumps({"total_steps": 9, "settings": {"pretrain": pretrain}}))
     done = keras_vit("export", tmp_path, "--out", tmp_path / "dist")
     command = "pretrain" if pretrain else "finetune"
