@@ -1,7 +1,8 @@
+from .judge import TrainingResult
 from .protocol import run_protocol
 from .search import run_search
 from .settings import Settings
-from .train import TrainingResult, finetune, pretrain
+from .train import finetune, pretrain
 from .vtab import run_vtab
 
 __all__ = [

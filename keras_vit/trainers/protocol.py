@@ -32,11 +32,13 @@ def require_protocol(settings, seeds):
     """Refuses what is not the paper's protocol, before anything is trained."""
     require_counts(seeds=seeds)
     if settings.pretrain:
-        raise ConfigError("The paper's protocol is one of fine-tuning. Pre-train without --protocol.")
+        raise ConfigError("The paper's protocol fine-tunes a model. Received: pretrain=True.")
     if settings.learning_rate is not None:
-        raise ConfigError("--protocol paper searches for the learning rate. Leave out --learning-rate.")
+        raise ConfigError("The paper's protocol searches for the learning rate. Leave learning_rate out.")
     if count_workers() > 1:
-        raise ConfigError("--protocol paper trains one model after the other in one process: not on several workers.")
+        raise ConfigError(
+            "The paper's protocol trains one model after the other in one process: not on several workers."
+        )
     for split, what in (("test", "tests once, on examples that chose nothing"), ("validation", "searches on a split")):
         try:
             data.load(settings.dataset, split)

@@ -30,7 +30,7 @@ class ResultsFile:
         if not self.path.exists():
             return
         if not resume:
-            raise RunError(f"{folder} already has results. Resume them (--resume), or choose another folder.")
+            raise RunError(f"{folder} already has results. Resume them, or choose another folder.")
         fields = {**dict.fromkeys(self.facts, object), "found": dict}
         advice = "Choose another folder."
         before = read_record(self.path, fields, what="a record of such results", error=RunError, advice=advice)

@@ -45,7 +45,7 @@ def find_builders(tasks):
     if missing:
         raise DataError(
             f"The data of {', '.join(missing)} are missing. {next(iter(missing.values()))} Or name other tasks: "
-            f"--tasks {','.join(builders) or '...'}."
+            f"{', '.join(builders) or '...'}."
         )
     return builders
 

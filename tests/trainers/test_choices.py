@@ -260,7 +260,7 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     )
     again = dict(split="train+validation", test=True, learning_rate=0.05, resume=True)
     assert run(tiny, tmp_path / "run", **again)[0] == accuracy
-    with pytest.raises(ConfigError, match="begun with --test. Received: no --test"):
+    with pytest.raises(ConfigError, match="begun with test=True. Received: test=False"):
         run(tiny, tmp_path / "run", **again | {"test": False})
 
 
@@ -291,7 +291,7 @@ def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     _, said = run(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
     assert "1,293 to train on, 144 held out" in said
     assert "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.03: 384 images seen, 0.297 epochs" in said
-    assert "That is 0.0099 of the 38,784 images that the recipe sees without --steps or --epochs." in said
+    assert "That is 0.0099 of the 38,784 images that the recipe sees at its own length." in said
     _, said = run(tiny, tmp_path / "long", steps=None, epochs=3.1)
     assert (
         "That is" not in said

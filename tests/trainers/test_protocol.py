@@ -183,14 +183,14 @@ def test_what_a_search_asks_for():
         (["dropout_rate"], ConfigError, "Expected a field and its values"),
         (["dropout_rate=0,"], ConfigError, "Expected a field and its values"),
         (["dropuot_rate=0"], UnknownNameError, "Did you mean dropout_rate"),
-        (["dropout_rate=0", "dropout_rate=0.1"], ConfigError, "in one --search"),
+        (["dropout_rate=0", "dropout_rate=0.1"], ConfigError, "in one text"),
         (["steps=1.5"], ConfigError, "steps must be a whole number"),
     ):
         with pytest.raises(error, match=says):
             parse_search(texts)
     with pytest.raises(ConfigError, match="steps is given and searched for"):
         make_grid(Settings(model="ViT-B/16", search=["steps=1,2"], **SMALL), recipe)
-    with pytest.raises(ConfigError, match="--grid-search tries the recipe's"):
+    with pytest.raises(ConfigError, match="grid_search tries the recipe's"):
         make_grid(Settings(model="ViT-B/16", dataset="digits", grid_search=True, search=["learning_rate=1"]), recipe)
 
 

@@ -106,7 +106,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
 
 def test_tasks_without_data_are_all_named_before_any_is_trained(local, tiny, tmp_path, keras_vit):
     status, _, err = keras_vit("vtab", tiny, "--out", tmp_path / "out", "--tasks", "dtd,svhn,dmlab")
-    assert status == 1 and "The data of dtd, dmlab are missing" in err and "--tasks svhn" in err
+    assert status == 1 and "The data of dtd, dmlab are missing" in err and "Or name other tasks: svhn" in err
     assert not (tmp_path / "out").exists()
 
 

@@ -196,7 +196,7 @@ def test_settings_are_kept_without_secrets(tmp_path):
     assert require_same_settings(later, read_begun(tmp_path)) == dataclasses.replace(
         later, batch_size=64, learning_rate=0.1
     )
-    with pytest.raises(KerasVitError, match="begun with --model https://host/m.keras") as caught:
+    with pytest.raises(KerasVitError, match="begun with model=.https://host/m.keras") as caught:
         require_same_settings(
             dataclasses.replace(settings, model="https://me:PASSWORD@host/other.keras"), read_begun(tmp_path)
         )
