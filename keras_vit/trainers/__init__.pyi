@@ -1,9 +1,8 @@
 from .judge import TrainingResult
-from .protocol import run_protocol
+from .protocol import run_protocol, run_vtab
 from .search import run_search
 from .settings import Settings
 from .train import finetune, pretrain
-from .vtab import run_vtab
 
 __all__ = [
     "Settings",

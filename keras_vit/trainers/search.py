@@ -22,7 +22,7 @@ from keras_vit.trainers.plan import (
     training_batches,
 )
 from keras_vit.trainers.settings import Settings, parse_search
-from keras_vit.training.search import SearchResult
+from keras_vit.training.grid import SearchResult
 
 
 def make_grid(settings, recipe):

@@ -24,12 +24,11 @@ from keras_vit.trainers.resume import (
     require_same_classes,
     require_same_settings,
 )
+from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.folder import RunFolder, describe_weights
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
-
-SEARCH = "search"  # folder of a run
 
 
 def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
@@ -117,10 +116,11 @@ def train(
     with data.data_errors():
         with strategy.scope():
             if settings.searches:
-                from keras_vit.trainers.search import search_fields
-
-                searched = search_fields(settings, recipe, run.folder / SEARCH, tell, every).best if not begun else None
-                found = searched or training.read_best(run.folder / SEARCH)
+                scores = run.folder / "search"
+                if begun:
+                    found = training.read_best(scores)
+                else:
+                    found = search_fields(settings, recipe, scores, tell, every).best
                 keras.utils.set_random_seed(settings.seed)
             recipe = recipe.with_(**(found or {}))
             model = plan.load_model(settings, recipe, splits.train)

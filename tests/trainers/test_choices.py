@@ -228,7 +228,7 @@ def tiny(tmp_path_factory):
 def without_steps(monkeypatch):
     """Runs that train nothing, and judge nothing."""
     monkeypatch.setattr(training.Run, "fit", lambda *_, **__: None)
-    monkeypatch.setattr(train, "finish", lambda *_: None)
+    monkeypatch.setattr(train, "judge", lambda *_: None)
 
 
 def run(tiny, out, resume=False, **fields):
