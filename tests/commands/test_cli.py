@@ -183,7 +183,6 @@ TRAINING = "pretrain --data digits --model ViT-Test/4 --image-size 16 --out {out
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        *[(f"--precision {name}", "float32, mixed_bfloat16, mixed_float16") for name in ("fp16", "float64", "int8")],
         *[(f"--epochs {n}", "epochs must be positive") for n in ("0", "-1", "nan", "inf")],
         *[(f"--steps {n}", "steps must be positive") for n in ("0", "-3", 2**31)],
         *[(f"--image-size {n}", "image_size must be positive") for n in (0, -32)],
