@@ -30,9 +30,9 @@ class ResultsFile:
         RunError: when the results that are there are damaged.
         ConfigError: when they are of another question.
 
-    >>> results = ResultsFile(pathlib.Path("results.json"), {"seeds": 2})
+    >>> results = ResultsFile("results.json", {"seeds": 2})
     >>> results.add(first=0.93)
-    >>> ResultsFile(pathlib.Path("results.json"), {"seeds": 2}).find("first")
+    >>> ResultsFile("results.json", {"seeds": 2}).find("first")
     0.93
     """
 

@@ -111,7 +111,7 @@ def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatc
     monkeypatch.setattr(finetune, "prepare", lambda settings, *_: asked.append(settings.model))
     monkeypatch.setattr(finetune, "import_keras", lambda **_: sys.exit(0))
     done = keras_vit("finetune", "--out", begun, "--resume")
-    assert done.status == 1 and f"If you trust it, resume with --model {address}" in done.err and not asked
+    assert done.status == 1 and f"If you trust it, resume with model={address!r}" in done.err and not asked
     assert keras_vit("finetune", "--out", begun, "--resume", "--model", address).status == 0
     monkeypatch.setenv("KERAS_VIT_CACHE", str(begun / "cache"))
     cached_path(address).parent.mkdir(parents=True)
