@@ -14,7 +14,7 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 
-from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import last_line, run_script
 
@@ -191,9 +191,9 @@ def convert_saved_model(folder, path, quantize, goal, tell):
     """Writes a SavedModel as the file `path`; see `write` of the package, also for what it returns and raises."""
     job = {"saved_model": str(folder), "output": str(path), "quantize": quantize}
     if goal is not None:
-        job |= {"goal": str(folder.with_name("goal.npz")), "reading": str(Path(__file__).with_name("reading.py"))}
-        goal.save(job["goal"])
-    return run_script(__file__, job, explain_log, tell=tell) or {}
+        return run_quantizer(__file__, job, goal, explain_log, tell)
+    run_script(__file__, job, explain_log)
+    return {}
 
 
 if __name__ == "__main__":
