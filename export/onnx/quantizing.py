@@ -276,14 +276,13 @@ def main():
     quantize_to_goal(job, OnnxQuantizer(job))
 
 
-def quantize_layers(source, output, kind, goal, tell=None):
-    """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
+def quantize_layers(source, output, order):
+    """Writes `output`, the file `source` with the weights of its layers in int8, as far as the order's goal bears it.
 
-    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
-    returned.
+    Scratch files come beside the source. `formats` says what is returned.
     """
-    job = {"source": str(source), "output": str(output), "kind": kind}
-    return run_quantizer(__file__, job, goal, tell=tell)
+    job = {"source": str(source), "output": str(output), "kind": order.quantize}
+    return run_quantizer(__file__, job, order)
 
 
 if __name__ == "__main__":

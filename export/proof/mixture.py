@@ -241,7 +241,7 @@ class Quantizer(Protocol):
         """Writes the file `output`, which is not there."""
 
 
-def run_quantizer(script, job, goal, explain=None, tell=None):
+def run_quantizer(script, job, order, explain=None):
     """Runs the script of a format beside its reading.py in a process of its own; what it does is `quantize_to_goal`.
 
     Returns:
@@ -249,8 +249,8 @@ def run_quantizer(script, job, goal, explain=None, tell=None):
     """
     with tempfile.TemporaryDirectory() as folder:
         job = {**job, "goal": str(Path(folder) / "goal.npz"), "reading": str(Path(script).with_name("reading.py"))}
-        goal.save(job["goal"])
-        return run_script(script, job, explain, tell=tell)
+        order.goal.save(job["goal"])
+        return run_script(script, job, explain, tell=order.tell)
 
 
 def shorten_name(name, names):

@@ -187,11 +187,11 @@ def explain_log(log):
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
 
 
-def convert_saved_model(folder, path, quantize, goal, tell):
+def convert_saved_model(folder, path, order):
     """Writes a SavedModel as the file `path`; see `write` of the package, also for what it returns and raises."""
-    job = {"saved_model": str(folder), "output": str(path), "quantize": quantize}
-    if goal is not None:
-        return run_quantizer(__file__, job, goal, explain_log, tell)
+    job = {"saved_model": str(folder), "output": str(path), "quantize": order.quantize}
+    if order.goal is not None:
+        return run_quantizer(__file__, job, order, explain_log)
     run_script(__file__, job, explain_log)
     return {}
 
