@@ -1,5 +1,7 @@
 """All that a training step reads or changes, as arrays and back, on any number of replicas."""
 
+import numpy as np
+
 from keras_vit.distribution.replicas import assign_per_replica, read_values
 from keras_vit.training.errors import RunError
 
