@@ -151,13 +151,13 @@ def describe_install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a clone of Keras ViT's repository"
 
 
-def require_tensorflow(what: str, error: type[KerasVitError] = ConfigError) -> None:
-    """Raises `error` unless Keras' backend is TensorFlow; `what` names the part of the package that needs it."""
+def require_backend(what: str, *backends: str, error: type[KerasVitError] = ConfigError) -> None:
+    """Raises `error` unless Keras' backend is one of these; `what` names the part of the package that needs it."""
     import keras
 
     backend = keras.backend.backend()
-    if backend != "tensorflow":
+    if backend not in backends:
         raise error(
-            f"{what} works only on Keras' TensorFlow backend. Received: the backend {backend!r}. "
-            "Set KERAS_BACKEND=tensorflow before Keras is imported."
+            f"{what} works on Keras' backend {' or '.join(backends)}. Received: the backend {backend!r}. "
+            f"Set KERAS_BACKEND={backends[0]} before Keras is imported."
         )

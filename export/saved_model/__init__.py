@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_vit.errors import ExportError, require_tensorflow
+from keras_vit.errors import ExportError, require_backend
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.subprocess_job import last_line
@@ -38,7 +38,7 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     Raises:
         ExportError: if Keras does not run on TensorFlow, or TensorFlow cannot write the folder.
     """
-    require_tensorflow("Writing a SavedModel, from which TFLite files are made too,", ExportError)
+    require_backend("Writing a SavedModel, from which TFLite files are made too,", "tensorflow", error=ExportError)
     import keras
     import tensorflow as tf
 

@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_vit.distribution.jax_devices import JaxStrategy, WholeBatches
 from keras_vit.distribution.replicas import loss_reduction
-from keras_vit.errors import ConfigError
 
 
 def on_its_devices(method):
@@ -24,6 +23,17 @@ def on_its_devices(method):
 
 def batch_size(data):
     return keras.tree.flatten(data)[0].shape[0]
+
+
+def cut(leaf, count):
+    """A batch (n, ...) as k microbatches (k, n / k, ...), of which each has every k-th example.
+
+    k is the least divisor of n that makes them as small as n / count, or of one example. Consecutive examples would
+    lie on one device.
+    """
+    n = leaf.shape[0]
+    k = next(k for k in range(min(count, n), n + 1) if n % k == 0)
+    return ops.swapaxes(ops.reshape(leaf, (n // k, k, *leaf.shape[1:])), 0, 1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -69,7 +79,8 @@ class DistributedModel(keras.Model):
         if self.microbatches == 1:
             return super().train_step(state, data)
         trainable, others, slots, metrics = state
-        total = self.loss_weight(data)
+        parts = keras.tree.map_structure(lambda leaf: cut(leaf, self.microbatches), data)
+        count, total = batch_size(parts), self.loss_weight(data)
 
         def add(carry, part):
             sums, others, metrics = carry
@@ -80,12 +91,11 @@ class DistributedModel(keras.Model):
             )
             share = self.loss_weight(part) / total
             sums = [s + g * ops.cast(share, g.dtype) for s, g in zip(sums, gradients, strict=True)]
-            # Keras' mean loss of an epoch counts all steps' examples alike.
-            metrics = self.update_metrics(metrics, loss * share * self.microbatches, batch_size(part), batch, y_pred)
+            # The epoch's mean loss counts all examples alike, as Keras does.
+            metrics = self.update_metrics(metrics, loss * share * count, batch_size(part), batch, y_pred)
             return (sums, others, metrics), None
 
         zeros = [ops.zeros_like(variable) for variable in trainable]
-        parts = keras.tree.map_structure(self.cut, data)
         (gradients, others, metrics), _ = jax.lax.scan(add, (zeros, others, metrics), parts)
         trainable, slots = self.optimizer.stateless_apply(slots, gradients, trainable)
         return self.read_logs(metrics), (trainable, others, slots, metrics)
@@ -106,15 +116,6 @@ class DistributedModel(keras.Model):
         outputs, others = super().predict_step(state, data)
         distribution = self.distribute_strategy.distribution
         return distribution.gather(outputs) if distribution else outputs, others
-
-    def cut(self, leaf):
-        """A batch (n, ...) as microbatches (count, n / count, ...): each has every count-th example.
-
-        Consecutive examples would lie on one device.
-        """
-        if leaf.shape[0] % self.microbatches:
-            raise ConfigError(f"microbatches must divide the batch. Received: {self.microbatches} and {leaf.shape[0]}.")
-        return ops.swapaxes(ops.reshape(leaf, (-1, self.microbatches, *leaf.shape[1:])), 0, 1)
 
     def loss_weight(self, data):
         """What a batch's summed loss is divided by to give its mean loss; 1 where Keras leaves the sum."""

@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit import _registration
 from keras_vit.distribution import DistributedModel
 from keras_vit.distribution.first_batch import checks_first_batch
-from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_tensorflow
+from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_backend
 from keras_vit.layers.base import wide_type
 from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
@@ -109,7 +109,7 @@ class Classifier(DistributedModel):
     @remat.setter
     def remat(self, remat):
         if remat:
-            require_tensorflow("remat=True")
+            require_backend("remat=True", "tensorflow")
         for layer in self.layers:
             if hasattr(layer, "remat"):
                 layer.remat = bool(remat)

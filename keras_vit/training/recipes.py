@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_tensorflow
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_backend
 from keras_vit.models.config import PositionEmbeddingKind
 from keras_vit.training.errors import require_counts, require_positive
 
@@ -324,7 +324,7 @@ class Recipe:
                 self.name,
             )
         if microbatches > 1:
-            require_tensorflow(f"microbatches={microbatches}")
+            require_backend(f"microbatches={microbatches}", "tensorflow", "jax")
             if not hasattr(model, "microbatches"):
                 raise ConfigError(f"microbatches need a model of this package. Received: a {type(model).__name__}.")
         if self.head_bias is not None and "head" not in [layer.name for layer in model.layers]:

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import keras
-
 from keras_vit.distribution.replicas import JAX, TENSORFLOW
-from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_tensorflow
+from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_backend
 
 if TENSORFLOW or TYPE_CHECKING:
     import tensorflow as tf
@@ -119,19 +117,6 @@ def describe_strategy(strategy):
     return f"{replicas} ({', '.join(sorted(devices))}; {type(strategy).__name__})"
 
 
-def require_engine(kind):
-    """Refuses a kind of strategy of another backend than Keras'."""
-    engine = "jax" if kind == "jax" else "tensorflow"
-    backend = keras.backend.backend()
-    if engine == "tensorflow":
-        require_tensorflow("training.strategy")
-    if backend != engine:
-        raise ConfigError(
-            f"The strategy {kind!r} trains on {engine}, and Keras' backend is {backend}. Set KERAS_BACKEND={engine} "
-            f"before Python starts, or take the strategy 'auto'."
-        )
-
-
 def strategy(
     kind: str = "auto",
     tpu: str | None = None,
@@ -164,13 +149,13 @@ def strategy(
     if kind not in ("auto", "jax", *STRATEGIES):
         names = ", ".join(("auto", "jax", *STRATEGIES))
         raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {names}.")
-    if kind == "auto" and JAX:
-        kind = "jax"
-    require_engine(kind)
-    if kind == "jax":
+    require_backend("training.strategy", "tensorflow", "jax")
+    if kind == "jax" or kind == "auto" and JAX:
+        require_backend("The strategy 'jax'", "jax")
         found = make_jax_strategy(devices, model_parallel)
         print(f"Training on {describe_strategy(found)}.", flush=True)
         return found
+    require_backend(f"The strategy {kind!r}", "tensorflow")
     if model_parallel != 1:
         raise ConfigError(f"model_parallel={model_parallel} needs the strategy 'jax'. Received: {kind!r}.")
     if kind == "auto" and tpu is None and devices is None:

@@ -1,6 +1,6 @@
 """Run as a program by tests/distribution/test_replicas.py: trains tiny models alike on some number of replicas.
 
-    python training_worker.py KIND REPLICAS OUT CASE...   (KIND: mirrored, multi_worker or one_device)
+    python training_worker.py KIND REPLICAS OUT CASE...   (KIND: mirrored, multi_worker, one_device, jax or jax-model)
 
 Writes OUT/CASE.npz: the weights, the loss of every step, and what `evaluate` and `predict` gave.
 """
@@ -65,7 +65,7 @@ def fine_tuned(family):
     randomize(model)
     if family == "lora":
         training.enable_lora(model, 2, seed=3)
-        model.remat = True
+        model.remat = keras.backend.backend() == "tensorflow"
     else:
         training.freeze_first(model, 1)
     return model
@@ -293,10 +293,10 @@ def reduce_as_tpus():
 
 
 def main(kind, count, out, *cases):
-    if kind != "multi_worker":
+    if kind in ("mirrored", "one_device"):
         cpus = [tf.config.LogicalDeviceConfiguration()] * int(count)
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
-    strategy = training.strategy(kind)
+    strategy = training.strategy("jax" if kind == "jax-model" else kind, model_parallel=2 if kind == "jax-model" else 1)
     if kind == "mirrored":
         reduce_as_tpus()
     for name in cases:

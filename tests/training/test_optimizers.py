@@ -100,7 +100,6 @@ def test_every_weight_decays_where_the_pattern_says_so():
     close(found, {name: value * 0.95 for name, value in start().items()})
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="refused elsewhere: test_portable.py")
 def test_accumulation_averages_batches_and_counts_updates():
     pairs = [{k: (a[k] + b[k]) / 2 for k in a} for a, b in zip(gradients()[::2], gradients()[1::2], strict=True)]
     schedule = training.WarmupCosine(0.1, 10, warmup_steps=3)

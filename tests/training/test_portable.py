@@ -9,7 +9,6 @@ from keras_vit import export, training, zoo
 from keras_vit.errors import ConfigError, ExportError, ImageError
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
-ELSEWHERE = keras.backend.backend() != "tensorflow"
 MODELS = {
     "vit": lambda: VisionTransformer(
         image_size=16, patch_size=4, hidden_size=32, num_layers=1, num_heads=4, mlp_dim=64, num_classes=10
@@ -110,22 +109,22 @@ def test_onnx(trained, tmp_path):
     assert export.convert(trained, tmp_path / "model.onnx").max_abs_diff < 1e-4
 
 
-@pytest.mark.skipif(not ELSEWHERE, reason="TensorFlow is the backend that does all of this")
-@pytest.mark.parametrize(
-    ("error", "work"),
-    [
-        (ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "model.tflite")),
-        (ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "saved_model")),
-        (ConfigError, lambda folder: training.strategy("auto")),
-        (ConfigError, lambda folder: training.Run(folder / "run")),
-        (ConfigError, lambda folder: training.recipe("finetune-pets").compile(MODELS["resnet"](), microbatches=2)),
-        (ConfigError, lambda folder: training.SGD(0.1, gradient_accumulation_steps=2)),
-        (ConfigError, lambda folder: training.Adam(0.1, use_ema=True, ema_overwrite_frequency=5)),
-    ],
-)
-def test_what_needs_tensorflow_says_so(error, work, tmp_path):
-    with pytest.raises(error, match="works only on Keras' TensorFlow backend. Received: the backend"):
-        work(tmp_path)
+REFUSED = [
+    ({"jax", "torch"}, ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "model.tflite")),
+    ({"jax", "torch"}, ExportError, lambda folder: export.convert(MODELS["vit"](), folder / "saved_model")),
+    ({"jax", "torch"}, ConfigError, lambda folder: training.strategy("mirrored")),
+    ({"tensorflow", "torch"}, ConfigError, lambda folder: training.strategy("jax")),
+    ({"torch"}, ConfigError, lambda folder: training.strategy("auto")),
+    ({"torch"}, ConfigError, lambda folder: training.Run(folder / "run")),
+    ({"torch"}, ConfigError, lambda folder: training.recipe("finetune-pets").compile(MODELS["vit"](), microbatches=2)),
+]
+
+
+def test_what_needs_another_backend_says_so(tmp_path):
+    for backends, error, work in REFUSED:
+        if keras.backend.backend() in backends:
+            with pytest.raises(error, match="works on Keras' backend .* Received: the backend"):
+                work(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

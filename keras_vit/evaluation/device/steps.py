@@ -28,9 +28,9 @@ def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, 
     import keras
     import tensorflow as tf
 
-    from keras_vit.errors import require_tensorflow
+    from keras_vit.errors import require_backend
 
-    require_tensorflow("Measuring a device")
+    require_backend("Measuring a device", "tensorflow")
     keras.utils.set_random_seed(SEED)
     keras.config.set_dtype_policy(precision)
     accelerator, gpus = name_accelerator(), tf.config.list_physical_devices("GPU")

@@ -16,7 +16,7 @@ from keras_vit.distribution import GlobalUpdate
 from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
 from keras_vit.distribution.replicas import is_chief
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, require_backend
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError, require_counts
 from keras_vit.training.runs.callbacks import (
@@ -77,6 +77,7 @@ class Run:
     """
 
     def __init__(self, folder: str | os.PathLike | RunFolder, every: int = 500, keep: int = 2):
+        require_backend("A run that resumes", "tensorflow", "jax")
         require_counts(every=every, keep=keep)
         self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
         self.folder = self.files.path
