@@ -1,8 +1,8 @@
 """Run in processes of their own by tests/training/test_runs.py: trains a tiny model in a run folder, to be killed.
 
-python training_run.py FOLDER [one_device|mirrored|multi_worker [KIT]]   or   python training_run.py serve [KIND [KIT]]
+python training_run.py FOLDER [KIND [KIT]]   or   python training_run.py serve [KIND [KIT]]
 
-"mirrored" is on two logical CPUs. KIT is a row of KITS.
+KIND is one_device, mirrored (on two logical CPUs), multi_worker or, with KERAS_BACKEND=jax, jax. KIT is a row of KITS.
 """
 
 import os
@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit import models, training
-from keras_vit.distribution.model import DistributedModel
+from keras_vit.distribution import DistributedModel
 
 TOTAL, EPOCH, BATCH = 60, 25, 4
 RUN_ERROR = 3  # exit status
@@ -52,7 +52,7 @@ def frozen(dtype=None):
 def with_lora(dtype=None):
     model = deep(dtype)
     training.enable_lora(model, 2)
-    model.remat = True
+    model.remat = keras.backend.backend() == "tensorflow"
     return model
 
 

@@ -37,8 +37,8 @@ KILLS = 20
 class Server:
     """A process that has imported TensorFlow and forks runs."""
 
-    def __init__(self, kind="one_device", kit=""):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    def __init__(self, kind="one_device", kit="", **environment):
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), "serve", kind, kit],
             stdin=subprocess.PIPE,
@@ -119,10 +119,15 @@ def same(a, b):
         np.testing.assert_array_equal(x[1][key], y[1][other], err_msg=key)
 
 
-def workers(*command):
-    """The command as two worker processes."""
-    for config in cluster.configs(2):
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": config}
+def workers(kind, *command):
+    """The command as two processes that train together by the strategy `kind`."""
+    if kind == "jax":
+        pytest.importorskip("jax")
+        environments = cluster.jax_environments(2, 2)
+    else:
+        environments = [{"TF_CONFIG": config} for config in cluster.configs(2)]
+    for environment in environments:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
         yield subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -135,20 +140,22 @@ def statuses(processes):
 
 
 @pytest.mark.slow
-def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path):
+@pytest.mark.parametrize("kind", ["multi_worker", "jax"])
+def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path, kind):
     whole, folder = tmp_path / "whole", tmp_path / "stopped"
-    assert statuses(list(workers(sys.executable, SCRIPT, whole, "multi_worker"))) == [0, 0]
-    running = list(workers(sys.executable, SCRIPT, folder, "multi_worker"))
+    assert statuses(list(workers(kind, sys.executable, SCRIPT, whole, kind))) == [0, 0]
+    running = list(workers(kind, sys.executable, SCRIPT, folder, kind))
     wait_for(lambda: newest(folder) >= 6 or any(process.poll() is not None for process in running))
     running[1].terminate()
     assert statuses(running) == [143, 143]
     assert 6 <= newest(folder) < TOTAL
-    assert statuses(list(workers(sys.executable, SCRIPT, folder, "multi_worker"))) == [0, 0]
+    assert statuses(list(workers(kind, sys.executable, SCRIPT, folder, kind))) == [0, 0]
     same(folder, whole)
 
 
 @pytest.mark.slow
-def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
+@pytest.mark.parametrize("kind", ["multi_worker", "jax"])
+def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path, kind):
     """Each sees its part of every batch, and every held-out image counts once."""
     # With the classes of the data the head stays: at zero, where new ones begin, rounding is most of what is learned.
     model = zoo.load("ViT-Test/4", weights=None, image_size=16, labels=data.load("digits", "train").class_names)
@@ -159,7 +166,7 @@ def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path):
     command = [sys.executable, "-m", "keras_vit", "finetune", "--data", "digits", "--model", tmp_path / "model.npz"]
     command += ["--image-size", 16, "--steps", 30, "--batch-size", 64, "--learning-rate", 0.003]
     subprocess.run([*map(str, command), "--out", tmp_path / "one", "--strategy", "one_device"], check=True)
-    assert statuses(list(workers(*command, "--out", tmp_path / "two", "--strategy", "multi_worker"))) == [0, 0]
+    assert statuses(list(workers(kind, *command, "--out", tmp_path / "two", "--strategy", kind))) == [0, 0]
     one, two = (dict(np.load(tmp_path / name / "last.weights.npz")) for name in ("one", "two"))
     largest = max(np.abs(value).max() for value in one.values())
     for name, value in one.items():
@@ -208,6 +215,30 @@ def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(
     assert server.run(tmp_path / "unbroken") == 0
     killed_at_random_moments(server, tmp_path / "unbroken", tmp_path, KILLS // 4)
     server.close()
+
+
+def on_jax(devices):
+    """The environment of a process that trains on so many virtual devices of JAX."""
+    pytest.importorskip("jax")
+    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("devices", "kills"),
+    [(8, 3), pytest.param(1, KILLS, marks=pytest.mark.long), pytest.param(8, KILLS, marks=pytest.mark.long)],
+)
+def test_a_run_on_jax_killed_at_random_moments_ends_with_the_same_bits(tmp_path, devices, kills):
+    server = Server("jax", **on_jax(devices))
+    try:
+        assert server.run(tmp_path / "unbroken") == 0
+        killed_at_random_moments(server, tmp_path / "unbroken", tmp_path / "killed", kills)
+        stopped = tmp_path / "stopped"
+        assert server.run(stopped, signal.SIGTERM, lambda: newest(stopped) >= 6) == 143
+        assert server.run(stopped) == 0
+        same(tmp_path / "unbroken", stopped)
+    finally:
+        server.close()
 
 
 @pytest.mark.slow
