@@ -24,7 +24,7 @@ from keras_vit.training.scaling import FAMILIES
 
 Objective = Literal["labels", "masked-patches"]
 Split = Literal["train", "train+validation"]
-Strategy = Literal["auto", "tpu", "multi_worker", "mirrored", "one_device"]
+Strategy = Literal["auto", "jax", "tpu", "multi_worker", "mirrored", "one_device"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
 LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
