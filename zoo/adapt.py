@@ -13,7 +13,9 @@ from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.models.cost import positioned_prefix
 from keras_vit.zoo.formats.architecture import ROOT
+from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 from keras_vit.zoo.resizing import (
@@ -40,6 +42,17 @@ ARGUMENTS = (
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
+# Fields that a checkpoint's weights decide.
+FIXED = (
+    "position_embedding",
+    "position_embedding_at",
+    "class_token_position",
+    "pre_norm",
+    "patch_bias",
+    "qkv_bias",
+    "gated_mlp",
+    "num_registers",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +166,8 @@ def plan_target(config, labels, request):
         wanted = dataclasses.replace(wanted, representation_size=None)
     if new_head and "probabilities" not in request.fields:
         wanted = dataclasses.replace(wanted, probabilities="softmax")
+    if new_head and hasattr(wanted, "head_bias") and "head_bias" not in request.fields:
+        wanted = dataclasses.replace(wanted, head_bias=True)
     kept = None if new_head or wanted.num_classes != config.num_classes else labels
     names = as_labels(kept if request.labels is None else request.labels, wanted)
     return Target(config=wanted, labels=names, new_head=new_head)
@@ -165,7 +180,7 @@ def plan_adaptation(config, labels, request):
         ConfigError: for a request that is invalid, or for other position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
-    for name in ("position_embedding", "position_embedding_at"):
+    for name in FIXED:
         own, wanted = getattr(config, name, None), getattr(target.config, name, None)
         if own != wanted:
             raise ConfigError(
@@ -212,15 +227,20 @@ def drop_first(positions):
 
 
 def set_classifier(tensors, source, target):
-    """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
-    if source.classifier == target.classifier:
-        return ()
-    for name in [name for name in tensors if name.endswith("/pos_embedding")]:
-        tensors[name] = (drop_first if target.classifier == "gap" else prepend_zero)(tensors[name])
-    if target.classifier == "token":
-        return ("cls",)
+    """The class token leaves with its 1-D position embeddings, or comes with zero ones; attention pooling likewise."""
+    fresh = ()
+    if source.classifier == "map" != target.classifier:
+        drop(tensors, (POOL,))
+    elif target.classifier == "map" != source.classifier:
+        fresh += (POOL,)
+    if source.has_class_token == target.has_class_token:
+        return fresh
+    for name in [name for name in tensors if name.endswith("/pos_embedding")] if target.class_token_position else ():
+        tensors[name] = (prepend_zero if target.has_class_token else drop_first)(tensors[name])
+    if target.has_class_token:
+        return (*fresh, "cls")
     del tensors["cls"]
-    return ()
+    return fresh
 
 
 def set_patches(tensors, source, target):
@@ -235,7 +255,8 @@ def set_grid(tensors, source, target, interpolation):
     """The position embeddings on the model's grid of patches; the class token's stays."""
     if source.grid == target.grid:
         return
-    prefix, (rows, columns) = int(target.classifier == "token"), target.grid
+    rows, columns = target.grid
+    prefix = positioned_prefix(target)
 
     def resize_side(axis):
         matrix = POSITION_MATRICES[interpolation](source.grid[axis], target.grid[axis])

@@ -128,7 +128,7 @@ def read_vit(tensors, stated_size, hints, stated):
         num_channels=shape_of(tensors, "conv_root/kernel", 4)[2] if backbone else channels,
         backbone=backbone,
         **positions,
-        **{**read_options(tensors, block, stated), **stated, "classifier": classifier, "class_token": class_token},
+        **{**stated, **read_options(tensors, block, stated), "classifier": classifier, "class_token": class_token},
     )
 
 

@@ -311,6 +311,11 @@ TIMM_VIT = {
 # The bare stem of R+ViT-Ti/16 goes by shorter names.
 TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
 
+# timm's class Eva, of DINOv3.
+TIMM_EVA = TIMM_VIT | {
+    f"{BLOCK}/LayerScale_0": "blocks.{i}.gamma_1",
+    f"{BLOCK}/LayerScale_1": "blocks.{i}.gamma_2",
+}
 # Meta's own files of DINOv2 and DINOv3.
 META = TIMM_VIT | {
     "registers": ("register_tokens", "storage_tokens"),
