@@ -461,7 +461,6 @@ class ModelFields(TypedDict, total=False):
     class_token: bool | None
     class_token_position: bool
     drop_remainder: bool
-    position_interpolation: PositionInterpolation
 
 
 class ConstructorFields(ModelFields, total=False):
@@ -470,6 +469,7 @@ class ConstructorFields(ModelFields, total=False):
     image_size: int | tuple[int, int] | None
     num_classes: int
     num_heads: int
+    position_interpolation: PositionInterpolation
 
 
 def parameters_of(config_class) -> list[inspect.Parameter]:
@@ -495,7 +495,6 @@ VIT_ALONE = {
     "position_embedding": "none",
     "position_embedding_at": "stem",
     "stochastic_depth_rate": 0.0,
-    "position_interpolation": "linear",
 }
 
 

@@ -5,6 +5,7 @@ import logging
 import math
 import struct
 import weakref
+from dataclasses import asdict
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from keras_vit.zoo.formats.checkpoint import (
     serialize_model,
 )
 from keras_vit.zoo.formats.torch.layouts import (
+    as_timm_has_it,
     complete_activation,
     find_layout,
     heads_by_size,
@@ -156,6 +158,8 @@ def read(path, hints):
         return read_with_companions(path, tensors, layout, hints)
     config, preprocessing, labels = read_description(parse_json(text))
     tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
+    if not getattr(config, "head_bias", True):
+        tensors.pop("head/bias", None)  # the zeros that `timm_state` added
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 
@@ -180,8 +184,11 @@ def write(model, path):
     from safetensors.numpy import save_file
 
     require_timm_model(model.config)
-    metadata = {"format": "pt", "keras_vit": json.dumps(serialize_model(model))}
-    state = timm_state(model.config, official_arrays(model))
+    config, arrays = as_timm_has_it(model.config, official_arrays(model))
+    description = serialize_model(model)
+    description["config"].update(asdict(config))
+    metadata = {"format": "pt", "keras_vit": json.dumps(description)}
+    state = timm_state(config, arrays)
     try:
         save_file(state, path, metadata)
     except SafetensorError as error:  # of a full disk, too

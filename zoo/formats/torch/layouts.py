@@ -12,6 +12,7 @@ import numpy as np
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.variants import SIZES
+from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
 from keras_vit.zoo.formats.names import (
     AXES,
@@ -138,6 +139,7 @@ LAYOUTS = (
     Layout((STEM, "mask_token", "blocks.0.ls1.gamma"), META, "Meta", META_NUMERICS, nothing_stated, META_TRAINING),
     Layout((STEM, "reg_token", "blocks.0.gamma_1"), TIMM_VIT, "timm", DINOV3_NUMERICS | AVERAGED, timm_eva),
     Layout((STEM, "reg_token"), TIMM_VIT, "timm", TIMM_NUMERICS | {"class_token_position": False}, timm_vit),
+    Layout((STEM, "norm_pre.weight"), TIMM_VIT, "timm", TIMM_NUMERICS | {"layer_norm_epsilon": 1e-5}, timm_vit),
     Layout((STEM,), TIMM_VIT, "timm", TIMM_NUMERICS, timm_vit),
     Layout(("stem.conv.weight",), TIMM_BIT, "timm", {}, timm_bit),
     Layout(
@@ -201,10 +203,11 @@ def require_ours(tensors, rows, may_lack_biases=False):
         if name:
             raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
     for name in () if may_lack_biases else tensors:
-        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+        weight = re.fullmatch(r"(.*\.(attn\.q|query|q_proj|to_q))\.weight", name)
         if weight and f"{weight[1]}.bias" not in tensors:
+            source = tensors[name].source
             raise Fault(
-                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                f"holds {source} but not {source.removesuffix('weight')}bias: its queries, keys or values have no bias "
                 "(qkv_bias=False), while those of the paper's models have."
             )
 
@@ -353,6 +356,20 @@ def with_numerics(config):
     return replace(config, backbone=replace(config.backbone, **RESNET_NUMERICS, kernel_std_epsilon=0.0))
 
 
+def as_timm_has_it(config, arrays):
+    """(configuration, arrays) of an equal model of timm's.
+
+    Its class token beside registers has no position, so that the position is added to the token.
+    """
+    if not getattr(config, "num_registers", 0) or not config.has_class_token or POSITIONS not in arrays:
+        return config, arrays
+    if not config.class_token_position:
+        return config, arrays
+    positions = arrays[POSITIONS]
+    arrays = {**arrays, "cls": arrays["cls"] + positions[:, :1], POSITIONS: positions[:, 1:]}
+    return replace(config, class_token_position=False), arrays
+
+
 def timm_state(config, arrays):
     """Official arrays {name: array} as timm's state dict of a model of that configuration.
 
@@ -375,5 +392,7 @@ def timm_state(config, arrays):
         )
         state[torch] = AXES[kind].restore(values)
     if getattr(config, "gated_mlp", False):
-        state = {re.sub(r"\.mlp\.fc1\.", ".mlp.fc1_x.", name): values for name, values in state.items()}
+        state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
+    if not getattr(config, "head_bias", True) and config.num_classes:
+        state["head.bias"] = np.zeros(config.num_classes, "float32")  # which timm's heads always have
     return fuse(state, config)

@@ -30,6 +30,7 @@ VIT_VALUES = {
     "attn_layer": ("Attention", "attn"),
     "distilled": (False,),
     "padding_same": (True,),
+    "use_rot_pos_emb": (False,),
 }
 BIT_VALUES = {
     "output_stride": (32,),
@@ -59,12 +60,24 @@ EVA_VALUES = {
     "scale_mlp": (False,),
     "scale_attn_inner": (False,),
     "attn_type": ("eva",),
+    "num_kv_heads": (None,),
+    "attn_pool_num_heads": (None,),
+    "attn_pool_mlp_ratio": (None,),
+    "rope_mrope_section": (None,),
     "attn_only_layer_scale": (False,),
     "use_post_norm": (False,),
     "use_pre_transformer_norm": (False,),
     "use_post_transformer_norm": (True,),
     "global_pool": ("avg", "token"),
 }
+NOT_EVAS_DEFAULTS = (
+    "use_rot_pos_emb",
+    "use_abs_pos_emb",
+    "rope_type",
+    "rope_temperature",
+    "rope_rotate_half",
+    "use_fc_norm",
+)
 ACTIVATIONS = {
     "gelu": {"activation": "gelu", "gelu_approximate": False},
     "gelu_tanh": {"activation": "gelu", "gelu_approximate": True},
@@ -125,6 +138,9 @@ def timm_eva(config_json, tensors):
     """The `Stated` of a DINOv3, of timm's class Eva; raises as `timm_vit` does."""
     args = stated_arguments(config_json)
     require_values(args, EVA_VALUES)
+    if arguments_of(config_json.get("architecture")) is not None:
+        for name in NOT_EVAS_DEFAULTS:
+            require_stated(name in args, f"timm's default of {name}", f"{name}={EVA_VALUES[name][0]!r}")
     fields = read_numerics({"norm_layer": "layernorm 1e-05", **args}, config_json.get("architecture"))
     fields |= {"activation": "silu"} if any(".mlp.fc1_g." in name for name in tensors) else {}
     fields["classifier"] = {"token": "token"}.get(args.get("global_pool"), "gap")
@@ -186,6 +202,8 @@ def read_numerics(args, architecture):
     activation = args.get("act_layer") or "gelu"
     known = isinstance(activation, str) and activation in ACTIVATIONS
     require_stated(known, f"act_layer={activation!r}", " and ".join(ACTIVATIONS))
+    if architecture is None and not args.get("norm_layer"):
+        return ACTIVATIONS[activation] if args.get("act_layer") else {}
     norm = args.get("norm_layer") or "layernorm"
     norm = norm.replace("_", "").lower() if isinstance(norm, str) else repr(norm)
     require_stated(norm in EPSILONS, f"norm_layer={norm!r}", "layer norm")
