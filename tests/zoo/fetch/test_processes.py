@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from file_server import OTHER, SIZE, fetches, forget, nothing_under, send_file, start_process
+from file_server import OTHER, SIZE, fetches, nothing_under, send_file, start_process
 
 from keras_vit.zoo.fetch import cache, download
 
@@ -72,13 +72,10 @@ def test_progress_on_a_terminal(server, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert fetches(server.url)
     assert "file.npz" in capsys.readouterr().err
-    forget(server.url)
-    download.fetch(server.url, progress=False)
-    assert capsys.readouterr().err == ""
 
 
 def test_names_in_the_bar_are_data(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with download.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz", wanted=True) as bar:
+    with download.progress_bar("[bold]x[brown]\x1b]0;title\x07.npz") as bar:
         bar(1, 2)
     assert "[bold]x[brown]\\x1b]0;title\\x07.npz" in capsys.readouterr().err
