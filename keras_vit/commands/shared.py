@@ -107,10 +107,7 @@ def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[
     from keras_vit.console import Console
 
     console = Console(stderr=True)
-    if not (wanted and console.is_terminal):
-        yield lambda done: None
-        return
     columns = (MofNCompleteColumn(), noun, BarColumn(bar_width=20), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not (wanted and console.is_terminal)) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -120,7 +120,7 @@ def receive_once(address, path, bounds, draw):
         remote = read_reply(reply, address, bounds)
         part = name_partial(path, remote)
         offset = part.stat().st_size if remote.version and remote.total and is_regular(part) else 0
-        if offset == 0:
+        if not offset or offset > remote.total:
             discard_partial(path)
             part.touch(exist_ok=False)
             append(reply.raw, part, 0, remote, bounds, draw)

@@ -121,6 +121,7 @@ def test_headers_that_cannot_be_used(server, headers, says):
 def test_spans_that_cannot_be_used(server, span):
     server.faults = [
         send_file(send=SIZE // 2),
+        send_file(),
         send_headers(ETAG, LENGTH, ("Content-Range", span), status=206),
         send_file(),
     ]
@@ -137,7 +138,7 @@ def test_wrong_piece(server, span):
         handler.end_headers()
         handler.wfile.write(OTHER[:200_000])
 
-    server.faults = [send_file(send=SIZE // 2, sums=()), piece, send_file(sums=())]
+    server.faults = [send_file(send=SIZE // 2, sums=()), send_file(sums=()), piece, send_file(sums=())]
     assert fetches(server.url)
     server.faults = [piece]
     assert refuses(f"{server.url}2", "answered 206")
