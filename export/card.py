@@ -1,12 +1,17 @@
-"""The model card of a bundle: Markdown, with the front matter that the Hugging Face Hub reads."""
+"""How a bundle is used: its model card, with the front matter that the Hugging Face Hub reads, and predict.py."""
 
+import ast
 import json
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from keras_vit.export.formats import format_named
 from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
+SCRIPT = Path(__file__).with_name("predict_script.py")
+PLACE = "LOADERS = {}\nPACKAGES = {}"  # in it
 MOST_NAMES = 50  # classes that are named
 METRICS = ("accuracy", "mean_average_precision")  # by the Hub's names
 # The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
@@ -164,3 +169,20 @@ def describe_use(about):
             lines.append("")
     lines.append("keras-vit verify .    # compares the files with the examples again")
     return "## Use\n\n" + "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+def loader_source(form):
+    """The text of the function load_NAME of the format's reading.py."""
+    text = form.reading_file().read_text("utf-8")
+    functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
+    function = next(node for node in functions if node.name == f"load_{form.name}")
+    return ast.get_source_segment(text, function) or ""
+
+
+def predict_source(formats: Sequence[str]) -> str:
+    """The text of predict.py for artefacts of these formats, by name."""
+    rows = [format_named(name) for name in formats]
+    loaders = ", ".join(f'"{row.name}": load_{row.name}' for row in rows)
+    packages = ", ".join(f'"{row.name}": "{row.package}"' for row in rows)
+    parts = [*map(loader_source, rows), f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}"]
+    return SCRIPT.read_text("utf-8").replace(PLACE, "\n\n\n".join(parts), 1)

@@ -153,11 +153,9 @@ def require_parity(trial: Trial, difference: Difference) -> None:
     layer = first_differing_layer(trial)
     if not broken and layer is None:
         return
-    where = (
-        ""
-        if layer is None
-        else " The first layer whose output differs is {!r} (relative difference {:.2e}).".format(*layer)
-    )
+    where = ""
+    if layer is not None:
+        where = " The first layer whose output differs is {!r} (relative difference {:.2e}).".format(*layer)
     raise ParityError(
         f"The {trial.form.title} artefact does not match the model: its outputs differ by up to "
         f"{difference.max_abs_diff:.2e}. "

@@ -47,11 +47,6 @@ def make_config(model, num_classes):
     }
 
 
-def as_three(numbers):
-    """A number for each of three channels."""
-    return numbers if isinstance(numbers, list) else [numbers] * 3
-
-
 def make_preprocessor_config(model, channels):
     """The contents of preprocessor_config.json: what `Preprocessing` does to an RGB image.
 
@@ -80,7 +75,6 @@ def make_preprocessor_config(model, channels):
                     f"Received: {height}x{width}. Leave out web_layout, or give a preprocessing with another crop."
                 )
             size = {"shortest_edge": before[0]}
-    numbers = {name: [*map(float, as_three(about[name]))] for name in ("mean", "std")}
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
@@ -90,8 +84,8 @@ def make_preprocessor_config(model, channels):
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": numbers["mean"],
-        "image_std": numbers["std"],
+        "image_mean": np.broadcast_to(about["mean"], 3).astype(float).tolist(),
+        "image_std": np.broadcast_to(about["std"], 3).astype(float).tolist(),
     }
 
 
