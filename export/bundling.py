@@ -21,8 +21,8 @@ from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.examples import EXAMPLES, write_examples
 from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
 from keras_vit.export.web import FOLDER as PAGE

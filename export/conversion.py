@@ -13,7 +13,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
 from keras_vit.export.preparation import Source, prepare, raise_converter_errors
 from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, require_parity
-from keras_vit.export.quantization import choose_kind
+from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.staging.stage import stage
 

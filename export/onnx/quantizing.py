@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -20,16 +21,6 @@ PRODUCTS = ("MatMul", "Gemm")
 FINER = ("int8-weights", "float16", "float32")
 NARROW = ("dynamic", "int8-weights", "float16")
 LARGEST = np.finfo("float16").max
-
-
-class CalibrationInputs:
-    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
-
-    def __init__(self, batches):
-        self.batches = iter(batches)
-
-    def get_next(self):
-        return next(self.batches, None)
 
 
 def attributes(node):
@@ -250,7 +241,8 @@ class OnnxQuantizer:
 
         if self.ranges is None:
             calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
-            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
+            batches = iter(self.goal.split_inputs())
+            calibrator.collect_data(SimpleNamespace(get_next=lambda: next(batches, None)))
             self.ranges = calibrator.compute_data()
         quantizer = q.QDQQuantizer(
             load_model_with_shape_infer(Path(prepared)),

@@ -17,9 +17,8 @@ from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format, Order
 from keras_vit.export.preparation import Source, pack_inputs
 from keras_vit.export.proof.mixture import Goal
-from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
+from keras_vit.export.proof.parity import BATCHES, Difference, Kind, compare_outputs
 from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.quantization import Kind
 
 PROBES = 8
 QUANTIZED_PROBES = 64
