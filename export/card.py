@@ -125,17 +125,14 @@ def describe_classes(labels, probabilities):
 
 def artefact_table(artefacts):
     """Every artefact with its comparison."""
-    head = "| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *(artefact_row(entry) for entry in artefacts)])
-
-
-def artefact_row(entry):
-    agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
-    kind = entry["quantize"] or "float32"
-    return (
-        f"| {entry['file']} | {kind} | {entry['bytes'] / 1e6:.1f} | {entry['max_abs_diff']:.1e} "
-        f"| {entry['cosine']:.6f} | {agreement} |"
-    )
+    lines = ["| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |", "|---|---|---|---|---|---|"]
+    for entry in artefacts:
+        agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
+        lines.append(
+            f"| {entry['file']} | {entry['quantize'] or 'float32'} | {entry['bytes'] / 1e6:.1f} "
+            f"| {entry['max_abs_diff']:.1e} | {entry['cosine']:.6f} | {agreement} |"
+        )
+    return "\n".join(lines)
 
 
 def describe_further_outputs(about):

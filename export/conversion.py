@@ -69,7 +69,7 @@ def convert(
     True
     """
     form, latency = format_of_path(path), options.pop("latency", False)
-    with stage(path, form.expected_files(path), is_folder=form.is_folder) as staging:
+    with stage(path, form.files or [Path(path).name], is_folder=form.is_folder) as staging:
         report = write_proved(prepare(model, **options), form, staging, quantize, endpoints, latency)
     return dataclasses.replace(report, path=str(path))
 

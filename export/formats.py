@@ -111,12 +111,8 @@ class Format:
         """reading.py, for a process that imports no Keras."""
         return Path(__file__).parent / self.name / "reading.py"
 
-    def expected_files(self, path: str | os.PathLike) -> list[str]:
-        """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
-        return list(self.files) or [Path(path).name]
-
     def bundled_files(self) -> list[str]:
-        """The same in a bundle, relative to the bundle."""
+        """Names of the files of an artefact in a bundle, relative to the bundle, as far as they are known before."""
         return [f"{self.bundled}/{name}" for name in self.files] or [self.bundled]
 
     def bundled_pattern(self) -> str:

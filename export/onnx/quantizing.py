@@ -35,11 +35,6 @@ def is_product(node):
     return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
 
 
-def skips_pixels(node, dims):
-    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
-    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
-
-
 def list_ladders(graph, kind):
     """{name: ladder} of the products of an activation with a weight, and of the convolutions.
 
@@ -56,7 +51,8 @@ def list_ladders(graph, kind):
             ladders[node.name] = (kind, *FINER)
         elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
             # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
-            misread = skips_pixels(node, dims) and added.isdisjoint(node.output)
+            pointwise, strided = list(dims[2:]) == [1, 1], max(attributes(node).get("strides", (1,))) > 1
+            misread = pointwise and strided and added.isdisjoint(node.output)
             ladders[node.name] = FINER[1:] if misread else FINER
     return ladders
 

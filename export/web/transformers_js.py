@@ -113,12 +113,6 @@ def describe_layout(source):
     }
 
 
-def with_channels_first(source, shape):
-    """The model of images (n, c, h, w), with the names of tensors that the library expects."""
-    x = keras.Input(shape, name="pixel_values")
-    return keras.Model(x, {"logits": source(keras.ops.transpose(x, (0, 2, 3, 1)))}, name=source.name)
-
-
 def write_layout(source, folder, tell):
     """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
 
@@ -133,7 +127,9 @@ def write_layout(source, folder, tell):
     images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with unrecorded(source.functional):
-        twin = with_channels_first(source.functional, images.shape[1:])
+        x = keras.Input(images.shape[1:], name="pixel_values")
+        logits = source.functional(keras.ops.transpose(x, (0, 2, 3, 1)))
+        twin = keras.Model(x, {"logits": logits}, name=source.functional.name)
         twin = prepare(twin, images=images, metadata=source.metadata)
         for name, quantize in LAYOUT_FILES.items():
             try:
