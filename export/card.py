@@ -1,6 +1,7 @@
 """How a bundle is used: its model card, with the front matter that the Hugging Face Hub reads, and predict.py."""
 
 import ast
+import importlib
 import json
 import re
 from collections.abc import Sequence
@@ -168,18 +169,33 @@ def describe_use(about):
     return "## Use\n\n" + "\n".join(f"    {line}".rstrip() for line in lines)
 
 
-def loader_source(form):
-    """The text of the function load_NAME of the format's reading.py."""
-    text = form.reading_file().read_text("utf-8")
-    functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
-    function = next(node for node in functions if node.name == f"load_{form.name}")
-    return ast.get_source_segment(text, function) or ""
+def write_out(path, *names):
+    """The texts of what a module defines under these names, and of what that needs of the same module."""
+    text, defined = Path(path).read_text("utf-8"), {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            defined[node.targets[0].id] = node
+    needed, waiting = set(), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in defined and name not in needed:
+            needed.add(name)
+            waiting += [x.id for x in ast.walk(defined[name]) if isinstance(x, ast.Name)]
+    return [ast.get_source_segment(text, defined[name]) or "" for name in defined if name in needed]
 
 
 def predict_source(formats: Sequence[str]) -> str:
-    """The text of predict.py for artefacts of these formats, by name."""
+    """The text of predict.py for artefacts of these formats, by name: it imports nothing of this package."""
+    script = text = SCRIPT.read_text("utf-8")
+    for node in ast.parse(script).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("keras_vit"):
+            parts = write_out(importlib.import_module(str(node.module)).__file__, *(x.name for x in node.names))
+            text = text.replace(ast.get_source_segment(script, node) or "", "\n\n\n".join(parts) + "\n\n")
     rows = [format_named(name) for name in formats]
+    parts = [part for row in rows for part in write_out(row.reading_file(), f"load_{row.name}")]
     loaders = ", ".join(f'"{row.name}": load_{row.name}' for row in rows)
     packages = ", ".join(f'"{row.name}": "{row.package}"' for row in rows)
-    parts = [*map(loader_source, rows), f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}"]
-    return SCRIPT.read_text("utf-8").replace(PLACE, "\n\n\n".join(parts), 1)
+    parts.append(f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}")
+    return text.replace(PLACE, "\n\n\n".join(parts), 1)
