@@ -132,18 +132,12 @@ def is_plain_png(data, num_channels):
 
 
 @contextmanager
-def open_image(data):
-    """Pillow's image of a file's bytes; only the header is decoded.
-
-    Raises:
-        ImageError: here and within the context, for a damaged or too large image; a sentence that begins with "it".
-    """
+def blame_image():
+    """A scope in which Pillow reads an image: whatever it raises becomes an ImageError that begins with "it"."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data), formats=installed_formats()) as image:
-            require_within_limits(image, data)
-            yield image
+        yield
     except ImageError:
         raise
     except Image.DecompressionBombError as error:
@@ -154,11 +148,21 @@ def open_image(data):
         raise ImageError(describe_error(error)) from error
 
 
+@contextmanager
+def open_image(data):
+    """Pillow's image of a file's bytes, in a scope of `blame_image`; only the header is decoded."""
+    from PIL import Image
+
+    with blame_image(), Image.open(io.BytesIO(data), formats=installed_formats()) as image:
+        require_within_limits(image, data)
+        yield image
+
+
 def read_orientation(image):
     """How the camera was turned, 1 (upright) to 8; 1 where Pillow's image says nothing or nonsense."""
     try:
         found = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # as in `open_image`
+    except Exception:  # as in `blame_image`
         return 1
     return found if found in range(1, 9) else 1
 

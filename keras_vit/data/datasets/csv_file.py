@@ -191,10 +191,6 @@ def open_split(file, split):
     A column "split" ("set", "subset") says train, validation (valid, val, dev) or test, in any case. Without one, and
     where it names no image for validation, a tenth of the training images is held out, by the same hash of their paths
     as in a folder.
-
-    Raises:
-        DataError: for a file that is missing, is no such CSV, names images that are not there or twice, or has too few
-            classes or images.
     """
     from keras_vit.data.reading.sources import Files
 

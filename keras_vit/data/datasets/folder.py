@@ -121,16 +121,8 @@ def scan(folder, split):
 
     Class folders may have subfolders. Links are followed.
 
-    Args:
-        folder: path.
-        split: "train", "validation", "test", or several joined by +, such as "train+validation".
-
     Returns:
         (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
-
-    Raises:
-        DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
-            no image to train on.
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
