@@ -7,12 +7,12 @@ import functools
 import io
 import os
 import re
-import stat
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
+from keras_vit.files import name_address, open_regular
 
 # How large an image may be, whoever reads it. predict.py of a bundle imports nothing, and so repeats MOST_PIXELS.
 MOST_PIXELS = 2**26  # 8192 x 8192; cameras' 61 million
@@ -23,14 +23,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEI
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
-# Of two slashes paths keep one.
-ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+([^?#]*@)?(?P<place>[^?#]*)", re.IGNORECASE)
-KINDS = {
-    "a folder": stat.S_ISDIR,
-    "a pipe": stat.S_ISFIFO,
-    "a socket": stat.S_ISSOCK,
-    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
-}
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
@@ -56,10 +48,9 @@ def installed_formats():
 
 
 def describe_missing(path):
-    """The sentence about a path where there is no file; of an address, it leaves out what may be secret."""
-    address = ADDRESS.match(str(path))
-    if address:
-        return f"{address['scheme']}://{address['place']} is an address. Download it first, and pass the file."
+    """The sentence about a path where there is no file."""
+    if address := name_address(path):
+        return f"{address} is an address. Download it first, and pass the file."
     return f"There is no image {path}."
 
 
@@ -72,20 +63,17 @@ def describe_error(error):
 
 
 def read_bytes(path):
-    """The bytes of a regular file, or of a link to one; anything else is not opened.
+    """The bytes of a regular file, or of a link to one.
 
     Raises:
         ImageError: as `open_image`.
         FileNotFoundError: when there is no such path.
     """
     try:
-        about = os.stat(path)
-        for kind, is_kind in KINDS.items():
-            if is_kind(about.st_mode):
-                raise ImageError(f"it is {kind}.")
-        if about.st_size > MOST_BYTES:
-            raise ImageError(f"it has {about.st_size:,} bytes; at most {MOST_BYTES:,} are read.")
-        with open(path, "rb") as file:
+        with open_regular(path, follow_links=True) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise ImageError(f"it has {size:,} bytes; at most {MOST_BYTES:,} are read.")
             return file.read()
     except FileNotFoundError:
         raise
