@@ -13,8 +13,7 @@ import numpy as np
 
 from keras_vit.evaluation.scores import count_confusion
 from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
-from keras_vit.models.preprocessing import to_pixels
-from keras_vit.models.probabilities import to_probabilities
+from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.text import shorten
 
 MOST_CLASSES = 30
@@ -79,10 +78,9 @@ def collect(
 ) -> Predictions:
     """The `Predictions` of a model by `predict`, from images to logits; `tell` as in `predict_batches`."""
     columns, worst, times, single = [], [], [], True
-    kind: Any = model.config.probabilities if hasattr(model, "config") else "softmax"
     for images, kept, labels, logits in predict_batches(predict, batches, tell):
         single = labels.ndim == 1
-        columns.append(score_batch(to_probabilities(logits.astype("float32"), kind), labels))
+        columns.append(score_batch(to_probabilities(logits.astype("float32"), model), labels))
         if keep and single:
             images, (ranks, confidence, predicted, _) = np.asarray(images)[kept], columns[-1]
             wrong = np.flatnonzero(ranks)
