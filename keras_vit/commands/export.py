@@ -37,6 +37,7 @@ class Endpoint(StrEnum):
     attention = "attention"
 
 
+CALIBRATED = 64  # images that are calibrated on
 PICTURES = 4  # that a page offers to try
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
@@ -69,14 +70,13 @@ class ExportCommand(Command):
 COMMAND = ExportCommand  # of the commands of this file, in place of `parsing.Command`
 
 
-def load_calibration(dataset, model, count=64):
-    """`count` training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
+def load_calibration(dataset, model):
+    """CALIBRATED training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
     if dataset is None:
         return None
     from keras_vit import data
 
-    examples = data.load(dataset, "train")
-    batches = examples.train(count, model.preprocessing, augmentation="none")
+    batches = data.load(dataset, "train").train(CALIBRATED, model.preprocessing, augmentation="none")
     with data.data_errors():
         return np.asarray(next(iter(batches))[0])
 
@@ -104,22 +104,19 @@ def read_pictures(path, calibration, channels, tell):
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     """The title, and a table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
-    columns = ["format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])]
     grid = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
+    for column in ("format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])):
         grid.add_column(column, overflow="fold")
     for report in reports:
-        cells = [
+        grid.add_row(
             report.format,
             report.quantize or "float32",
             f"{report.bytes / 1e6:.2f} MB",
             f"{report.max_abs_diff:.1e}",
             f"{report.cosine:.6f}",
             "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}",
-        ]
-        if timed:
-            cells.append(", ".join(f"{ms:.1f}" for ms in report.latency_ms.values()))
-        grid.add_row(*cells)
+            *([", ".join(f"{ms:.1f}" for ms in report.latency_ms.values())] if timed else []),
+        )
     return Group(Text(printable(title), style="italic"), grid)
 
 
