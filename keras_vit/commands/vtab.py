@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import Model, import_keras, require_model, try_folder
 from keras_vit.commands.options import with_options_of
+from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
