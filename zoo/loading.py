@@ -40,11 +40,6 @@ def find_policy(dtype):
         ) from error
 
 
-def variant_of(name):
-    """The variant in a name: what stands before the tag."""
-    return str(name).partition(":")[0]
-
-
 def keras_name(title):
     """The title as a name that Keras accepts."""
     return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
@@ -156,10 +151,8 @@ def open_as_variant(path, row, hints):
     return checkpoint, row.name
 
 
-def locate(name, weights, hints, request):
-    """(the OpenCheckpoint that a name and `weights` stand for, the model's title)."""
-    if weights != "default":
-        return open_as_variant(Path(weights), find_variant(variant_of(name)), hints)
+def locate(name, hints, request):
+    """(the OpenCheckpoint that a name stands for, the model's title)."""
     found = registry.resolve(name)
     if isinstance(found, Path):
         return open_checkpoint(found, hints), found.name.split(".")[0]
@@ -247,11 +240,15 @@ def load(
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
+    variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
     if weights is None:
-        return build_untrained(find_variant(variant_of(name)), request, num_heads, preprocessing, policy)
+        return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
     hints = Hints(num_heads, image_size=image_size, patch_size=fields.get("patch_size"), fields=untold)
-    checkpoint, title = locate(name, weights, hints, request)
+    if variant:
+        checkpoint, title = open_as_variant(Path(weights), variant, hints)
+    else:
+        checkpoint, title = locate(name, hints, request)
     if position_interpolation and isinstance(checkpoint.config, ViTConfig):
         request.fields["position_interpolation"] = position_interpolation
     target = plan_adaptation(checkpoint.config, checkpoint.labels, request)

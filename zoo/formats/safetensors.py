@@ -1,7 +1,6 @@
 """*.safetensors: state dicts of timm and transformers. One that `write` wrote describes its model in its header."""
 
 import json
-import logging
 import math
 import struct
 import weakref
@@ -9,6 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from keras_vit.console import log
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
@@ -40,8 +40,6 @@ from keras_vit.zoo.formats.torch.stated import (
     stated_preprocessing,
 )
 from keras_vit.zoo.formats.variables import official_arrays
-
-log = logging.getLogger("keras_vit")
 
 COMPLAINT = "cannot be read as .safetensors"
 # Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
@@ -121,13 +119,18 @@ def open_safetensors(path):
     return tensors, metadata
 
 
-def warn_of_unknown(path, stated):
+def read_with_companions(path, tensors, layout, hints):
+    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
+    config_json, processor_json = read_companions(path)
+    vit, bit = STATEMENTS[layout.library]
+    stated = (vit if layout.numerics else bit)(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
             "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
             "file leaves out is taken to be timm's default, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
+<<<<<<< HEAD
 
 
 def read_with_companions(path, tensors, layout, hints):
@@ -137,6 +140,8 @@ def read_with_companions(path, tensors, layout, hints):
     warn_of_unknown(path, stated)
     fields = {**layout.numerics, **stated.fields, **hints.fields}
     require_ours(tensors, layout.rows, "qkv_bias" in fields or fields.get("position_embedding") == "rope")
+=======
+>>>>>>> main
     require_own_config(sizes_of(tensors), stated)
     fields = complete_activation(tensors, fields) if layout.numerics else {}
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
