@@ -182,13 +182,18 @@ def plan_adaptation(config, labels, request):
     return target
 
 
+def drop(tensors, prefixes):
+    """Removes the tensors whose names start so."""
+    for name in [name for name in tensors if name.startswith(prefixes)]:
+        del tensors[name]
+
+
 def set_head(tensors, source, target, new_head):
     """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
     prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
     if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
-    for name in [name for name in tensors if name.startswith(prefixes)]:
-        del tensors[name]
+    drop(tensors, prefixes)
     return prefixes
 
 
@@ -208,31 +213,21 @@ def set_channels(tensors, source, target):
 
 
 def set_classifier(tensors, source, target):
-<<<<<<< HEAD
     """The class token leaves with its 1-D position embeddings, or comes with zero ones; attention pooling likewise."""
     fresh = ()
     if source.classifier == "map" != target.classifier:
-        drop(tensors, (POOL,))
+        drop(tensors, (f"{POOL}/",))
     elif target.classifier == "map" != source.classifier:
-        fresh += (POOL,)
+        fresh += (f"{POOL}/",)
     if source.has_class_token == target.has_class_token:
         return fresh
-    for name in [name for name in tensors if name.endswith("/pos_embedding")] if target.class_token_position else ():
-        tensors[name] = (prepend_zero if target.has_class_token else drop_first)(tensors[name])
-    if target.has_class_token:
-        return (*fresh, "cls")
-=======
-    """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
-    if source.classifier == target.classifier:
-        return ()
-    for name, positions in tensors.items():
+    for name, positions in tensors.items() if target.class_token_position else ():
         if name.endswith("/pos_embedding"):
             n, l, d = positions.shape
             without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
-            tensors[name] = without if target.classifier == "gap" else prepend_zero(positions)
-    if target.classifier == "token":
-        return ("cls",)
->>>>>>> main
+            tensors[name] = prepend_zero(positions) if target.has_class_token else without
+    if target.has_class_token:
+        return (*fresh, "cls")
     del tensors["cls"]
     return fresh
 

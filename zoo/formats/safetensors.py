@@ -122,26 +122,15 @@ def open_safetensors(path):
 def read_with_companions(path, tensors, layout, hints):
     """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
     config_json, processor_json = read_companions(path)
-    vit, bit = STATEMENTS[layout.library]
-    stated = (vit if layout.numerics else bit)(config_json, tensors)
+    stated = layout.states(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
             "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
             "file leaves out is taken to be timm's default, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
-<<<<<<< HEAD
-
-
-def read_with_companions(path, tensors, layout, hints):
-    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
-    config_json, processor_json = read_companions(path)
-    stated = layout.states(config_json, tensors)
-    warn_of_unknown(path, stated)
     fields = {**layout.numerics, **stated.fields, **hints.fields}
     require_ours(tensors, layout.rows, "qkv_bias" in fields or fields.get("position_embedding") == "rope")
-=======
->>>>>>> main
     require_own_config(sizes_of(tensors), stated)
     fields = complete_activation(tensors, fields) if layout.numerics else {}
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
