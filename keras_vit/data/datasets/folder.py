@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -14,7 +14,6 @@ EXPECTED = "Expected a folder that has one folder of images per class"
 
 
 def require_folder(folder):
-    """The folder's path; DataError if it is missing."""
     path = Path(os.path.expanduser(folder))
     if path.is_file():
         raise DataError(f"{path} is a file. {EXPECTED}. Unpack it if it is an archive.")
@@ -97,7 +96,6 @@ def entries_of_splits(names, places, classes):
 
 
 def require_all_classes(classes, entries, folder):
-    """Raises DataError for classes without an image to train on."""
     labels = {label for _, label in entries}
     empty = [name for label, name in enumerate(classes) if label not in labels]
     if empty:
@@ -134,9 +132,7 @@ def scan(folder, split):
         DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
             no image to train on.
     """
-    names = split.split("+")
-    if not set(names) <= set(SPLITS):
-        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
     if "test" in names and not places["test"]:
         raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")

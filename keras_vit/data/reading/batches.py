@@ -57,10 +57,10 @@ class Unreadable:
         """
         reasons = [why_unreadable(self.source, stored, channels) for stored in data]
         with self.lock:
-            for index, stored, reason in zip(indices.tolist(), data, reasons, strict=True):
+            for index, reason in zip(indices.tolist(), reasons, strict=True):
                 if reason is not None and index not in self.seen:
                     self.seen.add(index)
-                    self.names.append(self.source.name_of(index, stored))
+                    self.names.append(self.source.name_of(index))
                     log.warning("%s cannot be read and is skipped: %s", self.names[-1], reason)
             readable = np.array([place for place, reason in enumerate(reasons) if reason is None], np.int64)
             if len(self.names) > self.limit or not readable.size:

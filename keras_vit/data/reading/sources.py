@@ -68,7 +68,7 @@ class Indexed:
         label = tf.gather(self.labels, index)
         return {"data": self.lookup(index), "label": label, "epoch": epoch, "index": index, "weight": weight}
 
-    def name_of(self, index, data):
+    def name_of(self, index):
         """What messages call an example."""
         return f"example {index}"
 
@@ -118,8 +118,8 @@ class Files(Indexed):
     def read_part(self, data, box, channels):
         return read_photo(tf.io.read_file(data), box, channels)
 
-    def name_of(self, index, data):
-        return data.decode(errors="replace")
+    def name_of(self, index):
+        return self.paths[index].numpy().decode(errors="replace")
 
 
 def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
@@ -159,8 +159,8 @@ class Subset(Indexed):
     def read_part(self, data, box, channels):
         return self.source.read_part(data, box, channels)
 
-    def name_of(self, index, data):
-        return self.source.name_of(int(self.numbers[index]), data)
+    def name_of(self, index):
+        return self.source.name_of(int(self.numbers[index]))
 
 
 def take_examples(source, count, seed, stratified, left_out=()):
