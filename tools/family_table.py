@@ -1,5 +1,7 @@
 """docs/family.csv: what becomes of every ViT of timm and of transformers that `zoo.load` is given.
 
+docs/family.md shows its counts.
+
     python tools/family_table.py                        # all: two hours of one core; goes on where it stopped
     python tools/family_table.py --only "*dinov2*"      # these rows alone, on the screen
     python tools/family_table.py --formats onnx         # without the others
@@ -7,7 +9,7 @@
 A model has random weights, two blocks and at most 1,000 classes, and is saved as its library saves it. It is "right"
 where what Keras and every export compute differs from the library by at most 1e-5 of the largest output, "silently
 wrong" where it loads and differs by more, "refused" where `zoo.load` says why not, "broken" where it fails otherwise.
-Checkpoints that differ by their weights alone are computed once.
+Arguments that a refusal asks for are given. Checkpoints that differ by their weights alone are computed once.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import concurrent.futures
 import csv
 import fnmatch
 import multiprocessing
+import re
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, fields, replace
@@ -26,6 +29,24 @@ from random_models import draw_images, import_timm, randomize, run, save_timm
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "family.csv"
+PAGE = ROOT / "docs" / "family.md"
+MARKED = re.compile(r"(?<=<!-- counts: python tools/family_table.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+# The families of docs/family.md, by the first pattern that a name matches.
+FAMILIES = {
+    "DINOv3, EUPE": "dinov3",
+    "DINOv2": "dinov2",
+    "SigLIP, SigLIP 2": "siglip",
+    "EVA, EVA-02": "^eva",
+    "CLIP": "clip",
+    "DeiT-III": "^deit3",
+    "DeiT": "^deit",
+    "BEiT": "^beit|^data2vec",
+    "Perception Encoder": "^vit_pe",
+    "RoPE-ViT": "rope",
+    "SBB": "sbb",
+    "AIMv2": "^aimv2",
+    "ViT, AugReg, MAE, DINO and others": "",
+}
 MODULES = ("vision_transformer", "eva", "beit", "deit")
 FORMATS = {"onnx": "model.onnx", "tflite": "model.tflite", "saved_model": "saved_model"}
 LIMIT = 1e-5
@@ -33,7 +54,8 @@ ROUNDING = 1e-9  # of two computations in float64
 MOST_CLASSES = 1000
 # Models whose blocks differ: the heads of keys and values of a first and of a middle block.
 HEADS_OF_KEYS = {"vit_base_patch16_sapiens2": (12, 6), "vit_large_patch16_sapiens2": (16, 8)}
-HEADS_OF_KEYS |= {"vit_huge_patch16_sapiens2": (16, 8)}
+HEADS_OF_KEYS |= {"vit_huge_patch16_sapiens2": (16, 8), "vit_giant_patch16_sapiens2": (24, 12)}
+HEADS_OF_KEYS |= {"vit_5b_patch16_sapiens2": (32, 16)}
 ROWS_OF_A_PROCESS = 25  # TensorFlow keeps some memory of each
 
 
@@ -113,6 +135,25 @@ def is_rounding(path, images, model, call):
     return find_difference(ours, run(call, images, "float64")) < ROUNDING
 
 
+def load_as_asked(path, model):
+    """The model of a file; arguments that a refusal asks for are given, as whoever reads it would."""
+    from keras_vit import zoo
+    from keras_vit.errors import CheckpointError
+
+    given = {}
+    answers = {"activation": "gelu"}
+    if hasattr(model, "blocks"):
+        answers["num_heads"] = getattr(model.blocks[0], "attn", model.blocks[0]).num_heads
+    while True:
+        try:
+            return zoo.load(path, **given)
+        except CheckpointError as error:
+            asked = [name for name in answers if f"{name}=" in str(error) and name not in given]
+            if not asked:
+                raise
+            given |= {name: answers[name] for name in asked}
+
+
 def measure_exports(loaded, folder, formats, images, expected):
     """{format: difference from the library, or why there is no export}."""
     from keras_vit.errors import ExportError
@@ -131,7 +172,6 @@ def measure_exports(loaded, folder, formats, images, expected):
 
 def measure(library, name, formats, folder):
     """The row of a model that is saved in `folder`."""
-    from keras_vit import zoo
     from keras_vit.errors import KerasVitError
 
     row = Row(library, name)
@@ -139,7 +179,7 @@ def measure(library, name, formats, folder):
     save_timm(model, folder) if library == "timm" else model.save_pretrained(folder)
     path = folder / "model.safetensors"
     try:
-        loaded = zoo.load(path)
+        loaded = load_as_asked(path, model)
     except KerasVitError as error:
         reason = str(error).replace(str(path), "The file").replace(str(folder), "The folder")
         return replace(row, outcome="refused", reason=reason)
@@ -208,6 +248,37 @@ def describe(row):
     )
 
 
+def find_family(row):
+    return next(family for family, pattern in FAMILIES.items() if re.search(pattern, row.name.lower()))
+
+
+def format_largest(rows, column):
+    """The greatest difference of a column, to one digit; nothing where there is none."""
+    numbers = [float(value) for row in rows if re.fullmatch(r"[\d.e-]+", value := getattr(row, column))]
+    return f"{max(numbers):.0e}" if numbers else ""
+
+
+def format_counts(rows):
+    """The table of docs/family.md: for each family what becomes of its checkpoints in timm and in transformers."""
+    lines = [
+        "| family | timm's tags | right | refused | transformers' classes | right | refused | Keras | ONNX | TFLite |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for family in [*FAMILIES, "all"]:
+        own = [row for row in rows if family in ("all", find_family(row))]
+        cells = [family]
+        for library in ("timm", "transformers"):
+            outcomes = [row.outcome for row in own if row.library == library]
+            cells += [len(outcomes), outcomes.count("right"), outcomes.count("refused")]
+        cells += [format_largest(own, column) for column in ("keras", "onnx", "tflite")]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_page(rows):
+    PAGE.write_text(MARKED.sub(lambda _: format_counts(rows), PAGE.read_text("utf-8")), "utf-8")
+
+
 def count_outcomes(rows):
     """{(library, outcome): how many rows}."""
     counts = {}
@@ -230,6 +301,8 @@ def main():
         rows = measure_all(names, arguments.formats, read_rows(part), lambda rows: write_rows(part, rows))
         write_rows(arguments.out, rows)
         part.unlink()
+        if arguments.out == TABLE:
+            write_page(rows)
     for (library, outcome), count in sorted(count_outcomes(rows).items()):
         print(f"{library}: {count} {outcome}")
     return int(any(row.outcome in ("silently wrong", "broken") for row in rows))

@@ -54,7 +54,6 @@ ROWS = (
     ("Dinov2Model", "SwiGLU", DINO | {"use_swiglu_ffn": True}),
     ("Dinov2Model", "tanh GELU", DINO | TANH),
     ("Dinov2Model", "no biases of q, k, v", DINO | {"qkv_bias": False}),
-    ("Dinov2Model", "rectangular images", DINO | {"image_size": (16, 40)}),
     ("Dinov2ForImageClassification", "", DINO | FIVE),
     ("Dinov2WithRegistersModel", "", DINO),
     ("Dinov2WithRegistersModel", "SwiGLU, 7 registers", DINO | {"use_swiglu_ffn": True, "num_register_tokens": 7}),
