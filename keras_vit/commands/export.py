@@ -1,4 +1,4 @@
-"""`keras-vit export`: a model or a run becomes a bundle of artefacts that are proved equal to it."""
+"""`keras-vit export` and `verify`: a model becomes a bundle of artefacts, proved equal to it then and later."""
 
 import shlex
 from enum import StrEnum
@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import Command, Model, import_keras, require_model, try_folder
 from keras_vit.commands.completion import complete_dataset
+from keras_vit.commands.parsing import Command
+from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import KerasVitError
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.export.verification import require_manifest
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.text import printable
@@ -63,6 +65,9 @@ class ExportCommand(Command):
 
     def parse_args(self, context, arguments):
         return super().parse_args(context, repeat_options(arguments))
+
+
+COMMAND = ExportCommand  # of the commands of this file, in place of `parsing.Command`
 
 
 def load_calibration(dataset, model):
@@ -241,3 +246,23 @@ def export_model(
         vendor=vendor,
         title=title,
     )
+
+
+def verify_bundle(
+    folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
+) -> None:
+    """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
+
+    It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
+    makes its checksums too. Artefacts that do more than compute are refused unopened; predict.py is not run.
+
+    Example: keras-vit verify dist
+    """
+    require_manifest(folder)
+    import_keras()
+    notes = []
+    reports = export.verify(folder, progress=notes.append)
+    console = Console()
+    console.print(tabulate_reports(reports, f"{folder}: every artefact computes what the model computed"))
+    for line in notes:
+        console.print(line, soft_wrap=True)
