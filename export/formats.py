@@ -10,7 +10,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   of text. `endpoints` are names of the model's methods: signatures of a format with `endpoints`; in the other formats
   one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
   layers that are stored more finely than `quantize` says. A file, unlike a folder, must end in a seal, see
-  `staging.listing.seal`.
+  `staging.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,

@@ -19,7 +19,7 @@ from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantizing import quantize_layers
 from keras_vit.export.proof.mixture import Goal
-from keras_vit.export.staging.listing import seal
+from keras_vit.export.staging import seal
 
 if TYPE_CHECKING:
     import keras
