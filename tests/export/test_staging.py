@@ -320,6 +320,7 @@ KILLED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     import test_staging as t
+    from keras_vit.export.staging import read_seal
 
     os.fsync = lambda file: None  # a killed process leaves what it wrote
     CALLS = ("replace", "link", "unlink", "mkdir", "rmdir", "fsync", "open")
@@ -382,7 +383,7 @@ KILLED = """
                 text = path.read_text()
                 digit = {{"one": "1", "two": "2"}}[text[:3]]
                 assert (home / f"vit-{{digit * 12}}.onnx.data").read_text() == digit * 12, n
-                assert t.read_seal(path) is not None, n
+                assert read_seal(path) is not None, n
                 return text[:3]
             states.append(whole())
             killed(n // 2, lambda: t.export_file(path, "two", data="2" * 12))
