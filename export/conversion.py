@@ -92,7 +92,7 @@ def write_proved(
         inputs = source.choose_inputs(shapes, probe_count(kind, source.batch_size))
         asked: dict[str, Any] = {"endpoints": tuple(endpoints), "given": source.images is not None}
         trial = Trial(model=model, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
-        finer = trial.write(model, path, source.describe(shapes, trial.further_outputs), tell, trial.endpoints)
+        finer = form.load_module().write(trial.order(source.describe(shapes, trial.further_outputs), tell), path)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}

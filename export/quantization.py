@@ -1,15 +1,16 @@
 """What `quantize` means: the kinds, and the bounds that each must keep. What a format can do stands in `formats`."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import Format, Quantize
 from keras_vit.export.proof.parity import Difference
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A row: what is stored and computed in how many bits, and how close the outputs must be.
+    """A row: what is calibrated and chosen, and how close the outputs must be.
 
     Args:
         calibrated: whether the ranges of activations are measured on images beforehand.
@@ -20,69 +21,33 @@ class Kind:
     """
 
     name: Quantize | None
-    summary: str
-    calibrated: bool
-    finer: bool
+    calibrated: bool = False
+    finer: bool = False
     max_rel_diff: float
     cosine: float
     top1_regret: float
 
     def broken_bounds(self, found: Difference) -> list[str]:
         """A phrase for each bound that `found` exceeds; not-a-number exceeds all."""
-        bounds = (
-            (
-                found.max_rel_diff <= self.max_rel_diff,
-                "largest difference over the largest output",
-                "max_rel_diff",
-            ),
-            (found.cosine >= self.cosine, "smallest cosine", "cosine"),
-            (
-                found.top1_regret is None or found.top1_regret <= self.top1_regret,
-                "top-1 regret",
-                "top1_regret",
-            ),
-        )
-        broken = [(words, getattr(found, name), getattr(self, name)) for kept, words, name in bounds if not kept]
+        broken = []
+        if not found.max_rel_diff <= self.max_rel_diff:
+            broken.append(("largest difference over the largest output", found.max_rel_diff, self.max_rel_diff))
+        if not found.cosine >= self.cosine:
+            broken.append(("smallest cosine", found.cosine, self.cosine))
+        if found.top1_regret is not None and not found.top1_regret <= self.top1_regret:
+            broken.append(("top-1 regret", found.top1_regret, self.top1_regret))
         return [f"{words}: {value:.2g} (allowed {bound:g})" for words, value, bound in broken]
 
 
+IN_INT8: dict[str, Any] = {"finer": True, "max_rel_diff": 0.3, "cosine": 0.96, "top1_regret": 0.12}
 KINDS = (
-    Kind(
-        name=None,
-        summary="float32",
-        calibrated=False,
-        finer=False,
-        max_rel_diff=2e-4,
-        cosine=0.9999,
-        top1_regret=1e-3,
-    ),
-    Kind(
-        name="float16",
-        summary="weights in float16, computed in float32",
-        calibrated=False,
-        finer=False,
-        max_rel_diff=3e-2,
-        cosine=0.999,
-        top1_regret=0.03,
-    ),
-    Kind(
-        name="dynamic",
-        summary="weights in int8, ranges of activations measured as they come",
-        calibrated=False,
-        finer=True,
-        max_rel_diff=0.3,
-        cosine=0.96,
-        top1_regret=0.12,
-    ),
-    Kind(
-        name="int8",
-        summary="weights and activations of the products in int8, ranges calibrated on images",
-        calibrated=True,
-        finer=True,
-        max_rel_diff=0.3,
-        cosine=0.96,
-        top1_regret=0.12,
-    ),
+    Kind(name=None, max_rel_diff=2e-4, cosine=0.9999, top1_regret=1e-3),
+    # Weights in float16, computed in float32.
+    Kind(name="float16", max_rel_diff=3e-2, cosine=0.999, top1_regret=0.03),
+    # Weights in int8, ranges of activations measured as they come.
+    Kind(name="dynamic", **IN_INT8),
+    # Weights and activations of the products in int8, ranges calibrated on images.
+    Kind(name="int8", calibrated=True, **IN_INT8),
 )
 
 

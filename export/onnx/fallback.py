@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError
+from keras_vit.export.formats import Order
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import run_script
 
@@ -93,8 +94,8 @@ def require_standard(proto, reason):
         raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
 
 
-def convert_with_tf2onnx(model, shapes, folder, reason):
-    """The model as an onnx.ModelProto of standard operators.
+def convert_with_tf2onnx(order, folder, reason):
+    """The order's model as an onnx.ModelProto of standard operators.
 
     Args:
         reason: why the model was not traced; part of the error.
@@ -108,9 +109,9 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
     from keras_vit.export import saved_model
 
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        saved_model.write(model, shapes, Path(work) / "model")
+        saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
         output = Path(work) / "model.onnx"
-        inputs = [[x.name, shape, x.dtype] for shape, x in zip(shapes, model.inputs, strict=True)]
+        inputs = [[x.name, shape, x.dtype] for shape, x in zip(order.shapes, order.model.inputs, strict=True)]
         job = {"saved_model": str(Path(work) / "model"), "output": str(output), "inputs": inputs, "opset": OPSET}
         try:
             run_script(__file__, job)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.proof.mixture import Goal, quantize_to_goal
-from keras_vit.export.subprocess_job import run_script
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 
 SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
 PRODUCTS = ("MatMul", "Gemm")
@@ -271,27 +270,19 @@ class OnnxQuantizer:
 
 
 def main():
-    """Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`)."""
+    """Keys of the job: source, output (files), kind ("dynamic" or "int8"); also those of `proof.mixture`."""
     job = json.load(sys.stdin)
     logging.disable(logging.WARNING)
     quantize_to_goal(job, OnnxQuantizer(job))
 
 
-def quantize_layers(source, output, kind, goal, tell=None):
-    """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
+def quantize_layers(source, output, order):
+    """Writes `output`, the file `source` with the weights of its layers in int8, as far as the order's goal bears it.
 
-    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
-    returned.
+    Scratch files come beside the source. `formats` says what is returned.
     """
-    job = {
-        "source": str(source),
-        "output": str(output),
-        "kind": kind,
-        "goal": str(source.with_name("goal.npz")),
-        "reading": str(Path(__file__).with_name("reading.py")),
-    }
-    goal.save(job["goal"])
-    return run_script(__file__, job, tell=tell)
+    job = {"source": str(source), "output": str(output), "kind": order.quantize}
+    return run_quantizer(__file__, job, order)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_vit.errors import ParityError
 from keras_vit.export.description import describe_outputs
-from keras_vit.export.formats import Format
+from keras_vit.export.formats import Format, Order
 from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
@@ -83,19 +83,22 @@ class Trial:
         inputs = [x[: self.compared] for x in self.inputs]
         return own + run_in_batches(model_runner(self.model, names), inputs, (8,))[len(own) :]
 
-    def write(self, model, path, description, tell=None, endpoints=()):
-        """Writes `model`, which takes the inputs of the trial's, to `path`.
-
-        Returns what the format's `write` does: how layers are stored that the kind alone would make too rough. Those of
-        another model are all as rough as the kind.
-        """
+    def order(self, description, tell=None) -> Order:
+        """What to write; `tell` takes lines of text."""
         goal = None
         if self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
-            outputs = self.expected[: len(model.outputs)] if model is self.model else []
+            outputs = self.expected[: len(self.model.outputs)]
             goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.model))
-        module = self.form.load_module()
-        return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
+        return Order(
+            model=self.model,
+            shapes=self.shapes,
+            description=description,
+            quantize=self.kind.name,
+            goal=goal,
+            endpoints=self.endpoints,
+            tell=tell,
+        )
 
     def load(self, path):
         return self.form.load_module("reading").load(path, self.input_names())
@@ -174,10 +177,13 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
     layers = [layer for layer in trial.model.layers if has_one_output(layer)]
     every_output = keras.Model(trial.model.input, [layer.output for layer in layers])
+    order = dataclasses.replace(trial.order({}), model=every_output, endpoints=())
+    if order.goal is not None:  # every layer as rough as the kind
+        order = dataclasses.replace(order, goal=dataclasses.replace(order.goal, outputs=[]))
     inputs = [x[:PROBES] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
-        trial.write(every_output, path, {})
+        trial.form.load_module().write(order, path)
         expected = run_in_batches(model_runner(every_output), inputs, (8,))
         received = run_in_batches(trial.load(path), inputs, trial.batches)
     for layer, a, b in zip(layers, expected, received, strict=True):

@@ -18,12 +18,13 @@ from keras_vit import data, evaluation, inference
 from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
+from keras_vit.commands.options import spell_option
 from keras_vit.console import Console
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import make_folder
 from keras_vit.owned import OwnFolder, files_in
-from keras_vit.trainers.settings import Settings, spell_option
+from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import require_writable
 
 if TYPE_CHECKING:

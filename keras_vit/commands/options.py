@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
-from keras_vit.trainers.settings import parameters_of_settings, spell_option
+from keras_vit.trainers.settings import parameters_of_settings
 
 # Options under headings of their own; those under none are the usual ones, which help shows first.
 SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
@@ -28,6 +28,15 @@ COMPLETIONS = {
     "recipe": complete_recipe,
     "augmentation": complete_augmentation,
 }
+
+
+def spell_option(name: str) -> str:
+    """The option that a field of `Settings` is.
+
+    >>> spell_option("dataset"), spell_option("learning_rate")
+    ('--data', '--learning-rate')
+    """
+    return "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
 
 
 def option_of(parameter):

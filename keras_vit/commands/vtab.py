@@ -60,7 +60,7 @@ def start_vtab(
     require_model(choose_checkpoint(model))
     import_keras(find_devices=False)
     from keras_vit.commands.progress import FitProgress
-    from keras_vit.trainers.vtab import run_vtab
+    from keras_vit.trainers.protocol import run_vtab
 
     try:
         summary = run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every, progress=FitProgress)

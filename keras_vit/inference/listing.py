@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
 from keras_vit.errors import DownloadError, ImageError
-from keras_vit.files import is_offline
-from keras_vit.images.pillow import ADDRESS, MOST_BYTES
+from keras_vit.files import is_offline, name_address
+from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
 from keras_vit.text import printable
 
@@ -52,7 +52,7 @@ def means_several(place: object) -> bool:
     if not isinstance(place, str | os.PathLike):
         return False
     place = os.fspath(place)
-    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not ADDRESS.match(place)
+    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not name_address(place)
     return os.path.isdir(place) or is_pattern
 
 

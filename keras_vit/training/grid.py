@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,11 @@ import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.files import read_record, require_local, write_whole
+from keras_vit.files import read_record
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
+from keras_vit.training.results import ResultsFile
 from keras_vit.training.runs.callbacks import is_chief
-from keras_vit.training.runs.files import require_written
 from keras_vit.training.runs.folder import CHECKPOINTS
 from keras_vit.training.runs.run import Run
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from keras_vit.training.recipes import Recipe
 
-SCORES = "scores.json"  # {...the question, "points": their number, "scores": [{"point", "accuracy"}]}
+SCORES = "scores.json"  # {...the question, "points": [{field: value}], "found": {"point-0": accuracy}}
 
 
 def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:
@@ -94,61 +93,6 @@ class SearchResult:
         return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
 
 
-def as_json(value):
-    """`value` as JSON returns it: lists for tuples."""
-    return json.loads(json.dumps(value))
-
-
-def read_scores(folder):
-    """What SCORES of a folder says, or None where there is none.
-
-    Raises:
-        RunError: when it is damaged.
-    """
-    if not (folder / SCORES).exists():
-        return None
-    fields = {"points": int, "scores": [{"point": dict, "accuracy": (float, None)}]}
-    advice = f"Remove {folder}: the search then begins anew."
-    return read_record(folder / SCORES, fields, what="the record of a search", error=RunError, advice=advice)
-
-
-class ScoreRecord:
-    """The scores of a search as they come: one that is killed goes on behind the last.
-
-    Args:
-        folder: of the search, made with the first score.
-        question: what is searched, of types that JSON has: the record of another question is refused.
-
-    Raises:
-        RunError: when the folder holds the scores of another search.
-
-    >>> record = ScoreRecord(pathlib.Path("runs/1/search"), {"points": 2})  # doctest: +SKIP
-    >>> record.add({"learning_rate": 0.01}, 0.93)  # doctest: +SKIP
-    """
-
-    def __init__(self, folder, question):
-        require_local(folder)
-        self.folder, self.question = folder, as_json(question)
-        before = read_scores(folder)
-        if before is not None and any(before.get(key) != value for key, value in self.question.items()):
-            raise RunError(
-                f"{folder} holds the scores of another search, of another recipe or grid. Choose another folder, or "
-                "remove that one."
-            )
-        self.scores = before["scores"] if before else []
-
-    def find(self, point):
-        """The entry of a point, {"point", "accuracy"}, or None."""
-        return next((entry for entry in self.scores if entry["point"] == as_json(point)), None)
-
-    def add(self, point, accuracy):
-        self.scores.append({"point": point, "accuracy": accuracy})
-        with require_written(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with write_whole(self.folder / SCORES) as path:
-                path.write_text(json.dumps({**self.question, "scores": self.scores}, indent=1) + "\n", "utf-8")
-
-
 def remove_run(folder):
     """Removes a run whose result is recorded; nothing that is not a run."""
     ledger = folder / CHECKPOINTS / "run.json"
@@ -178,21 +122,6 @@ def make_points(recipe, grid):
     return points
 
 
-def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """The fields that the search recorded in `folder` has found best; None where it has not tried all.
-
-    Raises:
-        RunError: when the record is damaged.
-
-    >>> read_best("runs/1/search")  # doctest: +SKIP
-    {'learning_rate': 0.01}
-    """
-    record = read_scores(Path(folder))
-    if record is None or len(record["scores"]) < record["points"]:
-        return None
-    return choose_best([(entry["point"], entry["accuracy"]) for entry in record["scores"]])
-
-
 def choose_best(scores):
     """The point of the highest accuracy; of equal ones the last, which of rates in their order is the highest.
 
@@ -203,6 +132,27 @@ def choose_best(scores):
     if not known:
         raise ConfigError("The training diverged at every point of the search. Try smaller learning rates.")
     return max(reversed(known), key=lambda pair: pair[0])[1]
+
+
+def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
+    """The fields that the search recorded in `folder` has found best; None where it has not tried all.
+
+    Raises:
+        RunError: when the record is damaged.
+
+    >>> read_best("runs/1/search")  # doctest: +SKIP
+    {'learning_rate': 0.01}
+    """
+    path = Path(folder) / SCORES
+    if not path.exists():
+        return None
+    fields = {"points": [dict], "found": {str: (float, None)}}
+    advice = f"Remove {folder}: the search then begins anew."
+    record = read_record(path, fields, what="the record of a search", error=RunError, advice=advice)
+    points, found = record["points"], record["found"]
+    if len(found) < len(points):
+        return None
+    return choose_best([(point, found.get(f"point-{number}")) for number, point in enumerate(points)])
 
 
 def train_and_score(recipe, trial, folder, every, compile_arguments):
@@ -249,8 +199,9 @@ def search_recipe(
 
     Raises:
         UnknownNameError: for a field that a recipe does not have.
-        ConfigError: for one without values, or a value that it cannot have; when the training diverges at every point.
-        RunError: when the folder holds another search, or cannot be written to.
+        ConfigError: for one without values, or a value that it cannot have; when the folder holds another search, or
+            the training diverges at every point.
+        RunError: when the record in the folder is damaged, or the folder cannot be written to.
 
     >>> def prepare(recipe):
     ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10, **recipe.model_arguments)
@@ -264,23 +215,23 @@ def search_recipe(
     """
     if not grid:
         raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
-    grid, folder = {name: list(values) for name, values in grid.items()}, folder and Path(folder)
+    folder = folder and Path(folder)
     points = make_points(recipe, grid)
-    question = {"recipe": dataclasses.asdict(recipe), "grid": grid, "seed": seed, "points": len(points)}
-    record = ScoreRecord(folder, question) if folder else None
+    asked = {"recipe": dataclasses.asdict(recipe), "points": points, "seed": seed}
+    results = ResultsFile(folder / SCORES, asked) if folder else None
     scores = []
     for number, point in enumerate(points):
-        place = Path(folder, f"point-{number}") if folder else None
-        entry = record and record.find(point)
-        if entry:
-            accuracy = entry["accuracy"]
+        name = f"point-{number}"
+        place = folder and folder / name
+        if results and name in results.found:
+            accuracy = results.find(name)
         else:
             keras.utils.set_random_seed(seed)
             candidate = recipe.with_(**point)
             trial = prepare(candidate)
             accuracy = train_and_score(candidate, trial, place, every, compile_arguments)
-            if record and is_chief(trial.model):
-                record.add(point, accuracy)
+            if results and is_chief(trial.model):
+                results.add(**{name: accuracy})
         if place:
             remove_run(place)
         if tell:
