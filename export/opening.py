@@ -11,7 +11,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.description import DESCRIBED
 from keras_vit.export.formats import Format, format_named, recognise, require_known_operations
 from keras_vit.export.proof.model_json import FIELDS, read_model_json
-from keras_vit.files import fits
+from keras_vit.files import find_misfit
 
 DESCRIPTION = "model.json"
 
@@ -68,7 +68,7 @@ def read_stored_description(row, path):
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
-        wrong = [name for name in DESCRIBED if not fits(about[name], FIELDS[name])]
+        wrong = [name for name in DESCRIBED if find_misfit(about[name], FIELDS[name])]
     except Exception as error:  # whatever the readers of damaged files raise
         raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
     if wrong:

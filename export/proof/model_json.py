@@ -7,15 +7,20 @@ from keras_vit.export.description import LONGEST, PREPROCESSING
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, format_named
 from keras_vit.export.proof.examples import MOST_EXAMPLES
 from keras_vit.export.proof.mixture import WAYS
-from keras_vit.files import fits, read_record
+from keras_vit.files import find_misfit, read_record
 
 LENGTHS = 1 << 31
 DTYPES = ("float32", "float64", "float16", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "bool")
 FURTHER = {name for row in FORMATS for name in row.further_outputs}
 
 
+def fits(value, kind):
+    """Whether a value is of a kind; see `files.read_record` for kinds."""
+    return find_misfit(value, kind) is None
+
+
 def whole(least=0, most=1 << 62):
-    """The kind of whole numbers between these; of kinds see `files.read_record`."""
+    """The kind of whole numbers between these."""
     return lambda x: fits(x, int) and least <= x <= most
 
 
