@@ -15,10 +15,10 @@ from PIL import Image
 from rich.table import Table
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.commands.options import spell_option
+from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import ExportError, KerasVitError

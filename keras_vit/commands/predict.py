@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.commands.completion import complete_place
+from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.export.formats import recognise

@@ -81,17 +81,15 @@ def fetch(address):
     import requests
     from urllib3.exceptions import HTTPError
 
-    from keras_vit.zoo.fetch.addresses import public_form
     from keras_vit.zoo.fetch.web import ask, describe_cause
 
-    shown = public_form(address)
     if is_offline():
-        raise ImageError(f"{shown} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
+        raise ImageError(f"{address} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
     try:
         with ask(address) as reply:
             if reply.status_code != 200:
                 status = printable(f"{reply.status_code} {reply.reason}").rstrip()
-                raise ImageError(f"{shown} could not be fetched: the server answered {status}.")
+                raise ImageError(f"{address} could not be fetched: the server answered {status}.")
             data = b""
             for chunk in reply.raw.stream(2**20):  # an error where the connection breaks off
                 data += chunk
@@ -101,7 +99,7 @@ def fetch(address):
     except DownloadError as error:
         raise ImageError(str(error)) from error
     except (requests.RequestException, HTTPError) as error:
-        raise ImageError(f"{shown} could not be fetched: {describe_cause(error)}.") from error
+        raise ImageError(f"{address} could not be fetched: {describe_cause(error)}.") from error
 
 
 def is_image(path):

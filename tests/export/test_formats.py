@@ -8,8 +8,8 @@ import pytest
 from keras_vit.commands import export as command
 from keras_vit.errors import ExportError
 from keras_vit.export import formats, staging
-from keras_vit.export.prediction import predict_source
-from keras_vit.export.quantization import KINDS
+from keras_vit.export.card import predict_source
+from keras_vit.export.proof.parity import KINDS
 
 ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
 

@@ -18,7 +18,6 @@ from keras_vit.commands import predict
 from keras_vit.data.datasets import folder
 from keras_vit.data.reading import batches, decode, sources
 from keras_vit.errors import ImageError
-from keras_vit.export import predict_script
 from keras_vit.images import pillow, tf_jpeg
 from keras_vit.images.pillow import read_image
 from keras_vit.inference import predicting
@@ -137,11 +136,6 @@ def test_what_is_not_a_file_is_not_read(tmp_path):
     for path, sentence in (("a\0b", "null"), ("x" * 5000, "too long")):
         with pytest.raises(ImageError, match=sentence):
             read_image(path)
-
-
-def test_the_script_of_a_bundle_has_the_same_limits():
-    """It stands alone, so it repeats them."""
-    assert (predict_script.MOST_PIXELS, predict_script.FORMATS) == (pillow.MOST_PIXELS, pillow.FORMATS)
 
 
 def test_addresses_are_not_paths():
