@@ -21,13 +21,6 @@ TEXTS = ("probabilities",)  # of these
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
-def describe_config(config):
-    """The fields of a dataclass as plain values; None for anything else."""
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return None
-    return dataclasses.asdict(config)
-
-
 def describe_preprocessing(preprocessing):
     """Its fields as plain values; None for a callable that lacks one."""
     fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
@@ -69,6 +62,9 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
 
     config = getattr(model, "config", None)
     labels = getattr(model, "labels", None)
+    fields = None
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = dataclasses.asdict(config)
     return {
         "name": model.name,
         "inputs": [
@@ -80,7 +76,7 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
         "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
         "probabilities": getattr(config, "probabilities", "softmax"),
-        "config": describe_config(config),
+        "config": fields,
         "source": None,
         "licence": None,
         "versions": {"keras_vit": __version__, "keras": keras.__version__},

@@ -4,7 +4,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
 
 - `__init__.py` writes artefacts. `write(order, path)` writes what an `Order` says to `path`, which for a folder may be
   there already, empty. Returns {layer: way} of the layers that are stored more finely than its `quantize` says. A file,
-  unlike a folder, must end in a seal, see `staging.listing.seal`.
+  unlike a folder, must end in a seal, see `staging.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
@@ -14,6 +14,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   that `write` stored in it, or None.
 """
 
+import contextlib
 import importlib
 import os
 import re
@@ -110,12 +111,8 @@ class Format:
         """reading.py, for a process that imports no Keras."""
         return Path(__file__).parent / self.name / "reading.py"
 
-    def expected_files(self, path: str | os.PathLike) -> list[str]:
-        """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
-        return list(self.files) or [Path(path).name]
-
     def bundled_files(self) -> list[str]:
-        """The same in a bundle, relative to the bundle."""
+        """Names of the files of an artefact in a bundle, relative to the bundle, as far as they are known before."""
         return [f"{self.bundled}/{name}" for name in self.files] or [self.bundled]
 
     def bundled_pattern(self) -> str:
@@ -216,16 +213,23 @@ def data_files(stem: str) -> re.Pattern:
     return re.compile(f"{re.escape(stem)}({patterns})", re.ASCII)
 
 
-def require_known_operations(format_name: str, path: Path) -> None:
-    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+@contextlib.contextmanager
+def raise_reading_errors(path, problem="is damaged"):
+    """Within, whatever runtimes and the readers of protocol buffers and flatbuffers raise becomes an ExportError."""
     try:
-        format_named(format_name).load_module("reading").check(Path(path))
-    except ImportError as error:
-        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
+        yield
     except ExportError:
         raise
-    except Exception as error:  # whatever the readers of protocol buffers and flatbuffers raise for damaged files
-        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
+    except ImportError as error:
+        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
+    except Exception as error:
+        raise ExportError(f"{path} {problem}: {error!s:.400}.") from error
+
+
+def require_known_operations(format_name: str, path: Path) -> None:
+    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+    with raise_reading_errors(path):
+        format_named(format_name).load_module("reading").check(Path(path))
 
 
 def refuse(path: Path, what: str) -> None:

@@ -13,7 +13,9 @@ from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.models.cost import positioned_prefix
 from keras_vit.zoo.formats.architecture import ROOT
+from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 from keras_vit.zoo.resizing import (
@@ -40,6 +42,31 @@ ARGUMENTS = (
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
+# Fields that a checkpoint's weights decide.
+FIXED = (
+    "position_embedding",
+    "position_embedding_at",
+    "class_token_position",
+    "pre_norm",
+    "patch_bias",
+    "qkv_bias",
+    "gated_mlp",
+    "num_registers",
+)
+
+
+def require_distinct(labels):
+    """Labels as a tuple, if no name stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
+    if labels is None or isinstance(labels, str):
+        return labels  # `as_labels` says what is wrong with a string
+    try:
+        labels = tuple(labels)
+    except TypeError as error:
+        raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
+    repeated = [label for label, count in Counter(labels).items() if count > 1]
+    if repeated and labels not in map(class_names, LABEL_SETS):
+        raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
+    return labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +89,7 @@ class Request:
     def from_arguments(cls, head, num_classes, labels, image_size, fields):
         if head is not None and head not in HEAD_CHOICES:
             raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
-        if labels is not None:
-            labels = as_tuple(labels)
-            require_distinct(labels)
+        labels = require_distinct(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
         fields = fields if image_size is None else {**fields, "image_size": image_size}
         return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
@@ -84,25 +109,6 @@ class Target:
     new_head: bool
 
 
-def as_tuple(labels):
-    """Labels as a tuple; a string stays one, for `as_labels` to refuse."""
-    if isinstance(labels, str):
-        return labels
-    try:
-        return tuple(labels)
-    except TypeError as error:
-        raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
-
-
-def require_distinct(labels):
-    """Refuses a name that stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
-    if isinstance(labels, str):
-        return  # `as_labels` says what is wrong with it
-    repeated = [label for label, count in Counter(labels).items() if count > 1]
-    if repeated and labels not in map(class_names, LABEL_SETS):
-        raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
-
-
 def require_fields(fields, kinds=tuple(MODELS)):
     """Refuses a name that is a field of none of these kinds of configuration."""
     known = list(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
@@ -117,7 +123,6 @@ def representation_width(config):
 
 
 def require_same_head(config, wanted, differs):
-    """Refuses to keep a head that the checkpoint does not have, or not so."""
     if not config.num_classes:
         raise ConfigError("head='keep' needs a head, and the checkpoint has none. Leave head= out for a new one.")
     if differs:
@@ -153,6 +158,8 @@ def plan_target(config, labels, request):
         wanted = dataclasses.replace(wanted, representation_size=None)
     if new_head and "probabilities" not in request.fields:
         wanted = dataclasses.replace(wanted, probabilities="softmax")
+    if new_head and hasattr(wanted, "head_bias") and "head_bias" not in request.fields:
+        wanted = dataclasses.replace(wanted, head_bias=True)
     kept = None if new_head or wanted.num_classes != config.num_classes else labels
     names = as_labels(kept if request.labels is None else request.labels, wanted)
     return Target(config=wanted, labels=names, new_head=new_head)
@@ -165,7 +172,7 @@ def plan_adaptation(config, labels, request):
         ConfigError: for a request that is invalid, or for other position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
-    for name in ("position_embedding", "position_embedding_at"):
+    for name in FIXED:
         own, wanted = getattr(config, name, None), getattr(target.config, name, None)
         if own != wanted:
             raise ConfigError(
@@ -205,37 +212,32 @@ def set_channels(tensors, source, target):
     )
 
 
-def drop_first(positions):
-    """Position embeddings (1, l, d) without the first, the class token's."""
-    n, l, d = positions.shape
-    return positions.map((n, l - 1, d), lambda values: values[:, 1:])
-
-
 def set_classifier(tensors, source, target):
-    """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
-    if source.classifier == target.classifier:
-        return ()
-    for name in [name for name in tensors if name.endswith("/pos_embedding")]:
-        tensors[name] = (drop_first if target.classifier == "gap" else prepend_zero)(tensors[name])
-    if target.classifier == "token":
-        return ("cls",)
+    """The class token leaves with its 1-D position embeddings, or comes with zero ones; attention pooling likewise."""
+    fresh = ()
+    if source.classifier == "map" != target.classifier:
+        drop(tensors, (f"{POOL}/",))
+    elif target.classifier == "map" != source.classifier:
+        fresh += (f"{POOL}/",)
+    if source.has_class_token == target.has_class_token:
+        return fresh
+    for name, positions in tensors.items() if target.class_token_position else ():
+        if name.endswith("/pos_embedding"):
+            n, l, d = positions.shape
+            without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
+            tensors[name] = prepend_zero(positions) if target.has_class_token else without
+    if target.has_class_token:
+        return (*fresh, "cls")
     del tensors["cls"]
-    return ()
-
-
-def set_patches(tensors, source, target):
-    """The patch kernel at the model's patch size."""
-    if source.patch_size != target.patch_size:
-        _, _, channels, d = tensors[PATCHES].shape
-        size = target.patch_size
-        tensors[PATCHES] = tensors[PATCHES].map((*size, channels, d), lambda kernel: resize_patches(kernel, size))
+    return fresh
 
 
 def set_grid(tensors, source, target, interpolation):
     """The position embeddings on the model's grid of patches; the class token's stays."""
     if source.grid == target.grid:
         return
-    prefix, (rows, columns) = int(target.classifier == "token"), target.grid
+    rows, columns = target.grid
+    prefix = positioned_prefix(target)
 
     def resize_side(axis):
         matrix = POSITION_MATRICES[interpolation](source.grid[axis], target.grid[axis])
@@ -289,6 +291,8 @@ def adapt(tensors, source, target, interpolation="linear"):
     set_line_offsets(tensors, source, config, interpolation)
     if isinstance(config, ViTConfig):
         fresh += set_classifier(tensors, source, config)
-        set_patches(tensors, source, config)
+        if source.patch_size != config.patch_size:
+            shape = (*config.patch_size, *tensors[PATCHES].shape[2:])
+            tensors[PATCHES] = tensors[PATCHES].map(shape, lambda kernel: resize_patches(kernel, config.patch_size))
         set_grid(tensors, source, config, interpolation)
     return tensors, fresh

@@ -50,13 +50,6 @@ def handler(rewrite):
     return Handler
 
 
-def register_missing():
-    from tf2onnx.handler import tf_op
-
-    for name, rewrite in MISSING.items():
-        tf_op(name)(handler(rewrite))
-
-
 def hold_constants(path, function):
     """Puts the tensors that the function captured into the file as constants, where tf2onnx makes them inputs."""
     import onnx
@@ -76,22 +69,16 @@ def main():
     job = json.load(sys.stdin)
     import tensorflow as tf
     import tf2onnx
+    from tf2onnx.handler import tf_op
 
-    register_missing()
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
     with literal(job["saved_model"]) as folder:
         loaded = tf.saved_model.load(folder)
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
     function = tf.function(lambda *inputs: loaded.serve(*inputs))
     tf2onnx.convert.from_function(function, signature, opset=job["opset"], output_path=job["output"])
     hold_constants(job["output"], function.get_concrete_function(*signature))
-
-
-def require_standard(proto, reason):
-    from keras_vit.export.onnx.reading import foreign_nodes
-
-    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
-    if foreign:
-        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
 
 
 def convert_with_tf2onnx(order, folder, reason):
@@ -107,6 +94,7 @@ def convert_with_tf2onnx(order, folder, reason):
     from onnxscript import optimizer
 
     from keras_vit.export import saved_model
+    from keras_vit.export.onnx.reading import foreign_nodes
 
     with tempfile.TemporaryDirectory(dir=folder) as work:
         saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
@@ -118,7 +106,9 @@ def convert_with_tf2onnx(order, folder, reason):
         except ExportError as error:
             raise ExportError(f"{reason}; and tf2onnx cannot convert it either: {error}") from error
         proto = optimizer.optimize(onnx.load(output))
-    require_standard(proto, reason)
+    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
+    if foreign:
+        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
     return proto
 
 

@@ -22,11 +22,6 @@ def name_outputs(graph, inputs, outputs):
     return results
 
 
-def output_names(model):
-    """The names of the outputs, in the order in which Keras flattens a dictionary of them; None where there is none."""
-    return sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
-
-
 def stand_in(model, input_shapes):
     """A length for the free batch while tracing: it has no divisors below 60, and divides no length of the model.
 
@@ -122,5 +117,7 @@ def lower(model, input_shapes, endpoints=()):
     results = trace(model, tensors, lowering.write, *(getattr(model, f"with_{name}") for name in endpoints))
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
-    names = [*output_names(model), *endpoints]
+    # In the order in which Keras flattens a dictionary of outputs.
+    names = sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
+    names += endpoints
     return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -22,16 +23,6 @@ NARROW = ("dynamic", "int8-weights", "float16")
 LARGEST = np.finfo("float16").max
 
 
-class CalibrationInputs:
-    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
-
-    def __init__(self, batches):
-        self.batches = iter(batches)
-
-    def get_next(self):
-        return next(self.batches, None)
-
-
 def attributes(node):
     import onnx
 
@@ -42,11 +33,6 @@ def is_product(node):
     """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
     found = attributes(node)
     return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
-
-
-def skips_pixels(node, dims):
-    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
-    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
 
 
 def list_ladders(graph, kind):
@@ -65,7 +51,8 @@ def list_ladders(graph, kind):
             ladders[node.name] = (kind, *FINER)
         elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
             # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
-            misread = skips_pixels(node, dims) and added.isdisjoint(node.output)
+            pointwise, strided = list(dims[2:]) == [1, 1], max(attributes(node).get("strides", (1,))) > 1
+            misread = pointwise and strided and added.isdisjoint(node.output)
             ladders[node.name] = FINER[1:] if misread else FINER
     return ladders
 
@@ -250,7 +237,8 @@ class OnnxQuantizer:
 
         if self.ranges is None:
             calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
-            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
+            batches = iter(self.goal.split_inputs())
+            calibrator.collect_data(SimpleNamespace(get_next=lambda: next(batches, None)))
             self.ranges = calibrator.compute_data()
         quantizer = q.QDQQuantizer(
             load_model_with_shape_infer(Path(prepared)),

@@ -7,10 +7,10 @@ from typing import Any
 from keras_vit.errors import KerasVitError
 from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.text import without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.training.runs.folder import FILES, read_config
 from keras_vit.training.runs.history import find_best, read_rows
-from keras_vit.zoo.fetch.addresses import public_form
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -32,7 +32,7 @@ def name_architecture(config: ViTConfig | ResNetConfig) -> str:
 def describe_source(name: str) -> str:
     """Where a model came from: an address without its password, a name, or a file's name alone."""
     if "://" in str(name):
-        return public_form(str(name))
+        return without_secrets(name)
     return Path(name).name if Path(name).exists() else str(name)
 
 

@@ -9,7 +9,7 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -54,6 +54,22 @@ def blame_file(complaint: str) -> Iterator[None]:
         raise Fault(f"{complaint}: {cause}. Fetch the file again from its source.") from error
 
 
+class SharedRead:
+    """A tensor's `read` whose values are kept for so many uses."""
+
+    def __init__(self, read, uses):
+        self.read, self.uses, self.left, self.values = read, uses, 0, None
+
+    def __call__(self):
+        if not self.left:
+            self.left, self.values = self.uses, self.read()
+        self.left -= 1
+        values = self.values
+        if not self.left:
+            self.values = None
+        return values
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a file: its name there, its shape, and `read()`, which fetches its values."""
@@ -72,22 +88,6 @@ class Tensor:
     def share(self, uses):
         """This tensor for `uses` others made of it: its values are read for the first and dropped after the last."""
         return replace(self, read=SharedRead(self.read, uses))
-
-
-class SharedRead:
-    """A tensor's `read` whose values are kept for so many uses."""
-
-    def __init__(self, read, uses):
-        self.read, self.uses, self.left, self.values = read, uses, 0, None
-
-    def __call__(self):
-        if not self.left:
-            self.left, self.values = self.uses, self.read()
-        self.left -= 1
-        values = self.values
-        if not self.left:
-            self.values = None
-        return values
 
 
 def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -114,12 +114,16 @@ class Hints:
         variant_heads: those of the variant asked for, where nothing is stated.
         image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
         patch_size: of the model asked for; None for the file's.
+        own_size: (height, width) of the images that the file was trained on, where that is known.
+        fields: of the configuration, those that tensors cannot tell, {name: value}.
     """
 
     num_heads: int | None = None
     variant_heads: int | None = None
     image_size: int | tuple[int, int] | None = None
     patch_size: int | tuple[int, int] | None = None
+    own_size: tuple[int, int] | None = None
+    fields: Mapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -161,12 +165,21 @@ def serialize_model(model):
     return {"class_name": type(model).__name__, "config": config}
 
 
+def read_labels(labels, num_classes):
+    if labels is None:
+        return None
+    if not isinstance(labels, list) or len(labels) != num_classes:
+        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
+    return tuple(map(str, labels))
+
+
 def read_description(description):
     """(config, preprocessing, labels) of a model's description, checked: our own constructors are all that runs."""
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        config = kind(**{field.name: values[field.name] for field in fields(kind)})
+        kept = [x.name for x in fields(kind) if not x.metadata.get("option") or x.name in values]
+        config = kind(**{name: values[name] for name in kept})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:
@@ -178,14 +191,6 @@ def read_description(description):
             f"describes a model of {config.num_channels} channels and its preprocessing of {len(preprocessing.mean)}."
         )
     return config, preprocessing, read_labels(values.get("labels"), config.num_classes)
-
-
-def read_labels(labels, num_classes):
-    if labels is None:
-        return None
-    if not isinstance(labels, list) or len(labels) != num_classes:
-        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
-    return tuple(map(str, labels))
 
 
 @dataclass(frozen=True)

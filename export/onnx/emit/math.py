@@ -107,12 +107,6 @@ def cast(g, operation, out, x):
     return convert_type(g, x, out.dtype)
 
 
-def reduced_axes(operation, rank):
-    axes = operation.axis
-    axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
-    return sorted(axis % rank for axis in axes)
-
-
 def needs_channels_last(axes):
     """Whether a mean over `axes` of (n, h, w, c) without them has another order of axes than that of (n, c, h, w).
 
@@ -124,17 +118,17 @@ def needs_channels_last(axes):
     return channels_stay and image_stays
 
 
-def reduce(g, onnx_op, x, axes, keepdims, out):
-    """A reduction over `axes`, counted as Keras does; stays channels first where the order of what is left agrees."""
-    if x.channels_first and not keepdims and needs_channels_last(axes):
-        x = g.channels_last(x)
-    places = [TO_FIRST.index(axis) for axis in axes] if x.channels_first else axes
-    first = x.channels_first and bool(keepdims)
-    return g.add(onnx_op, [x, np.array(sorted(places))], out.shape, out.dtype, first, keepdims=int(bool(keepdims)))
-
-
 def reduction(onnx_op):
+    """Over axes counted as Keras does; stays channels first where the order of what is left agrees."""
+
     def emit(g, operation, out, x):
-        return reduce(g, onnx_op, x, reduced_axes(operation, len(x.shape)), operation.keepdims, out)
+        axes, rank, keepdims = operation.axis, len(x.shape), bool(operation.keepdims)
+        axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+        axes = sorted(axis % rank for axis in axes)
+        if x.channels_first and not keepdims and needs_channels_last(axes):
+            x = g.channels_last(x)
+        places = sorted(TO_FIRST.index(axis) for axis in axes) if x.channels_first else axes
+        first = x.channels_first and keepdims
+        return g.add(onnx_op, [x, np.array(places)], out.shape, out.dtype, first, keepdims=int(keepdims))
 
     return emit

@@ -55,7 +55,6 @@ def read_digits(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def open_digits(name, split):
-    """(source, class names) of a split, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
     return Pixels(*read_digits(split)), DIGITS
@@ -90,11 +89,7 @@ def read_pair(folder, prefix):
 
 
 def open_fashion_mnist(folder, split):
-    """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks.
-
-    Raises:
-        DataError: when a file is missing, damaged or not of this kind, or for an unknown split.
-    """
+    """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
     require_split("fashion_mnist", split)

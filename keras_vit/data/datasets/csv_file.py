@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit.console import log
-from keras_vit.data.datasets.folder import SPLITS, hold_out
+from keras_vit.data.datasets.folder import SPLITS, hold_out, require_all_classes
 from keras_vit.data.datasets.image_files import SUFFIXES
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
@@ -171,13 +171,6 @@ def require_files(file, rows):
         raise DataError(f"{file} names files of kinds that are not read: {quote_some(foreign)}. Save them as PNG.")
 
 
-def require_all_classes(file, rows, classes):
-    found = {name for row in rows for name in row.labels}
-    missing = [name for name in classes if name not in found]
-    if missing:
-        raise DataError(f"{file} has no images of {quote_some(missing)} to train on. Add some, or remove the classes.")
-
-
 def open_split(file, split):
     """(source, class names) of a split, as `schemes` asks.
 
@@ -191,10 +184,6 @@ def open_split(file, split):
     A column "split" ("set", "subset") says train, validation (valid, val, dev) or test, in any case. Without one, and
     where it names no image for validation, a tenth of the training images is held out, by the same hash of their paths
     as in a folder.
-
-    Raises:
-        DataError: for a file that is missing, is no such CSV, names images that are not there or twice, or has too few
-            classes or images.
     """
     from keras_vit.data.reading.sources import Files
 
@@ -206,7 +195,7 @@ def open_split(file, split):
     chosen = choose_rows(file, rows, names, multi_label)
     require_files(file, chosen)
     if "train" in names:
-        require_all_classes(file, chosen, classes)
+        require_all_classes(file, classes, {name for row in chosen for name in row.labels})
     if multi_label:
         labels = [[float(name in row.labels) for name in classes] for row in chosen]
     else:

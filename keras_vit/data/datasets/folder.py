@@ -95,13 +95,13 @@ def entries_of_splits(names, places, classes):
             yield held_out if name == "validation" else entries - held_out
 
 
-def require_all_classes(classes, entries, folder):
-    labels = {label for _, label in entries}
-    empty = [name for label, name in enumerate(classes) if label not in labels]
+def require_all_classes(place, classes, present):
+    """Refuses classes that are not among those `present` in the training images."""
+    empty = [name for name in classes if name not in present]
     if empty:
         raise DataError(
-            f"No images for {quote_some(empty)} to train on in {folder}. Add some ({', '.join(SUFFIXES)}), or remove "
-            f"the folder."
+            f"{place} has no images of {quote_some(empty)} to train on. Add some ({', '.join(SUFFIXES)}), or remove "
+            f"the class."
         )
 
 
@@ -121,16 +121,8 @@ def scan(folder, split):
 
     Class folders may have subfolders. Links are followed.
 
-    Args:
-        folder: path.
-        split: "train", "validation", "test", or several joined by +, such as "train+validation".
-
     Returns:
         (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
-
-    Raises:
-        DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
-            no image to train on.
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
@@ -139,7 +131,7 @@ def scan(folder, split):
     classes = list_class_names(places["train"])
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:
-        require_all_classes(classes, entries, places["train"])
+        require_all_classes(places["train"], classes, {classes[label] for _, label in entries})
     if names == ["validation"] and not entries and not places["validation"]:
         raise DataError(
             f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "

@@ -39,13 +39,9 @@ def as_one_op(function):
 
 
 def decode_part(data, box, channels, gain=1):
-    """The part of an encoded image, as datasets store them, that `box` chooses: uint8 (h, w, channels).
+    """The part that `box` chooses of a JPEG, PNG, BMP or GIF (its first frame), a string (): uint8 (h, w, channels).
 
-    Args:
-        data: contents of a JPEG, PNG, BMP or GIF file (its first frame); a string ().
-        box: see above.
-        channels: 1 or 3.
-        gain: factor of the pixels, an int (dSprites are stored as 0 and 1).
+    `gain` is a factor of the pixels (dSprites are stored as 0 and 1).
     """
     decode = as_one_op(lambda data: crop(tf.io.decode_image(data, channels, expand_animations=False), box))
     is_jpeg = tf.io.is_jpeg(data)
@@ -57,12 +53,6 @@ def decode_part(data, box, channels, gain=1):
 def as_bytes(data):
     """The bytes that numpy_function hands over: bytes in a graph, an array () of them eagerly."""
     return data.item() if isinstance(data, np.ndarray) else data
-
-
-def decode_with_pillow(data, channels):
-    """The image in a file's contents, uint8 (h, w, channels), upright."""
-    with pillow.open_image(as_bytes(data)) as image:
-        return pillow.to_array(image, channels)
 
 
 def choose_decoder(data, channels):
@@ -86,10 +76,6 @@ def read_photo(data, box, channels):
     TensorFlow decodes upright JPEGs and plain PNGs. Pillow decodes those that are turned, and the other kinds, of which
     TensorFlow reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of
     CMYK). It also gets what may be too large to decode, since it says why it is refused.
-
-    Args:
-        data: contents of the file, a string ().
-        box, channels: as `decode_part`.
     """
 
     def decode_jpeg(data):
@@ -98,9 +84,12 @@ def read_photo(data, box, channels):
     def decode_png(data):
         return crop(tf.io.decode_png(data, channels), box)
 
+    def decode_with_pillow(data):
+        with pillow.open_image(as_bytes(data)) as image:
+            return pillow.to_array(image, channels)
+
     def decode_other(data):
-        image = tf.numpy_function(lambda data: decode_with_pillow(data, channels), [data], tf.uint8, stateful=False)
-        return crop(image, box)
+        return crop(tf.numpy_function(decode_with_pillow, [data], tf.uint8, stateful=False), box)
 
     def look_closer(data):
         # TensorFlow's operations can read the EXIF data too (images/tf_jpeg.py), but are so many that iterators on

@@ -242,9 +242,8 @@ def write_speeds(speeds: Iterable[Speed], path: str | os.PathLike) -> None:
     headings = ["model", "image_size", "batch_size", "images_per_second", "slowest", "fastest", "rounds"]
     rows = []
     for speed in speeds:
-        ends = (min(speed.rounds), max(speed.rounds)) if speed.rounds else ("", "")
-        own = [speed.model, speed.image_size, speed.batch_size, speed.images_per_second or ""]
-        rows.append([*own, *ends, len(speed.rounds)])
+        figures = [speed.images_per_second, min(speed.rounds), max(speed.rounds)] if speed.rounds else ["", "", ""]
+        rows.append([speed.model, speed.image_size, speed.batch_size, *figures, len(speed.rounds)])
     write_rows(path, headings, rows)
 
 
