@@ -131,6 +131,11 @@ def make_jax_strategy(devices=None, model_parallel=1):
     """The strategy of the devices of these names (None: all), of all processes that the environment names."""
     if names_several_processes() and not jax.distributed.is_initialized():
         keras.distribution.initialize()
+    if model_parallel > 1 and jax.process_count() > 1:
+        raise ConfigError(
+            f"model_parallel={model_parallel} works in one process: the first of {jax.process_count()} could not write "
+            "weights that others hold. Leave it out."
+        )
     found = keras.distribution.list_devices()
     missing = [device for device in devices or () if device.lower() not in found]
     if missing:

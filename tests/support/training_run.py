@@ -5,6 +5,7 @@ python training_run.py FOLDER [KIND [KIT]]   or   python training_run.py serve [
 KIND is one_device, mirrored (on two logical CPUs), multi_worker or, with KERAS_BACKEND=jax, jax. KIT is a row of KITS.
 """
 
+import dataclasses
 import os
 import resource
 import sys
@@ -60,9 +61,15 @@ def weighted(step):
     return training.weigh_classes(batches(step), [0.5, 1.0, 2.0, 3.0])
 
 
+def without_dropout(dtype=None):
+    model = small(dtype)
+    return models.VisionTransformer(dataclasses.replace(model.config, dropout_rate=0.0), dtype=dtype)
+
+
 # {name: (model, batches, arguments of the optimizer)}
 KITS = {
     "": (small, batches, {}),
+    "same on each engine": (without_dropout, batches, {"momentum_dtype": None}),
     "lora": (with_lora, batches, {"gradient_accumulation_steps": None}),
     "frozen": (frozen, weighted, {"rate_multipliers": {"^encoderblock_1/": 0.75}}),
 }

@@ -242,6 +242,23 @@ def test_a_run_on_jax_killed_at_random_moments_ends_with_the_same_bits(tmp_path,
 
 
 @pytest.mark.slow
+def test_a_run_of_one_engine_continues_on_the_other(tmp_path):
+    kit = "same on each engine"
+    engines = {"tensorflow": Server("one_device", kit), "jax": Server("jax", kit, **on_jax(4))}
+    for name, other in (("tensorflow", "jax"), ("jax", "tensorflow")):
+        whole, stopped = tmp_path / name / "whole", tmp_path / name / "stopped"
+        assert engines[name].run(whole) == 0
+        assert engines[name].run(stopped, signal.SIGTERM, lambda stopped=stopped: newest(stopped) >= 6) == 143
+        assert engines[other].run(stopped) == 0
+        for file in ("last.weights.npz", "averaged.weights.npz"):
+            a, b = (dict(np.load(folder / file)) for folder in (whole, stopped))
+            for key, value in a.items():
+                np.testing.assert_allclose(b[key], value, atol=1e-5 * max(1, np.abs(value).max()), err_msg=key)
+    for server in engines.values():
+        server.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kit", ["lora", pytest.param("frozen", marks=pytest.mark.long)])
 def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(kit, tmp_path):
     """LoRA, stochastic depth and rematerialization; frozen layers, layer decay and class weights."""
