@@ -25,7 +25,7 @@ from examples.paper_in_miniature.measures import (
 )
 from examples.paper_in_miniature.trainings import Training
 from keras_vit.evaluation import cost
-from keras_vit.models import AxialResNetConfig, AxialViTConfig, variant
+from keras_vit.models import AxialResNetConfig, AxialViTConfig, ResNetConfig, variant
 from keras_vit.training import recipe
 
 
@@ -83,7 +83,8 @@ def shipped_vit():
 
 def learn_fractals(config, steps, examples, **changes):
     """A training whose learning rate and weight decay are then searched."""
-    recipe = replace(FRACTALS, steps=steps, warmup_steps=steps // 10).with_(**changes)
+    start = {"learning_rate": 0.01} if isinstance(config, ResNetConfig) else {"weight_decay": 1.0}
+    recipe = replace(FRACTALS, steps=steps, warmup_steps=steps // 10).with_(**start | changes)
     return Training(config=config, recipe=recipe, task="fractals", examples=examples)
 
 

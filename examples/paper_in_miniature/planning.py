@@ -9,7 +9,7 @@ from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment, Row
 from examples.paper_in_miniature.results import COMMON, add_lines, count_teraflops, describe_line, read_lines
 from examples.paper_in_miniature.trainings import Training, Workshop
 
-TERAFLOPS_PER_SECOND = 0.04  # of one core of a server of 2023, as measured for these models in training
+TERAFLOPS_PER_SECOND = 0.06  # of one core of a server of 2023, as measured for these models in training
 START = 10  # seconds to build a model, trace its step and test it
 SWEEP = "sweep.csv"  # the table of all searches
 

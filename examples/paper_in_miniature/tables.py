@@ -88,6 +88,8 @@ def write_accuracies(experiment: Experiment, lines: Sequence[dict[str, str]]) ->
 
 def write_differences(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
     """A Markdown table: the experiment's pairs of settings, in points, with the interval of 95 % over the seeds."""
+    if not experiment.pairs:
+        return ""
     text = [f"| difference | {' | '.join(HEADS[c].replace(', %', ', points') for c in experiment.columns)} |"]
     text.append("|---" + "|---:" * len(experiment.columns) + "|")
     for first, second in experiment.pairs:
