@@ -12,18 +12,17 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ExportError
-from keras_vit.export.card import write_card
+from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
 from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
-from keras_vit.export.prediction import predict_source
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.examples import EXAMPLES, write_examples
 from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.quantization import choose_kind
 from keras_vit.export.report import Report
 from keras_vit.export.staging.stage import stage
 from keras_vit.export.web import FOLDER as PAGE
@@ -92,8 +91,10 @@ def bundle(
     source = prepare(model, **options)
     if web:
         require_page(source, vendor)
-    added = [*layout_files(source, web_layout), *(f"{PAGE}/{name}" for name in (TEXTS if web else ()))]
-    names = [*companion_files(source), *added, *(name for row in rows for name in row.bundled_files())]
+    names = ["README.md", "examples.npz", "model.json", *layout_files(source, web_layout)]
+    names += ["predict.py"] if describe_preprocessing(source.preprocessing) else []
+    names += [f"{PAGE}/{name}" for name in TEXTS] if web else []
+    names += [name for row in rows for name in row.bundled_files()]
     with stage(out, names, is_folder=True, tell=tell) as staging:
         reports = []
         others = keep_others(source, out, staging, [row.name for row in rows])
@@ -141,12 +142,6 @@ def layout_files(source, web_layout):
 def supported_quantize(row, quantize):
     """A format that cannot be quantized, such as SavedModel, is written in float32 whatever the others are."""
     return None if quantize in QUANTIZE and not row.quantize else quantize
-
-
-def companion_files(source):
-    """The files of a bundle beside its artefacts."""
-    preprocessing = describe_preprocessing(source.preprocessing)
-    return ["README.md", "examples.npz", "model.json", *(["predict.py"] if preprocessing else [])]
 
 
 def keep_others(source, out, staging, formats):

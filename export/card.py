@@ -1,12 +1,18 @@
-"""The model card of a bundle: Markdown, with the front matter that the Hugging Face Hub reads."""
+"""How a bundle is used: its model card, with the front matter that the Hugging Face Hub reads, and predict.py."""
 
+import ast
+import importlib
 import json
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from keras_vit.export.formats import format_named
 from keras_vit.export.proof.mixture import WAYS
 from keras_vit.text import printable
 
+SCRIPT = Path(__file__).with_name("predict_script.py")
+PLACE = "LOADERS = {}\nPACKAGES = {}"  # in it
 MOST_NAMES = 50  # classes that are named
 METRICS = ("accuracy", "mean_average_precision")  # by the Hub's names
 # The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
@@ -120,17 +126,14 @@ def describe_classes(labels, probabilities):
 
 def artefact_table(artefacts):
     """Every artefact with its comparison."""
-    head = "| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *(artefact_row(entry) for entry in artefacts)])
-
-
-def artefact_row(entry):
-    agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
-    kind = entry["quantize"] or "float32"
-    return (
-        f"| {entry['file']} | {kind} | {entry['bytes'] / 1e6:.1f} | {entry['max_abs_diff']:.1e} "
-        f"| {entry['cosine']:.6f} | {agreement} |"
-    )
+    lines = ["| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |", "|---|---|---|---|---|---|"]
+    for entry in artefacts:
+        agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
+        lines.append(
+            f"| {entry['file']} | {entry['quantize'] or 'float32'} | {entry['bytes'] / 1e6:.1f} "
+            f"| {entry['max_abs_diff']:.1e} | {entry['cosine']:.6f} | {agreement} |"
+        )
+    return "\n".join(lines)
 
 
 def describe_further_outputs(about):
@@ -164,3 +167,35 @@ def describe_use(about):
             lines.append("")
     lines.append("keras-vit verify .    # compares the files with the examples again")
     return "## Use\n\n" + "\n".join(f"    {line}".rstrip() for line in lines)
+
+
+def write_out(path, *names):
+    """The texts of what a module defines under these names, and of what that needs of the same module."""
+    text, defined = Path(path).read_text("utf-8"), {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            defined[node.targets[0].id] = node
+    needed, waiting = set(), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in defined and name not in needed:
+            needed.add(name)
+            waiting += [x.id for x in ast.walk(defined[name]) if isinstance(x, ast.Name)]
+    return [ast.get_source_segment(text, defined[name]) or "" for name in defined if name in needed]
+
+
+def predict_source(formats: Sequence[str]) -> str:
+    """The text of predict.py for artefacts of these formats, by name: it imports nothing of this package."""
+    script = text = SCRIPT.read_text("utf-8")
+    for node in ast.parse(script).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("keras_vit"):
+            parts = write_out(importlib.import_module(str(node.module)).__file__, *(x.name for x in node.names))
+            text = text.replace(ast.get_source_segment(script, node) or "", "\n\n\n".join(parts) + "\n\n")
+    rows = [format_named(name) for name in formats]
+    parts = [part for row in rows for part in write_out(row.reading_file(), f"load_{row.name}")]
+    loaders = ", ".join(f'"{row.name}": load_{row.name}' for row in rows)
+    packages = ", ".join(f'"{row.name}": "{row.package}"' for row in rows)
+    parts.append(f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}")
+    return text.replace(PLACE, "\n\n\n".join(parts), 1)

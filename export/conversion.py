@@ -12,8 +12,8 @@ import numpy as np
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
 from keras_vit.export.preparation import Source, prepare, raise_converter_errors
-from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, probe_count, require_parity
-from keras_vit.export.quantization import choose_kind
+from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, require_parity
+from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.staging.stage import stage
 
@@ -69,7 +69,7 @@ def convert(
     True
     """
     form, latency = format_of_path(path), options.pop("latency", False)
-    with stage(path, form.expected_files(path), is_folder=form.is_folder) as staging:
+    with stage(path, form.files or [Path(path).name], is_folder=form.is_folder) as staging:
         report = write_proved(prepare(model, **options), form, staging, quantize, endpoints, latency)
     return dataclasses.replace(report, path=str(path))
 
@@ -88,11 +88,8 @@ def write_proved(
     with raise_converter_errors(form.name):
         require_float_weights(model, form)
         require_endpoints(model, form, endpoints)
-        shapes = [fix_batch(shape, source.batch_size) for shape in source.choose_shapes(form.free_size)]
-        inputs = source.choose_inputs(shapes, probe_count(kind, source.batch_size))
-        asked: dict[str, Any] = {"endpoints": tuple(endpoints), "given": source.images is not None}
-        trial = Trial(model=model, form=form, kind=kind, shapes=shapes, inputs=inputs, **asked)
-        finer = trial.write(model, path, source.describe(shapes, trial.further_outputs), tell, trial.endpoints)
+        trial = Trial(source, form, kind, tuple(endpoints))
+        finer = form.load_module().write(trial.order(tell), path)
         difference = compare(trial, path)
         require_parity(trial, difference)
         latencies = measure_latencies(trial, path) if latency else {}
@@ -137,13 +134,3 @@ def require_endpoints(model, form, endpoints):
         method = name if form.endpoints else f"with_{name}"
         if not callable(getattr(model, method, None)):
             raise ExportError(f"The model {model.name!r} has no endpoint {name!r}: it has no method {method!r}.")
-
-
-def fix_batch(shape, batch_size):
-    """The shape of an input with its batch size fixed, unless that is None."""
-    if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
-        raise ExportError(
-            "batch_size must be a positive integer, equal to the model's if that is fixed "
-            f"({shape[0]}). Received: batch_size={batch_size}."
-        )
-    return (batch_size or shape[0], *shape[1:])

@@ -21,13 +21,6 @@ TEXTS = ("probabilities",)  # of these
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
-def describe_config(config):
-    """The fields of a dataclass as plain values; None for anything else."""
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return None
-    return dataclasses.asdict(config)
-
-
 def describe_preprocessing(preprocessing):
     """Its fields as plain values; None for a callable that lacks one."""
     fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
@@ -80,7 +73,7 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
         "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
         "probabilities": getattr(config, "probabilities", "softmax"),
-        "config": describe_config(config),
+        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
         "source": None,
         "licence": None,
         "versions": {"keras_vit": __version__, "keras": keras.__version__},

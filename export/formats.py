@@ -1,16 +1,10 @@
-"""The formats of an export, a row each. Imports nothing heavy, because the command line reads the rows too.
+"""The formats of an export, a row each, and what is asked of one. Imports nothing heavy: commands read the rows too.
 
 Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of two modules:
 
-- `__init__.py` writes artefacts.
-  `write(model, shapes, path, description, quantize=None, goal=None, tell=None, endpoints=())` writes the functional
-  float32 `model` to `path`, which for a folder may be there already, empty. `shapes` has a tuple for each input, None
-  for a free length; `description` is a dictionary of plain values to store in the artefact; `goal`, of "dynamic"
-  and "int8", is what to calibrate on and to choose the ways of the layers by, see `proof.mixture`; `tell` takes lines
-  of text. `endpoints` are names of the model's methods: signatures of a format with `endpoints`; in the other formats
-  one of `further_outputs`, which becomes the last output, under its name. Returns {layer: way} of the
-  layers that are stored more finely than `quantize` says. A file, unlike a folder, must end in a seal, see
-  `staging.listing.seal`.
+- `__init__.py` writes artefacts. `write(order, path)` writes what an `Order` says to `path`, which for a folder may be
+  there already, empty. Returns {layer: way} of the layers that are stored more finely than its `quantize` says. A file,
+  unlike a folder, must end in a seal, see `staging.listing.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
@@ -20,20 +14,50 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   that `write` stored in it, or None.
 """
 
+import contextlib
 import importlib
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from keras_vit.errors import ExportError
+
+if TYPE_CHECKING:
+    import keras
+
+    from keras_vit.export.proof.mixture import Goal
 
 Quantize = Literal["float16", "dynamic", "int8"]
 QUANTIZE = get_args(Quantize)
 DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a format's `write` is asked for.
+
+    Args:
+        model: functional, in float32.
+        shapes: of its inputs in the artefact, None for a free length.
+        description: plain values to store in the artefact; empty for one that is not handed over.
+        quantize: one of the format's values, or None.
+        goal: of "dynamic" and "int8": what to calibrate on and to choose the ways of the layers by.
+        endpoints: names of the model's methods: signatures of a format with `endpoints`; in the other formats one of
+            `further_outputs`, which becomes the last output, under its name.
+        tell: takes lines of text; or None.
+    """
+
+    model: "keras.Model"
+    shapes: Sequence[tuple[int | None, ...]]
+    description: dict[str, Any] = field(default_factory=dict)
+    quantize: Quantize | None = None
+    goal: "Goal | None" = None
+    endpoints: tuple[str, ...] = ()
+    tell: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +111,8 @@ class Format:
         """reading.py, for a process that imports no Keras."""
         return Path(__file__).parent / self.name / "reading.py"
 
-    def expected_files(self, path: str | os.PathLike) -> list[str]:
-        """Names of the files of an artefact at `path`, beside it or in it, as far as they are known before."""
-        return list(self.files) or [Path(path).name]
-
     def bundled_files(self) -> list[str]:
-        """The same in a bundle, relative to the bundle."""
+        """Names of the files of an artefact in a bundle, relative to the bundle, as far as they are known before."""
         return [f"{self.bundled}/{name}" for name in self.files] or [self.bundled]
 
     def bundled_pattern(self) -> str:
@@ -193,16 +213,23 @@ def data_files(stem: str) -> re.Pattern:
     return re.compile(f"{re.escape(stem)}({patterns})", re.ASCII)
 
 
-def require_known_operations(format_name: str, path: Path) -> None:
-    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+@contextlib.contextmanager
+def raise_reading_errors(path, problem="is damaged"):
+    """Within, whatever runtimes and the readers of protocol buffers and flatbuffers raise becomes an ExportError."""
     try:
-        format_named(format_name).load_module("reading").check(Path(path))
-    except ImportError as error:
-        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
+        yield
     except ExportError:
         raise
-    except Exception as error:  # whatever the readers of protocol buffers and flatbuffers raise for damaged files
-        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
+    except ImportError as error:
+        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
+    except Exception as error:
+        raise ExportError(f"{path} {problem}: {error!s:.400}.") from error
+
+
+def require_known_operations(format_name: str, path: Path) -> None:
+    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+    with raise_reading_errors(path):
+        format_named(format_name).load_module("reading").check(Path(path))
 
 
 def refuse(path: Path, what: str) -> None:

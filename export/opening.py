@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.description import DESCRIBED
-from keras_vit.export.formats import Format, format_named, recognise, require_known_operations
+from keras_vit.export.formats import Format, format_named, raise_reading_errors, recognise, require_known_operations
 from keras_vit.export.proof.model_json import FIELDS, read_model_json
 
 DESCRIPTION = "model.json"
@@ -62,14 +62,12 @@ def describe_by_bundle(folder):
 
 def read_stored_description(row, path):
     """What `write` of the format stored in a file, or None where an export did not write it."""
-    try:
+    with raise_reading_errors(path):
         about = row.load_module("reading").read_description(path)
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
-    except Exception as error:  # whatever the readers of damaged files raise
-        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error
     if wrong:
         raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
     return about
@@ -95,23 +93,14 @@ def open_artefact(path: Path) -> Artefact | None:
     if found is None:
         return None
     row, place, about = found
-    if about is not None:
-        require_classifier(place, about)
+    axes = [] if about is None else [[len(x["shape"]) for x in about[name]] for name in ("inputs", "outputs")]
+    if axes not in ([], [[4], [2]]):
+        raise ExportError(f"{place} does not take images (n, h, w, c) and give one row of logits for each.")
     require_known_operations(row.name, place)
-    try:
+    with raise_reading_errors(place, "cannot be opened"):
         run = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])
-    except ImportError as error:
-        raise ExportError(f"{place} needs {error.name}, which is not installed.") from error
-    except Exception as error:  # whatever a runtime raises
-        raise ExportError(f"{place} cannot be opened: {error!s:.400}.") from error
     batch = about["inputs"][0]["shape"][0] if about else None
     return Artefact(place, about, run_in_parts(lambda images: run([images])[0], batch))
-
-
-def require_classifier(path, about):
-    inputs, outputs = ([len(tensor["shape"]) for tensor in about[name]] for name in ("inputs", "outputs"))
-    if (inputs, outputs) != ([4], [2]):
-        raise ExportError(f"{path} does not take images (n, h, w, c) and give one row of logits for each.")
 
 
 def run_in_parts(run, batch):

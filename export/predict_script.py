@@ -7,13 +7,13 @@ SavedModel. Reads model.json beside it.
 import argparse
 import contextlib
 import json
-import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 try:
     import numpy as np
-    from PIL import Image, ImageOps
+    from PIL import Image
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing.name} is not installed. Install what this needs: pip install numpy pillow")
 with contextlib.suppress(ModuleNotFoundError):
@@ -21,10 +21,12 @@ with contextlib.suppress(ModuleNotFoundError):
 
     pillow_heif.register_heif_opener()
 
+# In a bundle what these import stands written out.
+from keras_vit.images.pillow import FORMATS, MOST_PIXELS, to_array
+from keras_vit.images.resizing import crop_offset, size_before_crop
+
 HERE = Path(__file__).resolve().parent
-MOST_PIXELS = 2**26  # of an image, as it is and as it is resized
-# Pillow opens other formats by starting programs (EPS) or old decoders.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEIF")
+ImageError = ValueError  # what is written out may raise it
 
 
 def linear(x):
@@ -62,50 +64,20 @@ def resize(x, size, interpolation, antialias):
     return x
 
 
-def size_before_crop(shape, image_size, crop, crop_mode):
-    """(height, width) that an image of `shape` is resized to before its middle is kept; as `Preprocessing` has it."""
-    least = [math.floor(part / crop + 1e-6) for part in image_size]
-    if crop_mode == "squash":
-        return least
-    scale = max(part / length for length, part in zip(shape, least, strict=True))
-    return [max(math.floor(length * scale + 1e-6), part) for length, part in zip(shape, least, strict=True)]
-
-
 def preprocess(x, image_size, crop, interpolation, mean, std, crop_mode="center"):
     """uint8 (h, w, c) to the model's input, float32 (*image_size, c)."""
-    x = x.astype("float64")
-    if crop is None:
-        x = resize(x, image_size, interpolation, antialias=False)
-    else:
-        size = size_before_crop(x.shape[:2], image_size, crop, crop_mode)
-        require_few_pixels(size)
-        x = resize(x, size, interpolation, antialias=True)
-        top, left = (round((length - part) / 2) for length, part in zip(size, image_size, strict=True))
-        x = x[top : top + image_size[0], left : left + image_size[1]]
+    rules = SimpleNamespace(image_size=image_size, crop=crop, crop_mode=crop_mode)
+    size = size_before_crop(np.array(x.shape[:2], "float64"), rules).astype(int)
+    require_few_pixels(size)
+    x = resize(x.astype("float64"), size, interpolation, antialias=crop is not None)
+    top, left = crop_offset(size, image_size)
+    x = x[top : top + image_size[0], left : left + image_size[1]]
     return ((x / 255 - mean) / std).astype("float32")
 
 
 def require_few_pixels(size):
     if size[0] * size[1] > MOST_PIXELS:
         raise ValueError(f"{size[0]} x {size[1]} pixels are more than {MOST_PIXELS:,}")
-
-
-def to_8_bits(image):
-    """The image; of one of 16 bits of grey, which Pillow would clip, the upper 8."""
-    if not image.mode.startswith("I"):
-        return image
-    deep = np.asarray(image)
-    grey = Image.fromarray((deep >> 8).astype("uint8"))
-    if "transparency" not in image.info:
-        return grey
-    opaque = np.where(deep == image.info["transparency"], 0, 255).astype("uint8")
-    return Image.merge("LA", (grey, Image.fromarray(opaque)))
-
-
-def lay_on_white(pixels):
-    """How pixels (h, w, 4), the last of them opacity, look on white: uint8 (h, w, 3)."""
-    colours, opacity = pixels[..., :3].astype("uint16"), pixels[..., 3:].astype("uint16")
-    return ((colours * opacity + 255 * (255 - opacity) + 127) // 255).astype("uint8")
 
 
 def open_image(path, channels):
@@ -115,11 +87,7 @@ def open_image(path, channels):
     Image.init()
     with Image.open(path, formats=[name for name in FORMATS if name in Image.OPEN]) as image:
         require_few_pixels(image.size)
-        image = to_8_bits(ImageOps.exif_transpose(image))
-        if channels < 4 and image.has_transparency_data:
-            image = Image.fromarray(lay_on_white(np.asarray(image.convert("RGBA"))))
-        x = np.asarray(image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
-    return x.reshape(*x.shape[:2], -1)
+        return to_array(image, channels)
 
 
 # By format. A bundle's predict.py has a function for each of its artefacts here, and the package that runs it.

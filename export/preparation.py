@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,15 @@ from keras_vit.export.description import describe_model
 from keras_vit.export.proof.probes import choose_inputs
 from keras_vit.lora import without_lora
 
+SURROGATES = re.compile("[\ud800-\udfff]")  # which Python makes of file names that are not UTF-8
+
 
 def prepare_model(model: keras.Model) -> keras.Model:
     """`model` as a functional float32 model with the same weights; itself where it already is one."""
-    require_model(model)
+    if not isinstance(model, keras.Model):
+        raise ExportError(f"Only a keras.Model can be exported. Received: {type(model).__name__}.")
+    if not model.built:
+        raise ExportError(f"The model {model.name!r} is not built: call it on a batch of images first, then export it.")
     source = without_lora(as_functional(model))
     # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
     if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
@@ -33,26 +39,10 @@ def prepare_model(model: keras.Model) -> keras.Model:
 def require_labels(labels):
     """Raises unless the names of classes are text that UTF-8 can encode, as every format stores them."""
     for i, name in enumerate(() if labels is None else labels):
-        if not isinstance(name, str) or not is_unicode(name):
+        if not isinstance(name, str) or SURROGATES.search(name):
             raise ExportError(
                 f"The name of class {i} must be text that UTF-8 can encode. Received: {name!r}. Set model.labels."
             )
-
-
-def is_unicode(text):
-    """Whether the text has no lone surrogates, which Python makes of file names that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def require_model(model):
-    if not isinstance(model, keras.Model):
-        raise ExportError(f"Only a keras.Model can be exported. Received: {type(model).__name__}.")
-    if not model.built:
-        raise ExportError(f"The model {model.name!r} is not built: call it on a batch of images first, then export it.")
 
 
 def as_functional(model):

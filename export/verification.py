@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError, ParityError
+from keras_vit.export.card import predict_source
 from keras_vit.export.formats import FORMATS, format_named, require_known_operations
-from keras_vit.export.prediction import predict_source
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
-from keras_vit.export.proof.parity import compare_outputs
-from keras_vit.export.quantization import choose_kind
+from keras_vit.export.proof.parity import choose_kind, compare_outputs
 from keras_vit.export.report import Report, size_of
 from keras_vit.export.staging.listing import MANIFEST, files_in, read_manifest
 from keras_vit.export.staging.placing import JOURNAL, join_names

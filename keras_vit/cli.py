@@ -1,39 +1,74 @@
-"""The command `keras-vit`; keras_vit/commands/ has a file per verb. None imports Keras before it runs."""
+"""The command `keras-vit`: the file of a command is imported when it is asked for, Keras when it runs."""
 
+import functools
+import importlib
 import os
 import sys
 import warnings
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from keras_vit._version import __version__
-from keras_vit.commands import (
-    Command,
-    benchmark,
-    deduplicate,
-    demo,
-    evaluate,
-    export,
-    fewshot,
-    finetune,
-    info,
-    inspect,
-    list,
-    predict,
-    pretrain,
-    preview,
-    recipes,
-    serve,
-    verify,
-    vtab,
-)
+from keras_vit.commands.parsing import Command
 from keras_vit.errors import KerasVitError, describe_install
 from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted
 
+COMMANDS = {  # as help shows them: the function of each in a file of keras_vit/commands/
+    "list": "list.list_models",
+    "info": "list.show_info",
+    "recipes": "recipes.list_recipes",
+    "predict": "predict.predict",
+    "finetune": "finetune.finetune",
+    "pretrain": "finetune.pretrain",
+    "export": "export.export_model",
+    "verify": "export.verify_bundle",
+    "serve": "serve.serve_page",
+    "evaluate": "evaluate.evaluate_model",
+    "fewshot": "fewshot.evaluate_few_shot",
+    "preview": "preview.preview_images",
+    "vtab": "vtab.train_vtab",
+    "inspect": "inspect.inspect_model",
+    "benchmark": "benchmark.benchmark",
+    "deduplicate": "deduplicate.deduplicate",
+    "demo": "demo.demonstrate",
+}
+
+
+@functools.cache
+def load_command(name):
+    file, function = COMMANDS[name].split(".")
+    module = importlib.import_module(f"keras_vit.commands.{file}")
+    alone = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+    alone.command(name, cls=getattr(module, "COMMAND", Command))(getattr(module, function))
+    return typer.main.get_command(alone)
+
+
+class LazyCommands(Mapping):
+    """The commands by name; the file of one is imported when it is asked for."""
+
+    def __getitem__(self, name):
+        return load_command(name)
+
+    def __iter__(self):
+        return iter(COMMANDS)
+
+    def __len__(self):
+        return len(COMMANDS)
+
+
+class LazyGroup(typer.core.TyperGroup):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.commands = ChainMap(self.commands, LazyCommands())
+
+
 app = typer.Typer(
     name="keras-vit",
+    cls=LazyGroup,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,  # a frame's variables may be secrets: a plain traceback shows none
@@ -41,23 +76,6 @@ app = typer.Typer(
     help="ViT, hybrid and ResNet (BiT) models of *An Image is Worth 16x16 Words* in Keras.\n\n"
     "Exit codes: 0 done, 1 the input could not be used (one sentence on standard error), 2 the command line was wrong.",
 )
-app.command("list", cls=Command)(list.list_models)
-app.command("info", cls=Command)(info.show_info)
-app.command("recipes", cls=Command)(recipes.list_recipes)
-app.command("predict", cls=Command)(predict.predict)
-app.command("finetune", cls=Command)(finetune.finetune)
-app.command("pretrain", cls=Command)(pretrain.pretrain)
-app.command("export", cls=export.ExportCommand)(export.export_model)
-app.command("verify", cls=Command)(verify.verify_bundle)
-app.command("serve", cls=Command)(serve.serve_page)
-app.command("evaluate", cls=Command)(evaluate.evaluate_model)
-app.command("fewshot", cls=Command)(fewshot.evaluate_few_shot)
-app.command("preview", cls=Command)(preview.preview_images)
-app.command("vtab", cls=Command)(vtab.train_vtab)
-app.command("inspect", cls=Command)(inspect.inspect_model)
-app.command("benchmark", cls=Command)(benchmark.benchmark)
-app.command("deduplicate", cls=Command)(deduplicate.deduplicate)
-app.command("demo", cls=Command)(demo.demonstrate)
 
 
 def show_version(value: bool):

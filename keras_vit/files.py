@@ -42,13 +42,17 @@ def describe_refusal(error: OSError) -> str:
     return make_presentable(f"{error.filename or 'A file'} cannot be read or written: {reason}. {advice}")
 
 
-def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> None:
-    """Raises `error` for an address, such as gs://bucket/run, as a place to write.
+def name_address(path: str | os.PathLike) -> str | None:
+    """The address, such as gs://bucket/run, that a path is; None where it is one of the file system.
 
     A `Path` keeps one slash of an address, and would be made as a folder called "gs:" here.
     """
-    if ADDRESS.match(str(path)):
-        address = ADDRESS.sub(r"\1://", str(path), count=1)
+    return ADDRESS.sub(r"\1://", str(path), count=1) if ADDRESS.match(str(path)) else None
+
+
+def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> None:
+    """Raises `error` for an address as a place to write."""
+    if address := name_address(path):
         raise error(
             f"Files are written to a local or mounted folder. Received: {address}. Mount the bucket (with gcsfuse) or "
             "a persistent disk, and give the path there, such as /mnt/bucket/run."
@@ -170,17 +174,12 @@ def refuse_constant(name):
     raise ValueError(f"it has the number {name}, which is not JSON")
 
 
-def fits(value: object, kind: Any) -> bool:
-    """Whether a value of a JSON file is of a kind; see `read_record`.
-
-    >>> fits([1, 2], [int]), fits(True, int), fits(1e400, float), fits(None, (None, str)), fits({"a": 1}, {"a": str})
-    (True, False, False, True, False)
-    """
-    return find_misfit(value, kind) is None
-
-
 def find_misfit(value, kind, where=""):
-    """(path, value) of the first part of a JSON value that is not of its kind, or None."""
+    """(path, value) of the first part of a JSON value that is not of its kind, or None; see `read_record` for kinds.
+
+    >>> find_misfit([1, 2], [int]), find_misfit(None, (None, str)), find_misfit({"a": [1, True]}, {"a": [int]})
+    (None, None, ('.a[1]', True))
+    """
     if isinstance(kind, dict):
         return find_misfit_of_object(value, kind, where)
     if isinstance(kind, list):
@@ -189,7 +188,7 @@ def find_misfit(value, kind, where=""):
         parts = (find_misfit(part, kind[0], f"{where}[{i}]") for i, part in enumerate(value))
         return next(filter(None, parts), None)
     if isinstance(kind, tuple):
-        right = any(fits(value, one) for one in kind)
+        right = any(find_misfit(value, one) is None for one in kind)
     elif kind is int:
         right = type(value) is int
     elif kind is float:  # or a whole number that a float can be
@@ -209,7 +208,7 @@ def find_misfit_of_object(value, kind, where):
     for name, part in kind.items():
         if not isinstance(name, str):  # a kind for all names, and one for all values
             for key, found in value.items():
-                if wrong := (None if fits(key, name) else (where, key)) or find_misfit(found, part, f"{where}.{key}"):
+                if wrong := find_misfit(key, name, where) or find_misfit(found, part, f"{where}.{key}"):
                     return wrong
         elif name.removesuffix("?") in value or not name.endswith("?"):
             name = name.removesuffix("?")

@@ -151,7 +151,8 @@ HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set
         "import keras_vit.models as m; m.VARIANTS",
         "from keras_vit import training; training.RECIPES; training.recipe('finetune-pets', batch_size=32)",
         "from typer.testing import CliRunner; from keras_vit.cli import app; r = CliRunner().invoke(app, ['list']); "
-        "assert r.exit_code == 0, r.output",
+        "assert r.exit_code == 0, r.output; rooms = {'export', 'inference', 'trainers', 'data'}; "
+        "assert not {f'keras_vit.{room}' for room in rooms} & set(sys.modules)",
     ],
 )
 def test_looking_around_imports_nothing_heavy(code):

@@ -14,7 +14,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NAMES = {"keras": keras, "keras_vit": keras_vit, "np": np, "ops": keras.ops}
 SCRIPTS = ("__main__", "worker", "predict_script")
 SLOW = {
-    "keras_vit.training.search.search_recipe",  # trains three models
+    "keras_vit.training.grid.search_recipe",  # trains three models
     "keras_vit.evaluation.few_shot_protocol.evaluate_few_shot",
     "keras_vit.data.previewing.draw_preview",
     "keras_vit.data.duplicates.find_duplicates",

@@ -152,4 +152,4 @@ def test_a_killed_command_resumes_to_the_same_weights(tmp_path):
         np.testing.assert_array_equal(resumed[name], value, err_msg=name)
     done = subprocess.run([*command, "--learning-rate", "0.002", "--resume"], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "was begun with --learning-rate 0.001" in done.stderr
+    assert "was begun with learning_rate=0.001" in done.stderr

@@ -62,9 +62,7 @@ class Request:
     def from_arguments(cls, head, num_classes, labels, image_size, fields):
         if head is not None and head not in HEAD_CHOICES:
             raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
-        if labels is not None:
-            labels = as_tuple(labels)
-            require_distinct(labels)
+        labels = require_distinct(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
         fields = fields if image_size is None else {**fields, "image_size": image_size}
         return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
@@ -84,23 +82,18 @@ class Target:
     new_head: bool
 
 
-def as_tuple(labels):
-    """Labels as a tuple; a string stays one, for `as_labels` to refuse."""
-    if isinstance(labels, str):
-        return labels
+def require_distinct(labels):
+    """Labels as a tuple, if no name stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
+    if labels is None or isinstance(labels, str):
+        return labels  # `as_labels` says what is wrong with a string
     try:
-        return tuple(labels)
+        labels = tuple(labels)
     except TypeError as error:
         raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
-
-
-def require_distinct(labels):
-    """Refuses a name that stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
-    if isinstance(labels, str):
-        return  # `as_labels` says what is wrong with it
     repeated = [label for label, count in Counter(labels).items() if count > 1]
     if repeated and labels not in map(class_names, LABEL_SETS):
         raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
+    return labels
 
 
 def require_fields(fields, kinds=tuple(MODELS)):
@@ -117,7 +110,6 @@ def representation_width(config):
 
 
 def require_same_head(config, wanted, differs):
-    """Refuses to keep a head that the checkpoint does not have, or not so."""
     if not config.num_classes:
         raise ConfigError("head='keep' needs a head, and the checkpoint has none. Leave head= out for a new one.")
     if differs:
@@ -175,18 +167,13 @@ def plan_adaptation(config, labels, request):
     return target
 
 
-def drop(tensors, prefixes):
-    """Removes the tensors whose names start so."""
-    for name in [name for name in tensors if name.startswith(prefixes)]:
-        del tensors[name]
-
-
 def set_head(tensors, source, target, new_head):
     """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
     prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
     if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
-    drop(tensors, prefixes)
+    for name in [name for name in tensors if name.startswith(prefixes)]:
+        del tensors[name]
     return prefixes
 
 
@@ -205,30 +192,19 @@ def set_channels(tensors, source, target):
     )
 
 
-def drop_first(positions):
-    """Position embeddings (1, l, d) without the first, the class token's."""
-    n, l, d = positions.shape
-    return positions.map((n, l - 1, d), lambda values: values[:, 1:])
-
-
 def set_classifier(tensors, source, target):
     """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
     if source.classifier == target.classifier:
         return ()
-    for name in [name for name in tensors if name.endswith("/pos_embedding")]:
-        tensors[name] = (drop_first if target.classifier == "gap" else prepend_zero)(tensors[name])
+    for name, positions in tensors.items():
+        if name.endswith("/pos_embedding"):
+            n, l, d = positions.shape
+            without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
+            tensors[name] = without if target.classifier == "gap" else prepend_zero(positions)
     if target.classifier == "token":
         return ("cls",)
     del tensors["cls"]
     return ()
-
-
-def set_patches(tensors, source, target):
-    """The patch kernel at the model's patch size."""
-    if source.patch_size != target.patch_size:
-        _, _, channels, d = tensors[PATCHES].shape
-        size = target.patch_size
-        tensors[PATCHES] = tensors[PATCHES].map((*size, channels, d), lambda kernel: resize_patches(kernel, size))
 
 
 def set_grid(tensors, source, target, interpolation):
@@ -289,6 +265,8 @@ def adapt(tensors, source, target, interpolation="linear"):
     set_line_offsets(tensors, source, config, interpolation)
     if isinstance(config, ViTConfig):
         fresh += set_classifier(tensors, source, config)
-        set_patches(tensors, source, config)
+        if source.patch_size != config.patch_size:
+            shape = (*config.patch_size, *tensors[PATCHES].shape[2:])
+            tensors[PATCHES] = tensors[PATCHES].map(shape, lambda kernel: resize_patches(kernel, config.patch_size))
         set_grid(tensors, source, config, interpolation)
     return tensors, fresh

@@ -38,11 +38,6 @@ def find_policy(dtype):
         ) from error
 
 
-def variant_of(name):
-    """The variant in a name: what stands before the tag."""
-    return str(name).partition(":")[0]
-
-
 def keras_name(title):
     """The title as a name that Keras accepts."""
     return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
@@ -148,10 +143,8 @@ def open_as_variant(path, row, hints):
     return checkpoint, row.name, "linear"
 
 
-def locate(name, weights, hints, request):
-    """(the OpenCheckpoint that a name and `weights` stand for, the model's title, how its positions are resized)."""
-    if weights != "default":
-        return open_as_variant(Path(weights), find_variant(variant_of(name)), hints)
+def locate(name, hints, request):
+    """(the OpenCheckpoint that a name stands for, the model's title, how its position embeddings are resized)."""
     found = registry.resolve(name)
     if isinstance(found, Path):
         return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
@@ -234,10 +227,14 @@ def load(
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
+    variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
     if weights is None:
-        return build_untrained(find_variant(variant_of(name)), request, num_heads, preprocessing, policy)
+        return build_untrained(variant, request, num_heads, preprocessing, policy)
     hints = Hints(num_heads=num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
-    checkpoint, title, interpolation = locate(name, weights, hints, request)
+    if variant:
+        checkpoint, title, interpolation = open_as_variant(Path(weights), variant, hints)
+    else:
+        checkpoint, title, interpolation = locate(name, hints, request)
     target = plan_adaptation(checkpoint.config, checkpoint.labels, request)
     preprocessing = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
     with about_file(checkpoint.path), VariableFiller() as filler:

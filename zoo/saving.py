@@ -46,16 +46,11 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
             f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."
         )
     try:
-        write_with_permissions(path, lambda temporary: module.write(model, temporary))
+        with write_whole(path) as temporary:
+            permissions = temporary.stat().st_mode & 0o777
+            module.write(model, temporary)
+            temporary.chmod(permissions)  # safetensors puts a file of its own, for its owner alone, in the place
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."
         ) from error
-
-
-def write_with_permissions(path, write):
-    """Lets `write(temporary)` make the file, with the permissions of any new file, under its name once it is whole."""
-    with write_whole(path) as temporary:
-        permissions = temporary.stat().st_mode & 0o777
-        write(temporary)
-        temporary.chmod(permissions)  # safetensors puts a file of its own, for its owner alone, in the place

@@ -1,28 +1,20 @@
 """ONNX files: the graph as protocol buffers, weights beside it where they have more than INLINE_LIMIT bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.description import as_properties
-from keras_vit.export.formats import Quantize
+from keras_vit.export.formats import Order
 from keras_vit.export.onnx.fallback import convert_with_tf2onnx
 from keras_vit.export.onnx.graph import Node
 from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantizing import quantize_layers
-from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
-
-if TYPE_CHECKING:
-    import keras
 
 __all__ = ["write"]
 
@@ -34,18 +26,12 @@ FEW = 2048  # elements; in float16 smaller constants gain nothing
 ALIGNMENT = 4096  # bytes; lets a runtime map each tensor into memory
 
 
-def onnx_attribute(name, value):
-    from onnx import helper
-
-    if name == "to":
-        return helper.np_dtype_to_tensor_dtype(np.dtype(value))
-    return [int(x) for x in value] if isinstance(value, tuple | list) else value
-
-
 def make_node(node):
     from onnx import helper
 
-    attributes = {name: onnx_attribute(name, value) for name, value in node.attributes.items()}
+    attributes = dict(node.attributes)
+    if "to" in attributes:
+        attributes["to"] = helper.np_dtype_to_tensor_dtype(np.dtype(attributes["to"]))
     return helper.make_node(node.op, node.inputs, node.outputs, name=node.outputs[0], **attributes)
 
 
@@ -173,36 +159,27 @@ def list_companions(path):
     return sorted(names)
 
 
-def make_proto(model, shapes, path, quantize, endpoints):
+def make_proto(order, path):
     """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
     try:
-        graph, inputs, outputs = lower(model, shapes, endpoints)
+        graph, inputs, outputs = lower(order.model, order.shapes, order.endpoints)
     except Unsupported as reason:
-        if endpoints:
+        if order.endpoints:
             raise ExportError(
-                f"ONNX cannot have the endpoint {endpoints[0]!r} of {model.name!r}: {reason}."
+                f"ONNX cannot have the endpoint {order.endpoints[0]!r} of {order.model.name!r}: {reason}."
             ) from reason
-        proto = convert_with_tf2onnx(model, shapes, path.parent, reason)
-        return narrow_weights(proto) if quantize == "float16" else proto
+        proto = convert_with_tf2onnx(order, path.parent, reason)
+        return narrow_weights(proto) if order.quantize == "float16" else proto
     simplify(graph, outputs)
-    if quantize == "float16":
+    if order.quantize == "float16":
         graph.nodes[:0] = store_in_float16(graph.constants)
     return make_model(graph, inputs, outputs, path)
 
 
-def write(
-    model: keras.Model,
-    shapes: Sequence[tuple[int | None, ...]],
-    path: Path,
-    description: dict,
-    quantize: Quantize | None = None,
-    goal: Goal | None = None,
-    tell: Callable[[str], object] | None = None,
-    endpoints: Sequence[str] = (),
-) -> dict[str, str]:
-    """Writes `model` as the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
+def write(order: Order, path: Path) -> dict[str, str]:
+    """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
-    `formats` says what the arguments are, and what is returned.
+    `formats` says what is returned.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.
@@ -210,13 +187,13 @@ def write(
     import onnx
 
     finer = {}
-    if quantize in ("dynamic", "int8"):
+    if order.quantize in ("dynamic", "int8"):
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             source = Path(folder) / path.name
-            save_proto(make_proto(model, shapes, source, quantize, endpoints), source, description)
-            finer = quantize_layers(source, path, quantize, goal, tell)
+            save_proto(make_proto(order, source), source, order.description)
+            finer = quantize_layers(source, path, order)
     else:
-        save_proto(make_proto(model, shapes, path, quantize, endpoints), path, description)
+        save_proto(make_proto(order, path), path, order.description)
     seal(path, append_property, list_companions(path))
     onnx.checker.check_model(str(path), full_check=True)
     return finer

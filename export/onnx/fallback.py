@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.errors import ExportError
+from keras_vit.export.formats import Order
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import run_script
 
@@ -49,13 +50,6 @@ def handler(rewrite):
     return Handler
 
 
-def register_missing():
-    from tf2onnx.handler import tf_op
-
-    for name, rewrite in MISSING.items():
-        tf_op(name)(handler(rewrite))
-
-
 def hold_constants(path, function):
     """Puts the tensors that the function captured into the file as constants, where tf2onnx makes them inputs."""
     import onnx
@@ -75,8 +69,10 @@ def main():
     job = json.load(sys.stdin)
     import tensorflow as tf
     import tf2onnx
+    from tf2onnx.handler import tf_op
 
-    register_missing()
+    for name, rewrite in MISSING.items():
+        tf_op(name)(handler(rewrite))
     with literal(job["saved_model"]) as folder:
         loaded = tf.saved_model.load(folder)
     signature = [tf.TensorSpec(shape, dtype, name=name) for name, shape, dtype in job["inputs"]]
@@ -85,16 +81,8 @@ def main():
     hold_constants(job["output"], function.get_concrete_function(*signature))
 
 
-def require_standard(proto, reason):
-    from keras_vit.export.onnx.reading import foreign_nodes
-
-    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
-    if foreign:
-        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
-
-
-def convert_with_tf2onnx(model, shapes, folder, reason):
-    """The model as an onnx.ModelProto of standard operators.
+def convert_with_tf2onnx(order, folder, reason):
+    """The order's model as an onnx.ModelProto of standard operators.
 
     Args:
         reason: why the model was not traced; part of the error.
@@ -106,18 +94,21 @@ def convert_with_tf2onnx(model, shapes, folder, reason):
     from onnxscript import optimizer
 
     from keras_vit.export import saved_model
+    from keras_vit.export.onnx.reading import foreign_nodes
 
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        saved_model.write(model, shapes, Path(work) / "model")
+        saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
         output = Path(work) / "model.onnx"
-        inputs = [[x.name, shape, x.dtype] for shape, x in zip(shapes, model.inputs, strict=True)]
+        inputs = [[x.name, shape, x.dtype] for shape, x in zip(order.shapes, order.model.inputs, strict=True)]
         job = {"saved_model": str(Path(work) / "model"), "output": str(output), "inputs": inputs, "opset": OPSET}
         try:
             run_script(__file__, job)
         except ExportError as error:
             raise ExportError(f"{reason}; and tf2onnx cannot convert it either: {error}") from error
         proto = optimizer.optimize(onnx.load(output))
-    require_standard(proto, reason)
+    foreign = sorted({node.op_type for node in foreign_nodes(proto.graph)})
+    if foreign:
+        raise ExportError(f"ONNX has no operator for: {', '.join(foreign)} ({reason}). Export a SavedModel instead.")
     return proto
 
 

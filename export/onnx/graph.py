@@ -78,6 +78,10 @@ class Graph:
         self.nodes.append(Node(op, names, [value.name for value in values], attributes, self.path))
         return values
 
+    def add_like(self, op, x, *others, **attributes):
+        """Appends an operator whose output has the shape, type and order of axes of its first input."""
+        return self.add(op, [x, *others], x.shape, x.dtype, x.channels_first, **attributes)
+
     def name_of(self, x, op):
         if x is None:
             return ""

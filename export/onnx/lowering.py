@@ -1,15 +1,11 @@
-"""From a traced Keras model to an ONNX graph: each step through the emitter of its operation."""
+"""From a Keras model to an ONNX graph: each traced operation through its emitter."""
 
 import keras
 import numpy as np
 
-from keras_vit.export.onnx.emit import LAYERS, OPERATIONS, is_leaf
+from keras_vit.export.onnx.emit import LAYERS, OPERATIONS
 from keras_vit.export.onnx.graph import Graph, Value
-from keras_vit.export.onnx.trace import Untraceable, trace
-
-
-class Unsupported(Exception):
-    """A step that no emitter can write; the message names the layer and the operation."""
+from keras_vit.export.onnx.trace import Unsupported, trace
 
 
 def name_outputs(graph, inputs, outputs):
@@ -20,15 +16,10 @@ def name_outputs(graph, inputs, outputs):
             raise Unsupported("an output that does not depend on the input")
         x = graph.channels_last(x)
         if x.name in taken:
-            x = graph.add("Identity", [x], x.shape, x.dtype)
+            x = graph.add_like("Identity", x)
         taken.add(x.name)
         results.append(x)
     return results
-
-
-def output_names(model):
-    """The names of the outputs, in the order in which Keras flattens a dictionary of them; None where there is none."""
-    return sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
 
 
 def stand_in(model, input_shapes):
@@ -63,43 +54,38 @@ def share_by_batch(x, batch):
 
 
 class Lowering:
-    """Values by the id of the traced tensor they stand for."""
+    """Writes traced operations into the graph; `values` are by the id of the traced tensor they stand for."""
 
-    def __init__(self, graph, inner_output, values):
+    def __init__(self, graph, values):
         self.graph = graph
-        self.inner_output = inner_output
         self.values = values
-
-    def run(self, step):
-        args, kwargs = keras.tree.map_structure(self.value, (step.args, step.kwargs))
-        self.graph.path = step.path.strip("/")
-        results = self.emit(step, args, kwargs)
-        if len(results) != len(step.outputs):
-            raise Unsupported(f"{len(results)} of {len(step.outputs)} outputs of {type(step.operation).__name__}")
-        for x, value in zip(step.outputs, results, strict=True):
-            self.values[id(x)] = value
 
     def value(self, x):
         """The Value of a traced tensor; weights and tensors computed from them as arrays, anything else as it is."""
-        while id(x) in self.inner_output:
-            x = self.inner_output[id(x)]
         if isinstance(x, keras.KerasTensor):
             return self.values[id(x)]
         return share_by_batch(as_array(x), self.graph.batch)
 
-    def emit(self, step, args, kwargs):
-        operation = step.operation
-        name = type(operation).__name__
-        where = step.path.strip("/") or "no layer"
+    def write(self, operation, args, kwargs, outputs, path):
+        """See `Tracer`."""
+        self.graph.path = path.strip("/")
+        args, kwargs = keras.tree.map_structure(self.value, (args, kwargs))
+        results = self.emit(operation, args, kwargs, outputs)
+        if len(results) != len(outputs):
+            raise Unsupported(f"{len(results)} of {len(outputs)} outputs of {type(operation).__name__}")
+        self.values.update(zip(map(id, outputs), results, strict=True))
+
+    def emit(self, operation, args, kwargs, outputs):
+        name, where = type(operation).__name__, self.graph.path or "no layer"
         tensors = [x for x in keras.tree.flatten((args, kwargs)) if isinstance(x, Value)]
-        if not tensors and step.args:  # an operation on constants is computed now
+        if not tensors and args:  # an operation on constants is computed now
             return [as_array(x) for x in keras.tree.flatten(operation(*args, **kwargs))]
         rows = LAYERS if isinstance(operation, keras.Layer) else OPERATIONS
         if name not in rows:
             raise Unsupported(f"operation {name} in layer {where}")
         if isinstance(operation, keras.Layer):
             args, kwargs = args[:1], {name: x for name, x in kwargs.items() if name not in ("mask", "training")}
-        out = step.outputs if len(step.outputs) > 1 or name in ("Split", "Unstack") else step.outputs[0]
+        out = outputs if len(outputs) > 1 or name in ("Split", "Unstack") else outputs[0]
         try:
             result = rows[name].emit(self.graph, operation, out, *args, **kwargs)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -123,19 +109,15 @@ def lower(model, input_shapes, endpoints=()):
         keras.KerasTensor((batch if shape[0] is None else shape[0], *shape[1:]), dtype=x.dtype, name=x.name)
         for shape, x in zip(input_shapes, model.inputs, strict=True)
     ]
-    try:
-        traced, results = trace(model, tensors, is_leaf, *(getattr(model, f"with_{name}") for name in endpoints))
-    except Untraceable as error:
-        raise Unsupported(str(error)) from error
     graph = Graph(batch)
     inputs = [
         Value(graph.unique(own.name), tuple(x.shape), x.dtype) for own, x in zip(model.inputs, tensors, strict=True)
     ]
-    lowering = Lowering(graph, traced.inner_output, dict(zip(map(id, tensors), inputs, strict=True)))
-    traced.steps.reverse()
-    while traced.steps:  # each step is freed as soon as it is written, with the weights that it alone holds
-        lowering.run(traced.steps.pop())
+    lowering = Lowering(graph, dict(zip(map(id, tensors), inputs, strict=True)))
+    results = trace(model, tensors, lowering.write, *(getattr(model, f"with_{name}") for name in endpoints))
     graph.path = ""
     outputs = name_outputs(graph, inputs, [lowering.value(x) for x in results])
-    names = [*output_names(model), *endpoints]
+    # In the order in which Keras flattens a dictionary of outputs.
+    names = sorted(model.output) if isinstance(model.output, dict) else [None] * len(model.outputs)
+    names += endpoints
     return graph, inputs, [graph.rename(x, name) if name else x for x, name in zip(outputs, names, strict=True)]

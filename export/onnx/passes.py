@@ -58,10 +58,6 @@ def merge_transposes(graph, node, around):
     return False
 
 
-def is_scalar(array):
-    return array is not None and array.size == 1 and array.dtype.kind == "f"
-
-
 def linear_before(graph, name, around):
     """The places of the constants that a factor can move into: [(node, input)]; None where it cannot move."""
     places = []
@@ -86,7 +82,8 @@ def fold_scale(graph, node, around):
     """Multiplication by one number goes into the constants of the product and bias before it."""
     if node.op != "Mul" or node.outputs[0] in around.keep:
         return False
-    scale = next((graph.constants[n] for n in node.inputs if is_scalar(graph.constants.get(n))), None)
+    constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
+    scale = next((x for x in constants if x.size == 1 and x.dtype.kind == "f"), None)
     source = next((n for n in node.inputs if n not in graph.constants), None)
     chain = None if scale is None or source is None else linear_before(graph, source, around)
     if chain is None:

@@ -10,27 +10,17 @@ import logging
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from keras_vit.export.proof.mixture import Goal, quantize_to_goal
-from keras_vit.export.subprocess_job import run_script
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 
 SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
 PRODUCTS = ("MatMul", "Gemm")
 FINER = ("int8-weights", "float16", "float32")
 NARROW = ("dynamic", "int8-weights", "float16")
 LARGEST = np.finfo("float16").max
-
-
-class CalibrationInputs:
-    """The calibration inputs batch by batch, as onnxruntime's calibrators read them."""
-
-    def __init__(self, batches):
-        self.batches = iter(batches)
-
-    def get_next(self):
-        return next(self.batches, None)
 
 
 def attributes(node):
@@ -43,11 +33,6 @@ def is_product(node):
     """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
     found = attributes(node)
     return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
-
-
-def skips_pixels(node, dims):
-    """Whether a convolution, whose kernel has these dimensions, is pointwise and strided."""
-    return list(dims[2:]) == [1, 1] and max(attributes(node).get("strides", (1,))) > 1
 
 
 def list_ladders(graph, kind):
@@ -66,7 +51,8 @@ def list_ladders(graph, kind):
             ladders[node.name] = (kind, *FINER)
         elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
             # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
-            misread = skips_pixels(node, dims) and added.isdisjoint(node.output)
+            pointwise, strided = list(dims[2:]) == [1, 1], max(attributes(node).get("strides", (1,))) > 1
+            misread = pointwise and strided and added.isdisjoint(node.output)
             ladders[node.name] = FINER[1:] if misread else FINER
     return ladders
 
@@ -251,7 +237,8 @@ class OnnxQuantizer:
 
         if self.ranges is None:
             calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
-            calibrator.collect_data(CalibrationInputs(self.goal.split_inputs()))
+            batches = iter(self.goal.split_inputs())
+            calibrator.collect_data(SimpleNamespace(get_next=lambda: next(batches, None)))
             self.ranges = calibrator.compute_data()
         quantizer = q.QDQQuantizer(
             load_model_with_shape_infer(Path(prepared)),
@@ -271,27 +258,19 @@ class OnnxQuantizer:
 
 
 def main():
-    """Keys of the job: source, output (files), kind ("dynamic" or "int8"), goal and reading (see `proof.mixture`)."""
+    """Keys of the job: source, output (files), kind ("dynamic" or "int8"); also those of `proof.mixture`."""
     job = json.load(sys.stdin)
     logging.disable(logging.WARNING)
     quantize_to_goal(job, OnnxQuantizer(job))
 
 
-def quantize_layers(source, output, kind, goal, tell=None):
-    """Writes `output`, the file `source` with the weights of its layers in int8, as far as `goal` bears it.
+def quantize_layers(source, output, order):
+    """Writes `output`, the file `source` with the weights of its layers in int8, as far as the order's goal bears it.
 
-    Scratch files come beside the source. `kind` is "dynamic" or "int8"; `formats` says what the others are, and what is
-    returned.
+    Scratch files come beside the source. `formats` says what is returned.
     """
-    job = {
-        "source": str(source),
-        "output": str(output),
-        "kind": kind,
-        "goal": str(source.with_name("goal.npz")),
-        "reading": str(Path(__file__).with_name("reading.py")),
-    }
-    goal.save(job["goal"])
-    return run_script(__file__, job, tell=tell)
+    job = {"source": str(source), "output": str(output), "kind": order.quantize}
+    return run_quantizer(__file__, job, order)
 
 
 if __name__ == "__main__":

@@ -65,13 +65,6 @@ def tensors_in(graph):
         yield from (tensor.values, tensor.indices)
 
 
-def check_data(path, tensor):
-    """Data outside the file must be in a file beside it that the manifest can list."""
-    for entry in tensor.external_data:
-        if entry.key == "location" and not data_files(path.stem).fullmatch(entry.value):
-            refuse(path, f"data in {entry.value}, which is not a file of the bundle")
-
-
 def check(path):
     import onnx
 
@@ -84,7 +77,9 @@ def check(path):
         for node in foreign_nodes(graph):
             refuse(path, f"the operator {node.domain}:{node.op_type}, which ONNX does not have")
         for tensor in tensors_in(graph):
-            check_data(path, tensor)
+            for entry in tensor.external_data:
+                if entry.key == "location" and not data_files(path.stem).fullmatch(entry.value):
+                    refuse(path, f"data in {entry.value}, which is not a file of the bundle")
 
 
 def read_description(path):
@@ -94,15 +89,10 @@ def read_description(path):
     return from_properties(properties) if "inputs" in properties else None
 
 
-def constant_bytes(tensor):
-    from onnx import helper
-
-    return math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-
-
 def weight_bytes(path: Path) -> int:
     """Bytes of the constants that the file holds or refers to."""
     import onnx
+    from onnx.helper import tensor_dtype_to_np_dtype
 
-    proto = onnx.load(path, load_external_data=False)
-    return sum(constant_bytes(tensor) for tensor in proto.graph.initializer)
+    tensors = onnx.load(path, load_external_data=False).graph.initializer
+    return sum(math.prod(x.dims) * tensor_dtype_to_np_dtype(x.data_type).itemsize for x in tensors)

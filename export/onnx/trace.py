@@ -1,4 +1,4 @@
-"""A Keras model as a flat list of primitive steps: what each computes, on which tensors, under which layer.
+"""The primitive operations of a Keras model in order: what each computes, on which tensors, under which layer.
 
 Calling a layer's own `call` on symbolic tensors records the operations inside it, so any layer written with keras.ops
 can be entered, whoever wrote it. Nothing is computed but what depends on weights alone.
@@ -6,28 +6,17 @@ can be entered, whoever wrote it. Nothing is computed but what depends on weight
 
 import contextlib
 import inspect
-from dataclasses import dataclass
 
 import keras
 import numpy as np
 from keras import layers, ops
 
+from keras_vit.export.onnx.emit import is_leaf
 from keras_vit.export.preparation import pack_inputs
 
 
-class Untraceable(Exception):
-    """A layer whose `call` does not work on symbolic tensors."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One primitive: `operation` on `args` and `kwargs` makes the KerasTensors `outputs`; `path` names its layer."""
-
-    operation: object
-    args: tuple
-    kwargs: dict
-    outputs: tuple
-    path: str
+class Unsupported(Exception):
+    """A layer that cannot be traced, or an operation that no emitter can write; the message names it."""
 
 
 # Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing follows these
@@ -130,13 +119,6 @@ def variables_that_defer():
             delattr(keras.Variable, name) if method is None else setattr(keras.Variable, name, method)
 
 
-def as_numpy(x):
-    """A tensor computed from weights as a NumPy array, since TensorFlow returns no memory to the system."""
-    if isinstance(x, keras.KerasTensor | keras.Variable) or not keras.ops.is_tensor(x):
-        return x
-    return keras.ops.convert_to_numpy(x)
-
-
 def at_inference(layer, call, kwargs):
     """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
 
@@ -173,63 +155,64 @@ def order_nodes(outputs, known):
 
 
 class Tracer:
-    """`steps` in order; `inner_output` maps a layer's output, by id, to what is computed inside.
+    """Hands each primitive to `record`, a function of (operation, args, kwargs, outputs, path of its layer).
 
-    `keep_alive` holds every tensor, so that no id is given to another.
+    `inside` maps a layer's output, by id, to what is computed inside. `keep_alive` holds every tensor, so that no id is
+    given to another.
     """
 
-    def __init__(self, is_leaf):
-        self.is_leaf = is_leaf
-        self.steps = []
-        self.inner_output = {}
+    def __init__(self, record):
+        self.record = record
+        self.inside = {}
         self.keep_alive = []
 
     def enter(self, layer, call, args, kwargs, known, path):
-        """Records the steps of one call of `layer` by `call`; returns its outputs as a flat list."""
+        """Records one call of `layer` by `call`; returns its outputs as a flat list."""
         try:
             outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
         # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
         except Exception as error:
-            raise Untraceable(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
+            raise Unsupported(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
         for node in order_nodes(outputs, known):
             self.visit(node, path)
-        return outputs
+        return [self.inner(x) for x in outputs]
 
     def visit(self, node, path):
         operation, called = node.operation, node.arguments
         args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
-        inputs, outputs = [self.inner(x) for x in node.input_tensors], tuple(node.outputs)
+        known = {id(self.inner(x)) for x in node.input_tensors}
         self.keep_alive += node.outputs
         node.arguments = None  # the node is kept, what was computed from weights need not be
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
-        if not isinstance(operation, keras.Layer) or self.is_leaf(operation):
-            self.steps.append(Step(operation, args, kwargs, outputs, inside))
+        if not isinstance(operation, keras.Layer) or is_leaf(operation):
+            self.record(operation, args, kwargs, tuple(node.outputs), inside)
             return
-        results = self.enter(operation, export_call(operation), args, kwargs, {id(x) for x in inputs}, inside)
-        for outer, inner in zip(outputs, results, strict=True):
-            if outer is not inner:
-                self.inner_output[id(outer)] = inner
+        results = self.enter(operation, export_call(operation), args, kwargs, known, inside)
+        self.inside.update((id(x), y) for x, y in zip(node.outputs, results, strict=True) if x is not y)
         self.keep_alive += results
 
     def inner(self, x):
-        """What is computed inside the layer that returns `x`, with every length known; other tensors as arrays."""
-        while id(x) in self.inner_output:
-            x = self.inner_output[id(x)]
-        return as_numpy(x)
+        """What is computed inside the layer that returns `x`, with every length known.
+
+        Other tensors become arrays, since TensorFlow returns no memory to the system.
+        """
+        x = self.inside.get(id(x), x)
+        if isinstance(x, keras.KerasTensor | keras.Variable) or not ops.is_tensor(x):
+            return x
+        return ops.convert_to_numpy(x)
 
 
-def trace(model, inputs, is_leaf, method=None):
+def trace(model, inputs, record, method=None):
     """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
 
     Args:
+        record: called with each primitive, see `Tracer`.
         method: of the model, to be followed in place of `call`.
 
     Returns:
-        (the Tracer, the outputs)
+        The outputs.
     """
-    tracer = Tracer(is_leaf)
     with unrecorded(model), variables_that_defer():
-        known = {id(x) for x in inputs}
         call = method or export_call(model)
-        outputs = tracer.enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")
-    return tracer, outputs
+        known = {id(x) for x in inputs}
+        return Tracer(record).enter(model, call, (pack_inputs(model, inputs),), {}, known, path="")

@@ -12,14 +12,13 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.errors import ParityError
+from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.description import describe_outputs
-from keras_vit.export.formats import Format
-from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.formats import Format, Order
+from keras_vit.export.preparation import Source, pack_inputs
 from keras_vit.export.proof.mixture import Goal
-from keras_vit.export.proof.parity import BATCHES, Difference, compare_outputs
+from keras_vit.export.proof.parity import BATCHES, Difference, Kind, compare_outputs
 from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.quantization import Kind
 
 PROBES = 8
 QUANTIZED_PROBES = 64
@@ -27,28 +26,48 @@ RUNS = 5  # that are timed
 MOST_BYTES = 1 << 28  # of a further output on all images compared; attention weights are 22 MB an image for ViT-B/16
 
 
-@dataclass(frozen=True, kw_only=True)
+def fix_batch(shape, batch_size):
+    """The shape of an input with its batch size fixed, unless that is None."""
+    if batch_size is not None and (shape[0] not in (None, batch_size) or batch_size < 1):
+        raise ExportError(
+            "batch_size must be a positive integer, equal to the model's if that is fixed "
+            f"({shape[0]}). Received: batch_size={batch_size}."
+        )
+    return (batch_size or shape[0], *shape[1:])
+
+
+@dataclass(frozen=True)
 class Trial:
-    """A model, the format it is written in, and the inputs on which artefact and model are compared.
+    """A model in one format, and the inputs on which artefact and model are compared.
 
     Args:
-        model: the functional float32 model.
+        source: the model, and what is asked of all its artefacts.
         form: the row of the format.
         kind: the row of the quantization.
-        shapes: of the artefact's inputs, None for a free length.
-        inputs: an array (n, ...) per input of the model.
         endpoints: methods of the model to write beside its forward pass; see `formats`.
-        given: whether the inputs are the user's. On others the best class says nothing: only their cosines count when
-            layers are chosen.
     """
 
-    model: keras.Model
+    source: Source
     form: Format
     kind: Kind
-    shapes: list[tuple[int | None, ...]]
-    inputs: list[np.ndarray]
-    endpoints: tuple[str, ...] = ()
-    given: bool = True
+    endpoints: tuple[str, ...]
+
+    @property
+    def model(self) -> keras.Model:
+        return self.source.functional
+
+    @functools.cached_property
+    def shapes(self) -> list[tuple[int | None, ...]]:
+        """The shapes of the artefact's inputs, None for a free length."""
+        shapes = self.source.choose_shapes(self.form.free_size)
+        return [fix_batch(shape, self.source.batch_size) for shape in shapes]
+
+    @functools.cached_property
+    def inputs(self) -> list[np.ndarray]:
+        """An array (n, ...) per input of the model, in whole batches where the batch is fixed."""
+        count = PROBES if self.kind.name is None else QUANTIZED_PROBES
+        size = self.source.batch_size or 1
+        return self.source.choose_inputs(self.shapes, max(count // size, 1) * size)
 
     @functools.cached_property
     def further_outputs(self) -> list[dict]:
@@ -83,19 +102,23 @@ class Trial:
         inputs = [x[: self.compared] for x in self.inputs]
         return own + run_in_batches(model_runner(self.model, names), inputs, (8,))[len(own) :]
 
-    def write(self, model, path, description, tell=None, endpoints=()):
-        """Writes `model`, which takes the inputs of the trial's, to `path`.
-
-        Returns what the format's `write` does: how layers are stored that the kind alone would make too rough. Those of
-        another model are all as rough as the kind.
-        """
+    def order(self, tell=None) -> Order:
+        """What to write; `tell` takes lines of text."""
         goal = None
         if self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
-            outputs = self.expected[: len(model.outputs)] if model is self.model else []
-            goal = Goal(inputs, outputs, self.batches, self.given and has_classes(self.model))
-        module = self.form.load_module()
-        return module.write(model, self.shapes, path, description, self.kind.name, goal, tell, endpoints)
+            # On other images than the user's the best class says nothing.
+            classes = self.source.images is not None and has_classes(self.model)
+            goal = Goal(inputs, self.expected[: len(self.model.outputs)], self.batches, classes)
+        return Order(
+            model=self.model,
+            shapes=self.shapes,
+            description=self.source.describe(self.shapes, self.further_outputs),
+            quantize=self.kind.name,
+            goal=goal,
+            endpoints=self.endpoints,
+            tell=tell,
+        )
 
     def load(self, path):
         return self.form.load_module("reading").load(path, self.input_names())
@@ -112,12 +135,6 @@ def has_classes(model):
     classes = getattr(getattr(model, "config", None), "num_classes", None)
     last = (keras.layers.Dense, keras.layers.Activation, keras.layers.Softmax)
     return isinstance(model.layers[-1], last) if classes is None else classes > 0
-
-
-def probe_count(kind, batch_size):
-    """Number of images to compare on: whole batches where the batch is fixed."""
-    count = PROBES if kind.name is None else QUANTIZED_PROBES
-    return count if batch_size is None else max(count // batch_size, 1) * batch_size
 
 
 def model_runner(model, methods=()):
@@ -150,11 +167,9 @@ def require_parity(trial: Trial, difference: Difference) -> None:
     layer = first_differing_layer(trial)
     if not broken and layer is None:
         return
-    where = (
-        ""
-        if layer is None
-        else " The first layer whose output differs is {!r} (relative difference {:.2e}).".format(*layer)
-    )
+    where = ""
+    if layer is not None:
+        where = " The first layer whose output differs is {!r} (relative difference {:.2e}).".format(*layer)
     raise ParityError(
         f"The {trial.form.title} artefact does not match the model: its outputs differ by up to "
         f"{difference.max_abs_diff:.2e}. "
@@ -174,10 +189,13 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
     layers = [layer for layer in trial.model.layers if has_one_output(layer)]
     every_output = keras.Model(trial.model.input, [layer.output for layer in layers])
+    order = dataclasses.replace(trial.order(), model=every_output, description={}, endpoints=())
+    if order.goal is not None:  # every layer as rough as the kind
+        order = dataclasses.replace(order, goal=dataclasses.replace(order.goal, outputs=[]))
     inputs = [x[:PROBES] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
-        trial.write(every_output, path, {})
+        trial.form.load_module().write(order, path)
         expected = run_in_batches(model_runner(every_output), inputs, (8,))
         received = run_in_batches(trial.load(path), inputs, trial.batches)
     for layer, a, b in zip(layers, expected, received, strict=True):

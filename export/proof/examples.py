@@ -13,13 +13,23 @@ MOST_BYTES = 1 << 29  # of all arrays
 READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
+def has_shape(array, shape):
+    """Whether an array has the shape of a model's input or output: (n, ...) with None for a free length."""
+    return array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
+
+
+def by_name(inputs, outputs):
+    """Two lists as a dictionary: {"input_0": ..., "output_0": ...}."""
+    return {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+
+
 def write_examples(path, inputs, outputs):
     """Writes lists of arrays (n, ...), one per input and output of the model.
 
     Raises:
         ExportError: if they take more than 512 MiB, which `read_examples` would refuse.
     """
-    arrays = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+    arrays = by_name(inputs, outputs)
     if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
         raise ExportError(f"{len(inputs[0])} examples of this model take more than {MOST_BYTES:,} bytes in a bundle.")
     np.savez_compressed(path, **arrays)
@@ -37,7 +47,7 @@ def read_examples(path, inputs, outputs):
     Raises:
         ExportError: if the file is damaged, or contains anything else.
     """
-    wanted = {f"input_{i}": x for i, x in enumerate(inputs)} | {f"output_{i}": x for i, x in enumerate(outputs)}
+    wanted = by_name(inputs, outputs)
     try:
         with zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist()]
@@ -76,8 +86,7 @@ def read_array(archive, name):
 
 def require_described(name, array, entry):
     shape, dtype = entry["shape"], entry["dtype"]
-    fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
-    if not fits or array.dtype != dtype:
+    if not has_shape(array, shape) or array.dtype != dtype:
         raise ValueError(f"{name} has shape {array.shape} of {array.dtype}, and model.json says {shape} of {dtype}")
     if not 1 <= len(array) <= MOST_EXAMPLES:
         raise ValueError(f"{name} has {len(array)} examples, expected 1 to {MOST_EXAMPLES}")

@@ -1,20 +1,24 @@
 """Which layers of an artefact bear int8, by measurement: those whose rounding costs the most are stored more finely.
 
-A layer is an operator of the file with weights. The ways to store and compute it, from the roughest, are its ladder.
-Imports no Keras: the quantizers of the formats call it in processes of their own.
+A layer is an operator of the file with weights. The ways to store and compute it, from the roughest, are its ladder; a
+rung is all layers at one height of theirs. `run_quantizer` starts a format's quantizer in a process of its own, and
+`quantize_to_goal` is called there: neither may import Keras.
 """
 
 import collections
 import json
 import runpy
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from keras_vit.export.proof.parity import cosine
 from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.subprocess_job import run_script
 
 WAYS = {
     "int8": "computes in int8, its ranges calibrated",
@@ -33,7 +37,8 @@ MOST_GROUPS = 12  # of layers, which are measured one by one
 MOST_HALVINGS = 12  # of those that cost the most
 FEW = 16  # images for both
 
-Ways = Mapping[str, str]
+Ways = Mapping[str, str]  # of the layers, by their names
+Measure = Callable[[Ways, int | None], "Loss"]  # on some of the images, or with None on all
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,9 @@ class Goal:
     classes: bool
 
     def save(self, path):
-        outputs = {str(i): array for i, array in enumerate(self.outputs)}
-        named = [f"input {name}" for name in self.inputs]
-        arrays = dict(zip(named, self.inputs.values(), strict=True))
-        np.savez(path, batches=self.batches, classes=self.classes, **arrays, **outputs)
+        inputs = {f"input {name}": x for name, x in self.inputs.items()}
+        outputs = {str(i): x for i, x in enumerate(self.outputs)}
+        np.savez(path, batches=self.batches, classes=self.classes, **inputs, **outputs)
 
     @classmethod
     def read(cls, path):
@@ -115,22 +119,10 @@ def estimate_changed(a, b):
     return float(np.mean(changed)) / STRETCH
 
 
-def order_steps(costs, sizes):
-    """The numbers of the groups whose turn it is to go down a rung, those that spare the most for their size first.
-
-    Args:
-        costs: of each group a list: the error that it adds on each rung, from the roughest.
-        sizes: of each group its number of weights.
-
-    >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]], [1, 1])
-    [0, 0, 1, 1]
-    """
-    steps = []
-    for group, (found, size) in enumerate(zip(costs, sizes, strict=True)):
-        spared = -np.diff(found) / size
-        # A step that saves little is ranked by the best saving it leads to.
-        steps += [(spared[i:].max(), group) for i in range(len(spared))]
-    return [group for _, group in sorted(steps, key=lambda step: -step[0])]
+def list_rungs(ladders):
+    """{layer: way} on every rung, from the roughest; a short ladder's last way serves the rungs below it."""
+    count = max(map(len, ladders.values()), default=1)
+    return [{name: ladder[min(i, len(ladder) - 1)] for name, ladder in ladders.items()} for i in range(count)]
 
 
 def halve_worst(costs, find_cost):
@@ -150,23 +142,61 @@ def halve_worst(costs, find_cost):
     return costs
 
 
+def group_layers(rungs):
+    """The layers that differ between the first rung and the last, in at most MOST_GROUPS groups of neighbours."""
+    differing = [name for name, way in rungs[-1].items() if rungs[0][name] != way]
+    length = -(-len(differing) // MOST_GROUPS)
+    return [tuple(differing[i : i + length]) for i in range(0, len(differing), length)]
+
+
+def measure_costs(rungs, groups, measure):
+    """{group: the error that it adds on each rung while all others are on the last}; see also `halve_worst`."""
+    fine = rungs[-1]
+    left = measure(fine, FEW).error
+
+    def find_cost(group):
+        trials = [{**fine, **{name: rung[name] for name in group}} for rung in rungs[:-1]]
+        return np.array([*(measure(trial, FEW).error - left for trial in trials), 0.0])
+
+    return halve_worst({group: find_cost(group) for group in groups}, find_cost)
+
+
+def order_steps(costs, sizes):
+    """The numbers of the groups whose turn it is to go down a rung, those that spare the most for their size first.
+
+    Args:
+        costs: of each group a list: the error that it adds on each rung, from the roughest.
+        sizes: of each group its number of weights.
+
+    >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]], [1, 1])
+    [0, 0, 1, 1]
+    """
+    steps = []
+    for group, (found, size) in enumerate(zip(costs, sizes, strict=True)):
+        spared = -np.diff(found) / size
+        # A step that saves little is ranked by the best saving it leads to.
+        steps += [(spared[i:].max(), group) for i in range(len(spared))]
+    return [group for _, group in sorted(steps, key=lambda step: -step[0])]
+
+
+def take_steps(rungs, groups, steps):
+    """The ways of all layers when the groups have gone down these steps."""
+    rung_of = collections.Counter(steps)
+    return {**rungs[0], **{name: rungs[rung_of[i]][name] for i, group in enumerate(groups) for name in group}}
+
+
 def choose_ways(
-    ladders: Mapping[str, tuple[str, ...]],
-    sizes: Mapping[str, int],
-    measure: Callable[[Ways, int | None], Loss],
-    tell: Callable[[str], object],
+    ladders: Mapping[str, tuple[str, ...]], sizes: Mapping[str, int], measure: Measure, tell: Callable[[str], object]
 ) -> Ways:
     """The way of every layer, as rough as the outputs bear.
 
-    If the roughest rung is too rough for all layers together, the first that is not is sought. The layers, in at most
-    MOST_GROUPS groups of neighbours, are measured alone on each rung above it, while the others are on it; the groups
-    that cost the most are halved (`halve_worst`). Then they go down rung by rung, the steps that spare the most for
-    their weights first, as few as suffice. The same images give the same choice.
+    If the roughest rung is too rough, the first that is not is sought; what each layer costs above it is measured.
+    Then the layers go down rung by rung, the steps that spare the most for their weights first, as few as suffice. The
+    same images give the same choice.
 
     Args:
         ladders: of each layer by its name, from the roughest way.
         sizes: its number of weights.
-        measure: the loss on some of the images, or with None on all.
         tell: takes a line on what is being done.
 
     >>> losses = {"int8": {"a": 0.5, "b": 1e-4}, "float32": {"a": 0.0, "b": 0.0}}
@@ -175,45 +205,52 @@ def choose_ways(
     ...     return Loss(error, cosine=1 - error, changed=0.0)
     >>> ladder = ("int8", "float32")
     >>> choose_ways({"a": ladder, "b": ladder}, {"a": 9, "b": 9}, measure, print)
-    int8 throughout costs too much (cosine 0.500): 2 layers are measured one by one
+    int8 throughout costs too much (cosine 0.500): 2 layers are measured
     {'a': 'float32', 'b': 'int8'}
     """
-    rungs = [
-        {name: ladder[min(i, len(ladder) - 1)] for name, ladder in ladders.items()}
-        for i in range(max(map(len, ladders.values()), default=1))
-    ]
+    rungs = list_rungs(ladders)
     losses = []
-    for fine in rungs:
-        losses.append(measure(fine, None))
+    for rung in rungs:
+        losses.append(measure(rung, None))
         if losses[-1].enough:
             break
     if len(losses) == 1 or not losses[-1].enough:
-        return fine
+        return rung
     rungs = rungs[: len(losses)]
-    differing = [name for name in ladders if rungs[0][name] != fine[name]]
-    length = -(-len(differing) // MOST_GROUPS)
-    groups = [tuple(differing[i : i + length]) for i in range(0, len(differing), length)]
-    each = "one by one" if length == 1 else f"in {len(groups)} groups"
-    tell(f"int8 throughout costs too much (cosine {losses[0].cosine:.3f}): {len(differing)} layers are measured {each}")
-    left = measure(fine, FEW).error
-
-    def find_cost(group):
-        trials = [{**fine, **{name: rung[name] for name in group}} for rung in rungs[:-1]]
-        return np.array([*(measure(trial, FEW).error - left for trial in trials), 0.0])
-
-    costs = halve_worst({group: find_cost(group) for group in groups}, find_cost)
-    groups = list(costs)
-    steps = order_steps(costs.values(), [sum(sizes[name] for name in group) for group in groups])
-
-    def mix(count):
-        rung_of = collections.Counter(steps[:count])
-        return {**rungs[0], **{name: rungs[rung_of[i]][name] for i, group in enumerate(groups) for name in group}}
-
+    groups = group_layers(rungs)
+    count = sum(map(len, groups))
+    tell(f"int8 throughout costs too much (cosine {losses[0].cosine:.3f}): {count} layers are measured")
+    costs = measure_costs(rungs, groups, measure)
+    steps = order_steps(costs.values(), [sum(sizes[name] for name in group) for group in costs])
     few, many = 0, len(steps)  # too few, and enough
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (few, middle) if measure(mix(middle), None).enough else (middle, many)
-    return mix(many)
+        enough = measure(take_steps(rungs, costs, steps[:middle]), None).enough
+        few, many = (few, middle) if enough else (middle, many)
+    return take_steps(rungs, costs, steps[:many])
+
+
+class Quantizer(Protocol):
+    """What writes a format's file with each of its layers stored in its own way; it is calibrated on `goal`."""
+
+    goal: Goal
+    ladders: dict[str, tuple[str, ...]]  # of the layers, from the roughest way
+    sizes: dict[str, int]  # their numbers of weights
+
+    def write(self, ways: Ways, output: str) -> None:
+        """Writes the file `output`, which is not there."""
+
+
+def run_quantizer(script, job, order, explain=None):
+    """Runs the script of a format beside its reading.py in a process of its own; what it does is `quantize_to_goal`.
+
+    Returns:
+        {layer: way} of the layers that are not on their first rung.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        job = {**job, "goal": str(Path(folder) / "goal.npz"), "reading": str(Path(script).with_name("reading.py"))}
+        order.goal.save(job["goal"])
+        return run_script(script, job, explain, tell=order.tell)
 
 
 def shorten_name(name, names):
@@ -222,17 +259,12 @@ def shorten_name(name, names):
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
 
 
-def quantize_to_goal(job, quantizer):
-    """Writes job["output"] with the ways that its goal needs, and prints which layers are not on their first rung.
+def quantize_to_goal(job, quantizer: Quantizer):
+    """Writes job["output"] with the ways that the goal needs, and prints which layers are not on their first rung.
 
     Lines of text on what is being done come first, as JSON strings; then {layer: way} as a JSON object.
-
-    Args:
-        job: paths under "goal", "output" and "reading" (a format's reading.py).
-        quantizer: has `ladders` and `sizes` of the layers, see `choose_ways`, and `write`, which takes {layer: way} and
-            the path of a file that is not there.
     """
-    goal, output, ladders = Goal.read(job["goal"]), Path(job["output"]), quantizer.ladders
+    goal, output, ladders = quantizer.goal, Path(job["output"]), quantizer.ladders
     load = runpy.run_path(job["reading"])["load"]
     written = None
 
@@ -247,7 +279,7 @@ def quantize_to_goal(job, quantizer):
         put(ways)
         return goal.measure(load(str(output), list(goal.inputs)), count)
 
-    ways = {name: ladder[0] for name, ladder in ladders.items()}
+    ways = list_rungs(ladders)[0]
     if goal.outputs:
         ways = choose_ways(ladders, quantizer.sizes, measure, lambda line: print(json.dumps(line), flush=True))
     put(ways)

@@ -5,23 +5,7 @@ import itertools
 import numpy as np
 
 from keras_vit.errors import ExportError
-
-
-def make_probes(count, shape, preprocessing=None, seed=0):
-    """`count` inputs (count, h, w, c) in a model's range: `preprocessing`'s, else [-1, 1].
-
-    Args:
-        shape: (h, w, c) of the model's input.
-        preprocessing: callable from uint8 images to inputs, or None.
-
-    >>> make_probes(4, (32, 32, 3)).shape
-    (4, 32, 32, 3)
-    """
-    height, width, channels = shape
-    images = np.stack(list(itertools.islice(generate_images(height, width, seed), count)))
-    if channels != 3:
-        images = np.repeat(images.mean(axis=-1, keepdims=True).astype("uint8"), channels, axis=-1)
-    return scale_images(images, preprocessing)
+from keras_vit.export.proof.examples import has_shape
 
 
 def scale_images(images, preprocessing):
@@ -31,12 +15,21 @@ def scale_images(images, preprocessing):
     return np.asarray(preprocessing(images), "float32")
 
 
+def make_gradient(random, height, width):
+    """Waves of random direction and colour with a little noise, uint8."""
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    waves = [np.sin(random.uniform(2, 12) * (y * np.cos(a) + x * np.sin(a))) for a in random.uniform(0, 6.3, 3)]
+    image = np.stack(waves, axis=-1) * 110 + 128 + random.normal(0, 6, (height, width, 3))
+    return np.clip(image, 0, 255).astype("uint8")
+
+
 def generate_images(height, width, seed):
     """Endless uint8 images (height, width, 3): mostly parts of photographs."""
     from PIL import Image
+    from sklearn.datasets import load_sample_images
 
     random = np.random.default_rng(seed)
-    sources = load_photographs()
+    sources = load_sample_images().images  # (427, 640, 3)
     for i in itertools.count():
         if i % 4 == 3:
             yield make_gradient(random, height, width)
@@ -48,60 +41,22 @@ def generate_images(height, width, seed):
         yield np.asarray(part.resize((width, height), Image.Resampling.BILINEAR))
 
 
-def load_photographs():
-    """scikit-learn's two sample photographs, (427, 640, 3) uint8; gradients where it is not installed."""
-    try:
-        from sklearn.datasets import load_sample_images
-    except ImportError:
-        random = np.random.default_rng(1)
-        return [make_gradient(random, 427, 640) for _ in range(2)]
-    return load_sample_images().images
-
-
-def make_gradient(random, height, width):
-    """Waves of random direction and colour with a little noise, uint8."""
-    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
-    waves = [np.sin(random.uniform(2, 12) * (y * np.cos(a) + x * np.sin(a))) for a in random.uniform(0, 6.3, 3)]
-    image = np.stack(waves, axis=-1) * 110 + 128 + random.normal(0, 6, (height, width, 3))
-    return np.clip(image, 0, 255).astype("uint8")
-
-
-def choose_inputs(model, shapes, images, count, preprocessing):
-    """A list with one array per input of the model, all of the same number of images.
-
-    Args:
-        images: None for probes; an array (n, h, w, c), a list of arrays for several inputs, or an iterable of batches
-            such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
-
-    Raises:
-        ExportError: if `images` is empty or has another shape.
-    """
-    if images is None:
-        return [
-            make_probe(shape, count, tensor.dtype, preprocessing)
-            for shape, tensor in zip(shapes, model.inputs, strict=True)
-        ]
-    arrays = gather_images(images, count, len(shapes))
-    arrays = [scale_images(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
-    for array, shape in zip(arrays, shapes, strict=True):
-        fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape[1:], array.shape[1:], strict=True))
-        if not fits or not len(array):
-            raise ExportError(
-                f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
-            )
-    return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]
-
-
 def make_probe(shape, count, dtype, preprocessing):
-    """Probes for one input; random numbers if it does not take images."""
+    """`count` inputs (count, ...) for one input of a model: images in its range, or random numbers.
+
+    >>> make_probe((None, 32, 32, 3), 4, "float32", None).shape
+    (4, 32, 32, 3)
+    """
     if len(shape) == 4 and shape[-1] in (1, 3, 4):
-        scaled = (lambda x: x) if dtype == "uint8" else preprocessing if shape[-1] == 3 else None
-        return make_probes(count, shape[1:], scaled).astype(dtype)
+        images = np.stack(list(itertools.islice(generate_images(*shape[1:3], seed=0), count)))
+        if shape[-1] != 3:
+            images = np.repeat(images.mean(axis=-1, keepdims=True).astype("uint8"), shape[-1], axis=-1)
+        return images if dtype == "uint8" else scale_images(images, preprocessing if shape[-1] == 3 else None)
     random = np.random.default_rng(0)
     lengths = [length or 8 for length in shape[1:]]
     if np.issubdtype(np.dtype(dtype), np.integer):
-        return random.integers(0, 2, (count, *lengths)).astype(dtype)
-    return random.normal(0, 1, (count, *lengths)).astype(dtype)
+        return random.integers(0, 2, (count, *lengths))
+    return random.normal(0, 1, (count, *lengths))
 
 
 def gather_images(images, count, inputs):
@@ -121,3 +76,28 @@ def gather_images(images, count, inputs):
     if not batches:
         raise ExportError("images is empty. Pass an array, a tf.data.Dataset of batches, or None.")
     return [np.concatenate(column)[:count] for column in zip(*batches, strict=True)]
+
+
+def choose_inputs(model, shapes, images, count, preprocessing):
+    """A list with one array per input of the model, all of the same number of images.
+
+    Args:
+        images: None for probes; an array (n, h, w, c), a list of arrays for several inputs, or an iterable of batches
+            such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
+
+    Raises:
+        ExportError: if `images` is empty or has another shape.
+    """
+    if images is None:
+        arrays = [
+            make_probe(shape, count, x.dtype, preprocessing) for shape, x in zip(shapes, model.inputs, strict=True)
+        ]
+    else:
+        arrays = gather_images(images, count, len(shapes))
+        arrays = [scale_images(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
+    for array, shape in zip(arrays, shapes, strict=True):
+        if not has_shape(array, shape) or not len(array):
+            raise ExportError(
+                f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
+            )
+    return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]

@@ -1,6 +1,9 @@
 """SavedModels: the model's forward pass as TensorFlow functions, loadable without this package."""
 
+from pathlib import Path
+
 from keras_vit.errors import ExportError, require_tensorflow
+from keras_vit.export.formats import Order
 from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.subprocess_job import last_line
 
@@ -24,8 +27,8 @@ def make_serve(model, further_outputs=()):
     return serve
 
 
-def write(model, shapes, path, description=None, quantize=None, goal=None, tell=None, endpoints=(), further_outputs=()):
-    """Writes `model` as the folder `path`; see `formats`, also for `further_outputs`.
+def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> dict[str, str]:
+    """Writes the folder `path`; see `formats`, also for `further_outputs`, which other formats ask for.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
@@ -39,22 +42,24 @@ def write(model, shapes, path, description=None, quantize=None, goal=None, tell=
     import keras
     import tensorflow as tf
 
+    model = order.model
     archive = keras.export.ExportArchive()
     # Layers at any depth, for which Keras has no public way. Those with lookup tables and the like must be tracked to
     # be saved. Those with variables are not, as their variables would be stored twice.
     for layer in model._flatten_layers():
         if layer.built and not layer.variables:
             archive.track(layer)
-    signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for shape, x in zip(shapes, model.inputs, strict=True)]
+    inputs = zip(model.inputs, order.shapes, strict=True)
+    signature = [tf.TensorSpec(shape, x.dtype, name=x.name) for x, shape in inputs]
     archive.add_endpoint("serve", make_serve(model, further_outputs), signature)
-    if description and is_image_classifier(model):
+    if order.description and is_image_classifier(model):
         from keras_vit.export.saved_model import serving
 
         channels = model.inputs[0].shape[-1]
         archive.add_endpoint("serve_uint8", *serving.images_endpoint(model, channels))
         if channels in (1, 3):
             archive.add_endpoint("serve_bytes", *serving.bytes_endpoint(model, channels))
-    for name in endpoints:
+    for name in order.endpoints:
         archive.add_endpoint(name, getattr(model, name), signature)
     try:
         archive.write_out(str(path), verbose=False)

@@ -1,25 +1,17 @@
 """TFLite files with built-in operators only, converted in a process of their own so that its memory is given back."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from keras_vit.export import saved_model
-from keras_vit.export.formats import Quantize
+from keras_vit.export.formats import Order
 from keras_vit.export.preparation import follow_export_calls
-from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.staging.listing import seal
 from keras_vit.export.tflite.converter import convert_saved_model
 from keras_vit.export.tflite.operators import builtin_operators
 from keras_vit.text import printable
-
-if TYPE_CHECKING:
-    import keras
 
 __all__ = ["write"]
 
@@ -41,27 +33,19 @@ def append_comment(path, key, text):
         archive.comment = f"{key} {text}".encode()
 
 
-def write(
-    model: keras.Model,
-    shapes: Sequence[tuple[int | None, ...]],
-    path: Path,
-    description: dict,
-    quantize: Quantize | None = None,
-    goal: Goal | None = None,
-    tell: Callable[[str], object] | None = None,
-    endpoints: Sequence[str] = (),
-) -> dict[str, str]:
-    """Writes `model` as the file `path`; the labels in its description also become a file of their own.
+def write(order: Order, path: Path) -> dict[str, str]:
+    """Writes the file `path`; the labels in its description also become a file of their own.
 
-    `formats` says what the arguments are, and what is returned. TFLite has no free length but the batch.
+    `formats` says what is returned. TFLite has no free length but the batch.
 
     Raises:
         ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with follow_export_calls(model), builtin_operators():
-            saved_model.write(model, shapes, Path(folder) / "model", further_outputs=endpoints)
-        finer = convert_saved_model(Path(folder) / "model", path, quantize, goal, tell)
-    append_description(path, description)
+        saved = Path(folder) / "model"
+        with follow_export_calls(order.model), builtin_operators():
+            saved_model.write(Order(model=order.model, shapes=order.shapes), saved, further_outputs=order.endpoints)
+        finer = convert_saved_model(saved, path, order)
+    append_description(path, order.description)
     seal(path, append_comment)
     return finer

@@ -14,7 +14,7 @@ from pathlib import Path
 import flatbuffers
 import numpy as np
 
-from keras_vit.export.proof.mixture import Goal, quantize_to_goal
+from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import last_line, run_script
 
@@ -187,13 +187,13 @@ def explain_log(log):
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
 
 
-def convert_saved_model(folder, path, quantize, goal, tell):
+def convert_saved_model(folder, path, order):
     """Writes a SavedModel as the file `path`; see `write` of the package, also for what it returns and raises."""
-    job = {"saved_model": str(folder), "output": str(path), "quantize": quantize}
-    if goal is not None:
-        job |= {"goal": str(folder.with_name("goal.npz")), "reading": str(Path(__file__).with_name("reading.py"))}
-        goal.save(job["goal"])
-    return run_script(__file__, job, explain_log, tell=tell) or {}
+    job = {"saved_model": str(folder), "output": str(path), "quantize": order.quantize}
+    if order.goal is not None:
+        return run_quantizer(__file__, job, order, explain_log)
+    run_script(__file__, job, explain_log)
+    return {}
 
 
 if __name__ == "__main__":

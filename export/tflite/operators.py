@@ -4,6 +4,7 @@ Swin needs both: windows are shifted by a roll, and cut out of the image by tran
 """
 
 import contextlib
+import math
 
 MOST_AXES = 6  # of a tensor that TFLite's Transpose takes
 
@@ -35,10 +36,7 @@ def group_neighbours(perm):
 
 def volume(lengths):
     """The number of places along several axes; None where one length is unknown."""
-    product = 1
-    for n in lengths:
-        product = None if n is None or product is None else product * n
-    return product
+    return None if None in lengths else math.prod(lengths)
 
 
 def to_shape(lengths):

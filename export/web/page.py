@@ -47,18 +47,13 @@ def require_page(source, vendor):
         fetch_runtime()
 
 
-def as_pixels(inputs, preprocessing):
-    """A model's inputs (n, h, w, c) as the uint8 images that they were made of."""
-    pixels = (inputs * np.asarray(preprocessing.std) + np.asarray(preprocessing.mean)) * 255
-    return np.clip(np.rint(pixels), 0, 255).astype("uint8")
-
-
 def choose_pictures(pictures, inputs, preprocessing):
     """Up to SHOWN uint8 images (h, w, c): those given, or two of the bundle's examples and two photographs."""
     if pictures is not None:
         return list(pictures)[:SHOWN]
     photographs = [next(generate_images(*size, seed=seed)) for seed, size in enumerate(SIZES, 3)]
-    return [*as_pixels(inputs[:2], preprocessing), *photographs]
+    pixels = (inputs[:2] * np.asarray(preprocessing.std) + np.asarray(preprocessing.mean)) * 255
+    return [*np.clip(np.rint(pixels), 0, 255).astype("uint8"), *photographs]
 
 
 def write_pictures(folder, pictures):

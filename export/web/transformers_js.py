@@ -47,11 +47,6 @@ def make_config(model, num_classes):
     }
 
 
-def as_three(numbers):
-    """A number for each of three channels."""
-    return numbers if isinstance(numbers, list) else [numbers] * 3
-
-
 def make_preprocessor_config(model, channels):
     """The contents of preprocessor_config.json: what `Preprocessing` does to an RGB image.
 
@@ -80,7 +75,6 @@ def make_preprocessor_config(model, channels):
                     f"Received: {height}x{width}. Leave out web_layout, or give a preprocessing with another crop."
                 )
             size = {"shortest_edge": before[0]}
-    numbers = {name: [*map(float, as_three(about[name]))] for name in ("mean", "std")}
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
@@ -90,8 +84,8 @@ def make_preprocessor_config(model, channels):
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": numbers["mean"],
-        "image_std": numbers["std"],
+        "image_mean": np.broadcast_to(about["mean"], 3).astype(float).tolist(),
+        "image_std": np.broadcast_to(about["std"], 3).astype(float).tolist(),
     }
 
 
@@ -119,12 +113,6 @@ def describe_layout(source):
     }
 
 
-def with_channels_first(source, shape):
-    """The model of images (n, c, h, w), with the names of tensors that the library expects."""
-    x = keras.Input(shape, name="pixel_values")
-    return keras.Model(x, {"logits": source(keras.ops.transpose(x, (0, 2, 3, 1)))}, name=source.name)
-
-
 def write_layout(source, folder, tell):
     """Writes the layout into the new folder `folder`, each ONNX file compared with the model.
 
@@ -139,7 +127,9 @@ def write_layout(source, folder, tell):
     images = source.choose_inputs(source.choose_shapes(free_size=False), QUANTIZED_PROBES)[0]
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with unrecorded(source.functional):
-        twin = with_channels_first(source.functional, images.shape[1:])
+        x = keras.Input(images.shape[1:], name="pixel_values")
+        logits = source.functional(keras.ops.transpose(x, (0, 2, 3, 1)))
+        twin = keras.Model(x, {"logits": logits}, name=source.functional.name)
         twin = prepare(twin, images=images, metadata=source.metadata)
         for name, quantize in LAYOUT_FILES.items():
             try:

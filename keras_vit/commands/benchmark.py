@@ -7,7 +7,7 @@ import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from keras_vit import evaluation
-from keras_vit.commands import try_folder
+from keras_vit.commands.shared import try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.files import write_whole
 from keras_vit.models import variant

@@ -1,14 +1,7 @@
-"""What the shell offers for an option's value, from the tables of names. Imports neither Keras nor TensorFlow."""
+"""What the shell offers for an option's value, from the tables of names, which are imported when it asks."""
 
 import glob
 import os
-
-from keras_vit.data.augment.rows import AUGMENTATIONS
-from keras_vit.data.datasets.schemes import DATASETS
-from keras_vit.models.variants import VARIANTS
-from keras_vit.training.recipe_rows import RECIPES
-from keras_vit.training.scaling import FAMILIES
-from keras_vit.zoo.names.rows import checkpoints
 
 
 def select(names, incomplete):
@@ -22,6 +15,9 @@ def complete_model(incomplete: str) -> list[str]:
     >>> complete_model("vit-h")
     ['ViT-H/14', 'ViT-H/14:i21k']
     """
+    from keras_vit.models.variants import VARIANTS
+    from keras_vit.zoo.names.rows import checkpoints
+
     return select([*VARIANTS, *(row.name for row in checkpoints())], incomplete)
 
 
@@ -42,6 +38,9 @@ def complete_recipe(incomplete: str) -> list[str]:
     >>> complete_recipe("finetune-f")
     ['finetune-flowers']
     """
+    from keras_vit.training.recipe_rows import RECIPES
+    from keras_vit.training.scaling import FAMILIES
+
     return select([*FAMILIES, *RECIPES], incomplete)
 
 
@@ -51,6 +50,8 @@ def complete_augmentation(incomplete: str) -> list[str]:
     >>> complete_augmentation("strong")
     ['strong1', 'strong2']
     """
+    from keras_vit.data.augment.rows import AUGMENTATIONS
+
     return select(AUGMENTATIONS, incomplete)
 
 
@@ -60,4 +61,6 @@ def complete_dataset(incomplete: str) -> list[str]:
     >>> complete_dataset("fo")
     ['folder:']
     """
+    from keras_vit.data.datasets.schemes import DATASETS
+
     return select([f"{row.name}:" if row.argument else row.name for row in DATASETS.values()], incomplete)

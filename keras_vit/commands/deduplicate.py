@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from keras_vit import data, pages
-from keras_vit.commands import import_keras, try_folder
+from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.files import write_whole

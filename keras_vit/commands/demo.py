@@ -13,14 +13,15 @@ from PIL import Image
 from rich.table import Table
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.demo_files import PARTS, replace_parts
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
+from keras_vit.commands.options import spell_option
+from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import KerasVitError
-from keras_vit.trainers.settings import Settings, spell_option
+from keras_vit.trainers.settings import Settings
 
 if TYPE_CHECKING:
     from keras_vit.evaluation import Share

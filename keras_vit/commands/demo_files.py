@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_vit.errors import ExportError
+from keras_vit.errors import ExportError, RecordError
 from keras_vit.export.staging.listing import files_in
 from keras_vit.export.staging.placing import remove_empty_folders
-from keras_vit.files import make_folder, sha256_of_regular, write_whole
-from keras_vit.training.runs.files import read_small_json
+from keras_vit.files import make_folder, read_record, sha256_of_regular, write_whole
 from keras_vit.training.runs.folder import require_writable
 
 # In the demo's folder, and what each part is.
@@ -48,10 +47,10 @@ def list_written(out):
 def read_written(out):
     """{path below `out`: digest} of what an earlier demo has listed, and of its list."""
     try:
-        known = read_small_json(out / WRITTEN)
-    except (OSError, ValueError, RecursionError):
+        known = read_record(out / WRITTEN, {}, what="the list of a demo's files", follow_links=True)
+    except RecordError:
         return {}
-    return {**known, WRITTEN: digest_of(out / WRITTEN)} if isinstance(known, dict) else {}
+    return {**known, WRITTEN: digest_of(out / WRITTEN)}
 
 
 def require_replaceable(out: Path) -> None:

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import data, evaluation
-from keras_vit.commands import AnyModel, BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
+from keras_vit.commands.shared import (
+    AnyModel,
+    BatchSize,
+    Data,
+    Like,
+    import_keras,
+    require_model,
+    show_count,
+    try_folder,
+)
 from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.csv_file import list_splits
 from keras_vit.data.datasets.folder import require_folder, split_folders

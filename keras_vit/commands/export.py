@@ -1,4 +1,4 @@
-"""`keras-vit export`: a model or a run becomes a bundle of artefacts that are proved equal to it."""
+"""`keras-vit export` and `verify`: a model becomes a bundle of artefacts, proved equal to it then and later."""
 
 import shlex
 from enum import StrEnum
@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands import Command, Model, import_keras, require_model, try_folder
 from keras_vit.commands.completion import complete_dataset
+from keras_vit.commands.parsing import Command
+from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import KerasVitError
 from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.export.verification import require_manifest
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.text import printable
@@ -35,6 +37,7 @@ class Endpoint(StrEnum):
     attention = "attention"
 
 
+CALIBRATED = 64  # images that are calibrated on
 PICTURES = 4  # that a page offers to try
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
@@ -64,14 +67,16 @@ class ExportCommand(Command):
         return super().parse_args(context, repeat_options(arguments))
 
 
-def load_calibration(dataset, model, count=64):
-    """`count` training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
+COMMAND = ExportCommand  # of the commands of this file, in place of `parsing.Command`
+
+
+def load_calibration(dataset, model):
+    """CALIBRATED training images of a dataset as the model's inputs, (n, h, w, c); None for no dataset."""
     if dataset is None:
         return None
     from keras_vit import data
 
-    examples = data.load(dataset, "train")
-    batches = examples.train(count, model.preprocessing, augmentation="none")
+    batches = data.load(dataset, "train").train(CALIBRATED, model.preprocessing, augmentation="none")
     with data.data_errors():
         return np.asarray(next(iter(batches))[0])
 
@@ -99,22 +104,19 @@ def read_pictures(path, calibration, channels, tell):
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
     """The title, and a table with a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
-    columns = ["format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])]
     grid = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
+    for column in ("format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])):
         grid.add_column(column, overflow="fold")
     for report in reports:
-        cells = [
+        grid.add_row(
             report.format,
             report.quantize or "float32",
             f"{report.bytes / 1e6:.2f} MB",
             f"{report.max_abs_diff:.1e}",
             f"{report.cosine:.6f}",
             "" if report.top1_agreement is None else f"{report.top1_agreement:.1%}",
-        ]
-        if timed:
-            cells.append(", ".join(f"{ms:.1f}" for ms in report.latency_ms.values()))
-        grid.add_row(*cells)
+            *([", ".join(f"{ms:.1f}" for ms in report.latency_ms.values())] if timed else []),
+        )
     return Group(Text(printable(title), style="italic"), grid)
 
 
@@ -244,3 +246,23 @@ def export_model(
         vendor=vendor,
         title=title,
     )
+
+
+def verify_bundle(
+    folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
+) -> None:
+    """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
+
+    It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
+    makes its checksums too. Artefacts that do more than compute are refused unopened; predict.py is not run.
+
+    Example: keras-vit verify dist
+    """
+    require_manifest(folder)
+    import_keras()
+    notes = []
+    reports = export.verify(folder, progress=notes.append)
+    console = Console()
+    console.print(tabulate_reports(reports, f"{folder}: every artefact computes what the model computed"))
+    for line in notes:
+        console.print(line, soft_wrap=True)

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from keras_vit import data, evaluation, zoo
-from keras_vit.commands import BatchSize, Data, Model, import_keras, require_model
 from keras_vit.commands.evaluate import find_test_split
+from keras_vit.commands.shared import BatchSize, Data, Model, import_keras, require_model
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.evaluation.paper import describe_published, find_published, name_variant

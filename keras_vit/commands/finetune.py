@@ -1,4 +1,4 @@
-"""`keras-vit finetune`, and the part of it that `pretrain` shares: the folder of the run, and how to continue it."""
+"""`keras-vit finetune` and `pretrain`: the folder of the run, how to continue it, and what one types next."""
 
 import shlex
 import sys
@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from keras_vit.commands import import_keras, try_folder
 from keras_vit.commands.options import Schedule, Stopping, with_options_of
+from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
@@ -39,14 +39,6 @@ def say_how_to_go_on(settings, out, every, said):
     Console().print_command(shlex.join(command), "Go on with: ")
 
 
-def tabulate_files(files):
-    """The files of a run and what each of them is."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, meaning in files.items():
-        table.add_row(name, meaning)
-    return table
-
-
 def list_next_commands(folder, dataset, split, has_head=True):
     """What one types after a training; `split` is what it was judged by, or None."""
     place = shlex.quote(str(folder))
@@ -60,7 +52,10 @@ def list_next_commands(folder, dataset, split, has_head=True):
 def print_outcome(result, settings, console):
     """Every file of the run, and the next commands."""
     console.print(f"Everything is in {result.folder}:", soft_wrap=True)
-    console.print(tabulate_files(result.files))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, meaning in result.files.items():
+        table.add_row(name, meaning)
+    console.print(table)
     console.print("Next:")
     has_head = settings.objective != "masked-patches"
     for command in list_next_commands(result.folder, settings.dataset, result.judged_by, has_head):
@@ -176,3 +171,16 @@ def finetune(
         raise ConfigError("--seeds is how many runs --protocol paper has. Give both, or --seed for one run.")
     else:
         start_training(**arguments, pretrain=False)
+
+
+@with_options_of(start_training, model=MODELS[True], dataset=None)
+def pretrain(**arguments) -> None:
+    """Trains a model from random weights, with the options of `finetune`.
+
+    With --objective masked-patches it learns without labels: a share of the patches is corrupted and their colours are
+    predicted (Appendix B.1.2 of the paper). The weights and model.keras of the run are then the encoder without a head,
+    which `finetune --model` starts from; masked_patches.png shows what is predicted.
+
+    Example: keras-vit pretrain --data digits --out runs/2 --model ViT-Test/4 --image-size 16 --learning-rate 0.002
+    """
+    start_training(**arguments, pretrain=True)

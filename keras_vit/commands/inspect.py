@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from keras_vit import data, inspection, zoo
-from keras_vit.commands import Model, import_keras, require_model, try_folder
+from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
-from keras_vit.trainers.settings import parameters_of_settings, spell_option
+from keras_vit.trainers.settings import parameters_of_settings
 
 # Options under headings of their own; those under none are the usual ones, which help shows first.
 SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
@@ -30,6 +30,15 @@ COMPLETIONS = {
 }
 
 
+def spell_option(name: str) -> str:
+    """The option that a field of `Settings` is.
+
+    >>> spell_option("dataset"), spell_option("learning_rate")
+    ('--data', '--learning-rate')
+    """
+    return "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
+
+
 def option_of(parameter):
     """The parameter of a command for one of `Settings`: `--learning-rate` for learning_rate."""
     name, kind = parameter.name, parameter.annotation.__origin__
@@ -45,9 +54,9 @@ def option_of(parameter):
 
 
 def with_options_of(
-    function: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
+    *functions: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
 ) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are its own, `function`'s and `Settings`'.
+    """A decorator for a command that hands its arguments on: its options are its own, the `functions`' and `Settings`'.
 
     Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
     `Settings` that are options of the command, None for all; `without` those that are not.
@@ -55,7 +64,7 @@ def with_options_of(
 
     def decorate(command):
         fields = [option_of(p) for p in parameters_of_settings(without, **defaults) if only is None or p.name in only]
-        own = [p for f in (function, command) for p in inspect.signature(f).parameters.values()]
+        own = [p for f in (*functions, command) for p in inspect.signature(f).parameters.values()]
         options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
         command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
         return command

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.commands.completion import complete_place
+from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.export.formats import recognise
-from keras_vit.files import make_folder, write_whole
-from keras_vit.images.pillow import ADDRESS, describe_missing
+from keras_vit.files import make_folder, name_address, write_whole
+from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
 from keras_vit.models.variants import VARIANTS
 
@@ -94,7 +94,7 @@ def require_images(places):
             raise ConfigError(
                 f"{place} is a model, not an image. Give it as --model: keras-vit predict IMAGE --model {place}"
             )
-    plain = [place for place in places if place != "-" and not ADDRESS.match(place) and not glob.has_magic(place)]
+    plain = [place for place in places if place != "-" and not name_address(place) and not glob.has_magic(place)]
     missing = [place for place in plain if not os.path.lexists(place)]
     if len(missing) == len(places):
         raise ImageError(" ".join(map(describe_missing, missing)))

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands import Model, import_keras, require_model, try_folder
 from keras_vit.commands.options import with_options_of
+from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
@@ -35,7 +35,8 @@ def print_results(console, settings, summary):
         console.print(f"Trained on {summary['share_of_images']:.2g} of the images that the paper's setting sees.")
 
 
-def start_vtab(
+@with_options_of(only=OPTIONS)
+def train_vtab(
     *,
     model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the results, which is made.")],
@@ -54,25 +55,6 @@ def start_vtab(
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
     **fields,
 ) -> None:
-    settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
-    names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
-    measures.find_tasks(names)
-    require_model(choose_checkpoint(model))
-    import_keras(find_devices=False)
-    from keras_vit.commands.progress import FitProgress
-    from keras_vit.trainers.vtab import run_vtab
-
-    try:
-        summary = run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every, progress=FitProgress)
-    except (Interrupted, Preempted):
-        print("The same command goes on from here.", flush=True)
-        raise
-    print_results(Console(), settings, summary)
-    Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)
-
-
-@with_options_of(start_vtab, only=OPTIONS)
-def train_vtab(**arguments) -> None:
     """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).
 
     Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
@@ -81,4 +63,18 @@ def train_vtab(**arguments) -> None:
 
     Example: keras-vit vtab ViT-B/16 --out runs/vtab
     """
-    start_vtab(**arguments)
+    settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
+    names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
+    measures.find_tasks(names)
+    require_model(choose_checkpoint(model))
+    import_keras(find_devices=False)
+    from keras_vit.commands.progress import FitProgress
+    from keras_vit.trainers.protocol import run_vtab
+
+    try:
+        summary = run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every, progress=FitProgress)
+    except (Interrupted, Preempted):
+        print("The same command goes on from here.", flush=True)
+        raise
+    print_results(Console(), settings, summary)
+    Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)

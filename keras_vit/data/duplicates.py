@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 
 from keras_vit.data.errors import DataError, data_errors
-from keras_vit.files import read_json, write_whole
+from keras_vit.files import read_record, write_whole
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -19,6 +19,7 @@ BITS = 256  # of a hash: the signs of the 16 x 16 lowest frequencies of an image
 MOST_BITS = 48  # in which the hashes of duplicates differ
 SIDE = 64  # pixels of the small grey image whose cosine transform is taken
 MOST_BYTES = 2**30  # of a list
+ADVICE = "`keras-vit deduplicate` writes one, duplicates.json."
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,16 @@ def read_duplicates(path: str | os.PathLike) -> Duplicates:
     Raises:
         DataError: when it cannot be read as one.
     """
-    try:
-        read = read_json(path, MOST_BYTES, follow_links=True)
-        found = Duplicates(**{**read, "pairs": tuple(Pair(**pair) for pair in read["pairs"])})
-        if not all(type(number) is int and 0 <= number < found.num_examples for number in found.numbers):
-            raise ValueError("an example's number is not one of the split")
-        return found
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
-        raise DataError(
-            f"{path} is no list of duplicates ({why}). `keras-vit deduplicate` writes one, duplicates.json."
-        ) from error
+    what, kinds = "a list of duplicates", get_type_hints(Pair)
+    fields = {"dataset": str, "split": str, "num_examples": int, "pairs": [kinds]}
+    read = read_record(
+        path, fields, what=what, error=DataError, advice=ADVICE, most_bytes=MOST_BYTES, follow_links=True
+    )
+    read["pairs"] = tuple(Pair(**{name: pair[name] for name in kinds}) for pair in read["pairs"])
+    found = Duplicates(**{name: read[name] for name in fields})
+    if not all(0 <= number < found.num_examples for number in found.numbers):
+        raise DataError(f"{path} is not {what}: it numbers an example that the split does not have. {ADVICE}")
+    return found
 
 
 def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, source) -> list[int]:
@@ -108,11 +108,7 @@ def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, sour
 
 
 def hash_image(grey: np.ndarray) -> np.ndarray:
-    """The perceptual hash of imagehash of a small grey image, uint8 (64, 64): uint64 (4,), as 256 bits.
-
-    >>> hash_image(np.arange(64 * 64).reshape(64, 64).astype("uint8")).shape
-    (4,)
-    """
+    """The perceptual hash of imagehash of a small grey image, uint8 (64, 64): uint64 (4,), as 256 bits."""
     import imagehash
     from PIL import Image
 
@@ -154,7 +150,7 @@ def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int
 def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
     """The pairs of hashes, uint64 (n, words) and (m, words), that differ in at most `most` bits: (pairs, 3) int.
 
-    Each is (i, j, bits). All pairs are compared: 60,000 x 10,000 of four words in 3 seconds of a core.
+    Each is (i, j, bits). All pairs are compared, 60,000 x 10,000 of four words in 3 seconds of a core.
 
     >>> near_pairs(np.array([[0, 0], [7, 0]], "uint64"), np.array([[3, 0]], "uint64"), most=1).tolist()
     [[1, 0, 1]]
@@ -162,20 +158,12 @@ def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
     found, rows = [np.empty((0, 3), int)], max(1, 2**18 // max(1, len(second)))
     for start in range(0, len(first), rows):
         part = first[start : start + rows]
-        half = np.zeros((len(part), len(second)), "uint8")  # bits of the first words: most pairs differ in more already
-        for word in range(first.shape[1] // 2):
-            half += np.bitwise_count(part[:, word, None] ^ second[None, :, word])
-        i, j = np.nonzero(half <= most)
-        bits = np.bitwise_count(part[i] ^ second[j]).sum(axis=1, dtype=int)
-        near = bits <= most
-        found.append(np.stack([i[near] + start, j[near], bits[near]], axis=1))
+        bits = np.zeros((len(part), len(second)), "uint16")
+        for word in range(first.shape[1]):
+            bits += np.bitwise_count(part[:, word, None] ^ second[None, :, word])
+        i, j = np.nonzero(bits <= most)
+        found.append(np.stack([i + start, j, bits[i, j]], axis=1))
     return np.concatenate(found)
-
-
-def name_example(examples, number):
-    """What a list calls an example: the file's path, or its number."""
-    paths = examples.source.paths
-    return examples.source.name_of(number, None if paths is None else paths[number].numpy())
 
 
 def find_duplicates(
@@ -216,8 +204,8 @@ def find_duplicates(
                 alike[i, j] = min(alike.get((i, j), (BITS, False)), (bits, mirrored))
         for (i, j), (bits, mirrored) in alike.items():
             number, other = int(numbers[i]), int(others[j])
-            names = name_example(train, number), f"{test.name} ({test.split})", name_example(test, other)
-            pairs.append(Pair(number, names[0], names[1], other, names[2], bits, mirrored))
+            name, other_name = train.source.name_of(number), test.source.name_of(other)
+            pairs.append(Pair(number, name, f"{test.name} ({test.split})", other, other_name, bits, mirrored))
     pairs.sort(key=lambda pair: (pair.bits, pair.number, pair.against, pair.other))
     return Duplicates(train.name, train.split, train.num_examples, tuple(pairs))
 

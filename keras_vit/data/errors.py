@@ -1,4 +1,4 @@
-"""The data room's own error, and how it comes through TensorFlow."""
+"""The data room's own error: for what cannot be read, for a split that a dataset lacks, and through TensorFlow."""
 
 import re
 from collections.abc import Iterator
@@ -6,9 +6,23 @@ from contextlib import contextmanager
 
 from keras_vit.errors import KerasVitError
 
+SPLITS = ("train", "validation", "test")
+
 
 class DataError(KerasVitError, ValueError):
     """Images or labels that cannot be trained or evaluated on, or a dataset or split that does not exist."""
+
+
+def parse_splits(split: str, dataset: str) -> list[str]:
+    """The names that "train+validation" and its like are made of, each once.
+
+    Raises:
+        DataError: for a name that is no split; `dataset` is what it would be of.
+    """
+    names = list(dict.fromkeys(split.split("+")))
+    if not set(names) <= set(SPLITS):
+        raise DataError(f"{dataset} has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    return names
 
 
 @contextmanager

@@ -38,11 +38,6 @@ def require_dtype(dtype):
         raise DataError(f"dtype must be 'float32' or 'uint8'. Received: {dtype!r}.")
 
 
-def label_weight(label):
-    """1, or 0 for an example whose float label (classes,) has no class: ImageNet ReaL has such examples."""
-    return 1.0 if label.dtype.is_integer else tf.minimum(tf.reduce_sum(label), 1.0)
-
-
 @dataclass(frozen=True)
 class Examples:
     """One split of one dataset. No image is read before batches are asked for.
@@ -266,8 +261,10 @@ class Examples:
             if self.objective is not None:
                 visit = order.example_seed(order.run_key(0), 0, example["index"])
                 return *corrupt_patches(image, self.objective, preprocessing, visit), example["weight"]
-            image, label = normalize_or_round(image, preprocessing, dtype), example["label"]
-            return image, label, example["weight"] * (1.0 if self.multi_label else label_weight(label))
+            image, label, weight = normalize_or_round(image, preprocessing, dtype), example["label"], example["weight"]
+            if not self.multi_label and not label.dtype.is_integer:
+                weight *= tf.minimum(tf.reduce_sum(label), 1.0)  # 0 of an image without a class, as ImageNet ReaL has
+            return image, label, weight
 
         batches = self.read_batches(self.source.evaluation_chunks(share), share, read, channels, redraw=False)
         return distribute(batches, share, context, self.source.evaluation_steps(share))

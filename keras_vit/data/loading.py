@@ -1,6 +1,7 @@
 """`load`: a name to a split of a dataset."""
 
 import os
+import pkgutil
 
 from keras_vit.data.datasets.schemes import find_scheme
 from keras_vit.data.duplicates import numbers_to_leave_out
@@ -51,7 +52,8 @@ def load(
     """
     scheme, argument = find_scheme(name)
     given = {"data_dir": data_dir, "download": download}
-    source, class_names = scheme.open(argument, split, **{option: given[option] for option in scheme.options})
+    open_split = pkgutil.resolve_name(scheme.opens)  # its module is imported now
+    source, class_names = open_split(argument, split, **{option: given[option] for option in scheme.options})
     left_out = [] if without is None else numbers_to_leave_out(without, name, split, source)
     if examples is not None:
         source = take_examples(source, examples, seed, stratified, left_out)

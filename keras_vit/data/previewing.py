@@ -27,16 +27,6 @@ CROPS = {
 }
 
 
-def sample_numbered(examples, count, seed):
-    """(`Examples` of a few images of all classes whose label is the image's number, their own labels)."""
-    labels = examples.source.labels
-    source = take_examples(examples.source, count, seed, stratified=labels is not None and np.ndim(labels) == 1)
-    own = np.asarray(source.labels)
-    source.labels = tf.range(count)
-    names = tuple(map(str, range(count)))
-    return dataclasses.replace(examples, class_names=names, source=source), own
-
-
 def collect_views(
     examples: Examples,
     preprocessing: Preprocessing,
@@ -56,8 +46,11 @@ def collect_views(
     >>> views.shape, shares[0].tolist()
     ((2, 3, 32, 32, 3), [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     """
-    numbered, labels = sample_numbered(examples, count, seed)
-    source, channels = numbered.source, len(preprocessing.mean)
+    single = examples.source.labels is not None and np.ndim(examples.source.labels) == 1
+    source = take_examples(examples.source, count, seed, stratified=single)
+    labels, channels = np.asarray(source.labels), len(preprocessing.mean)
+    source.labels = tf.range(count)  # an image's number in place of its class tells what is in a mixed one
+    numbered = dataclasses.replace(examples, class_names=tuple(map(str, range(count))), source=source)
     stored = source.lookup(tf.range(count, dtype=tf.int64))
     originals = [np.asarray(source.read_part(each, whole_image, channels)) for each in stored]
     views = np.empty((count, versions, *preprocessing.image_size, channels), "uint8")

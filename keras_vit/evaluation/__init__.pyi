@@ -1,7 +1,15 @@
 from .compute import Cost, core_days, cost, pretraining_exaflops
-from .device.figure_12 import plot_largest_batch, plot_speed, write_largest_batches, write_speeds
-from .device.largest_batch import LargestBatch, find_largest_batch
-from .device.speed import Speed, best_speeds, measure_speed
+from .device.figure_12 import (
+    LargestBatch,
+    Speed,
+    best_speeds,
+    find_largest_batch,
+    measure_speed,
+    plot_largest_batch,
+    plot_speed,
+    write_largest_batches,
+    write_speeds,
+)
 from .device.steps import DeviceError
 from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
 from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features, few_shot

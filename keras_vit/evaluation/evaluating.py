@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.console import log
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.predictions import Predictions, collect
+from keras_vit.evaluation.predictions import Predictions, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
 from keras_vit.text import quote_some
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_described(model: Any) -> None:
-    """Refuses a model that does not say how images become its input, as a Keras model of others does not.
-
-    Raises:
-        ConfigError: for such a model.
-    """
+    """Refuses a model that does not say how images become its input, as a Keras model of others does not."""
     if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
         raise ConfigError(
             f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
@@ -66,11 +62,7 @@ def predict_examples(
     keep: int = 0,
     tell: Callable[[int], None] | None = None,
 ) -> tuple[tuple[str, ...], Predictions]:
-    """The names of the classes and the `Predictions` of every example, with `keep` of the surest mistakes.
-
-    Raises:
-        ConfigError: as `evaluate`.
-    """
+    """The names of the classes and the `Predictions` of every example, with `keep` of the surest mistakes."""
     require_described(model)
     if not model.config.num_classes:
         raise ConfigError(
@@ -193,12 +185,7 @@ def evaluate_multi_label(
             f"evaluate_multi_label takes images of several classes, and a model of the same ones. {examples.name} has "
             f"{kind} per image, of {examples.num_classes}; the model has {model.config.num_classes}."
         )
-    columns, seen = [], 0
-    for images, labels, weights in examples.evaluation(batch_size, model.preprocessing):
-        kept = np.asarray(weights) > 0
-        columns.append((np.asarray(labels)[kept], keras.ops.convert_to_numpy(model(images, training=False))[kept]))
-        seen += int(kept.sum())
-        if tell:
-            tell(seen)
-    labels, logits = (np.concatenate(column) for column in zip(*columns, strict=True))
+    batches = examples.evaluation(batch_size, model.preprocessing)
+    found = predict_batches(lambda images: model(images, training=False), batches, tell)
+    labels, logits = (np.concatenate(column) for column in zip(*((y, z) for *_, y, z in found), strict=True))
     return score_labels(labels, logits, examples.class_names)

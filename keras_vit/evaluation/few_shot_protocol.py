@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.evaluating import require_described
+from keras_vit.evaluation.predictions import predict_batches
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
@@ -21,7 +22,8 @@ SMALLEST_DEVIATION = 1e-5  # added to each feature's standard deviation
 ROWS = 8192  # of test features that are classified at a time, in float64
 
 
-def checked(split, features, labels):
+def require_features(split, features, labels):
+    """(features, labels) as arrays, if they are (n, d) and class numbers (n,)."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
         raise ConfigError(
@@ -103,8 +105,8 @@ def few_shot(
     >>> few_shot(features, labels, features, labels, shots=2)
     1.0
     """
-    train_features, train_labels = checked("train", train_features, train_labels)
-    test_features, test_labels = checked("test", test_features, test_labels)
+    train_features, train_labels = require_features("train", train_features, train_labels)
+    test_features, test_labels = require_features("test", test_features, test_labels)
     if train_features.shape[1] != test_features.shape[1]:
         raise ConfigError(
             "Training and test features must have one width. "
@@ -130,18 +132,15 @@ def feature_reader(model):
     return keras.Model(model.inputs[0], head), preprocessing
 
 
-def read(reader, examples, batch_size, tell):
-    reader, preprocessing = reader
+def read_features(reader, preprocessing, examples, batch_size, tell=None):
     features, labels, done = np.empty((examples.num_examples, reader.outputs[0].shape[-1]), "float32"), [], 0
-    for images, batch_labels, weights in examples.evaluation(batch_size, preprocessing):
-        batch_labels, kept = np.asarray(batch_labels), np.asarray(weights) > 0
+    batches = examples.evaluation(batch_size, preprocessing)
+    for _, _, batch_labels, outputs in predict_batches(reader.predict_on_batch, batches, tell):
         if batch_labels.ndim > 1:
             raise ConfigError(f"Few-shot evaluation needs one class for each example; {examples.name} has several.")
-        features[done : done + kept.sum()] = np.asarray(reader.predict_on_batch(images))[kept]
-        labels.append(batch_labels[kept])
-        done += int(kept.sum())
-        if tell:
-            tell(done)
+        features[done : done + len(outputs)] = outputs
+        labels.append(batch_labels)
+        done += len(outputs)
     return features[:done], np.concatenate(labels).astype(int)
 
 
@@ -163,11 +162,12 @@ def extract_features(
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
     (360, 64)
     """
-    return read(feature_reader(model), examples, batch_size, tell)
+    return read_features(*feature_reader(model), examples, batch_size, tell)
 
 
-def solve_all(train_set, test_set, shots, seeds):
-    """{shots: accuracies of the seeds} of two splits' features and labels."""
+def solve_all(reader, train, test, shots, seeds, batch_size, tell=None):
+    """{shots: accuracies of the seeds}, of what `feature_reader` returned."""
+    train_set, test_set = (read_features(*reader, split, batch_size, tell) for split in (train, test))
     return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
 
 
@@ -196,9 +196,7 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    reader = feature_reader(model)
-    sets = [read(reader, split, batch_size, tell) for split in (train, test)]
-    return solve_all(sets[0], sets[1], shots, seeds)
+    return solve_all(feature_reader(model), train, test, shots, seeds, batch_size, tell)
 
 
 class FewShot(keras.callbacks.Callback):
@@ -235,6 +233,5 @@ class FewShot(keras.callbacks.Callback):
             return
         if self.reader is None:
             self.reader = feature_reader(self.model)
-        sets = [read(self.reader, split, self.batch_size, None) for split in (self.train, self.test)]
-        found = solve_all(*sets, self.shots, self.seeds)
+        found = solve_all(self.reader, self.train, self.test, self.shots, self.seeds, self.batch_size)
         logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})

@@ -1,9 +1,10 @@
 """What a classifier predicts for every example, and where it errs, as a figure and a table."""
 
 import csv
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,11 @@ import numpy as np
 
 from keras_vit.evaluation.scores import count_confusion
 from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
-from keras_vit.models.preprocessing import to_pixels
-from keras_vit.models.probabilities import to_probabilities
+from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.text import shorten
 
 MOST_CLASSES = 30
 SIDE = 6.5  # inches of each half of the figure
-TITLE = 0.4  # inches above a picture
 
 
 @dataclass(frozen=True)
@@ -58,29 +57,39 @@ def score_batch(probabilities, labels):
     return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
 
 
+def predict_batches(
+    predict: Callable, batches: Iterable, tell: Callable[[int], None] | None = None
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
+    """(images, which of them count, labels and outputs of these) of batches of images, labels and weights.
+
+    Examples of weight 0 do not count. `predict` is a function of images to outputs; `tell` receives the number so far.
+    """
+    seen = 0
+    for images, labels, weights in batches:
+        kept = np.asarray(weights) > 0
+        yield images, kept, np.asarray(labels)[kept], keras.ops.convert_to_numpy(predict(images))[kept]
+        seen += int(kept.sum())
+        if tell:
+            tell(seen)
+
+
 def collect(
     predict: Callable, model: Any, batches: Iterable, keep: int, tell: Callable[[int], None] | None = None
 ) -> Predictions:
-    """The `Predictions` of a model by `predict`, from images to logits; `tell` receives the examples so far."""
+    """The `Predictions` of a model by `predict`, from images to logits; `tell` as in `predict_batches`."""
     columns, worst, times, single = [], [], [], True
-    kind: Any = model.config.probabilities if hasattr(model, "config") else "softmax"
-    for images, labels, weights in batches:
-        kept = np.asarray(weights) > 0
-        logits = keras.ops.convert_to_numpy(predict(images)).astype("float32")[kept]
-        labels = np.asarray(labels)[kept]
+    for images, kept, labels, logits in predict_batches(predict, batches, tell):
         single = labels.ndim == 1
-        columns.append(score_batch(to_probabilities(logits, kind), labels))
+        columns.append(score_batch(to_probabilities(logits.astype("float32"), model), labels))
         if keep and single:
             images, (ranks, confidence, predicted, _) = np.asarray(images)[kept], columns[-1]
             wrong = np.flatnonzero(ranks)
             worst += [(to_pixels(images[i], model), labels[i], predicted[i], confidence[i]) for i in wrong]
             worst = sorted(worst, key=lambda mistake: -mistake[3])[:keep]
-        times.append((time.perf_counter(), sum(len(column[0]) for column in columns)))
-        if tell:
-            tell(times[-1][1])
+        times.append(time.perf_counter())
     ranks, confidence, predicted, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
-    seconds, later = times[-1][0] - times[0][0], times[-1][1] - times[0][1]
-    speed = later / seconds if len(times) > 1 else None
+    later = len(ranks) - len(columns[0][0])
+    speed = later / (times[-1] - times[0]) if len(times) > 1 else None
     return Predictions(labels.astype(int) if single else None, predicted, confidence, tuple(worst), ranks, speed)
 
 
@@ -99,12 +108,6 @@ def collect_predictions(model: keras.Model, batches: Iterable, keep: int = 12) -
     return collect(lambda images: model(images, training=False), model, batches, keep)
 
 
-def cell_font_size(classes, digits):
-    """In points, so that a number fits into its cell of the matrix."""
-    cell = 72 * 0.7 * SIDE / classes  # of points; names and titles take the rest of the side
-    return float(np.clip(cell / (0.7 * digits), 3, 10))
-
-
 def draw_confusion(axis, predictions, class_names):
     matrix = predictions.confusion(len(class_names))
     errors = matrix.sum(0) + matrix.sum(1) - 2 * matrix.diagonal()
@@ -113,8 +116,9 @@ def draw_confusion(axis, predictions, class_names):
     names = [shorten(class_names[i], 20) for i in classes]
     shades = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     axis.imshow(shades, cmap="Blues", vmin=0, vmax=1)
+    cell = 72 * 0.7 * SIDE / len(classes)  # in points; names and titles take the rest of the side
     for i, j in np.argwhere(matrix):
-        size = cell_font_size(len(classes), len(str(matrix[i, j])))
+        size = float(np.clip(cell / (0.7 * len(str(matrix[i, j]))), 3, 10))
         colour = "white" if shades[i, j] > 0.5 else "black"
         axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=size, color=colour)
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7, parse_math=False)
@@ -123,21 +127,11 @@ def draw_confusion(axis, predictions, class_names):
     axis.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix{part}")
 
 
-def choose_columns(count):
-    """How many columns make `count` square pictures, each with a title of two lines, largest on a square."""
-
-    def side(columns):
-        rows = -(-count // columns)
-        return min(SIDE / columns, SIDE / rows - TITLE)
-
-    return max(range(1, count + 1), key=side)
-
-
 def draw_worst(figure, predictions, class_names):
     figure.suptitle("Surest mistakes" if predictions.worst else "No mistakes")
     if not predictions.worst:
         return
-    columns = choose_columns(len(predictions.worst))
+    columns = math.ceil(math.sqrt(len(predictions.worst)))
     axes = figure.subplots(-(-len(predictions.worst) // columns), columns, squeeze=False)
     size = 9 if columns < 5 else 7
     most = int(72 * SIDE / columns / (0.6 * size))  # characters in a line

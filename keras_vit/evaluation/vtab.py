@@ -18,9 +18,6 @@ for _group, _tasks in VTAB_GROUPS.items():
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """The tasks of those names, which may also be Table 9's, in its order; all for no name.
 
-    Raises:
-        UnknownNameError: for another name.
-
     >>> find_tasks(["EuroSAT", "dtd"])
     ('dtd', 'eurosat')
     """

@@ -7,14 +7,14 @@ import functools
 import io
 import os
 import re
-import stat
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
+from keras_vit.files import name_address, open_regular
 
-# How large an image may be, whoever reads it. predict.py of a bundle imports nothing, and so repeats MOST_PIXELS.
+# How large an image may be, whoever reads it; also in predict.py of a bundle, into which `export.card` writes this out.
 MOST_PIXELS = 2**26  # 8192 x 8192; cameras' 61 million
 MOST_BYTES = 8 * MOST_PIXELS  # of a file: four channels of 16 bits each
 MOST_SCANNED = 64 * MOST_PIXELS  # pixels times scans of a JPEG: seconds. Encoders write 1 to 20 scans.
@@ -23,14 +23,6 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "HEI
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 
-# Of two slashes paths keep one.
-ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+([^?#]*@)?(?P<place>[^?#]*)", re.IGNORECASE)
-KINDS = {
-    "a folder": stat.S_ISDIR,
-    "a pipe": stat.S_ISFIFO,
-    "a socket": stat.S_ISSOCK,
-    "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
-}
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
@@ -56,10 +48,9 @@ def installed_formats():
 
 
 def describe_missing(path):
-    """The sentence about a path where there is no file; of an address, it leaves out what may be secret."""
-    address = ADDRESS.match(str(path))
-    if address:
-        return f"{address['scheme']}://{address['place']} is an address. Download it first, and pass the file."
+    """The sentence about a path where there is no file."""
+    if address := name_address(path):
+        return f"{address} is an address. Download it first, and pass the file."
     return f"There is no image {path}."
 
 
@@ -72,20 +63,17 @@ def describe_error(error):
 
 
 def read_bytes(path):
-    """The bytes of a regular file, or of a link to one; anything else is not opened.
+    """The bytes of a regular file, or of a link to one.
 
     Raises:
         ImageError: as `open_image`.
         FileNotFoundError: when there is no such path.
     """
     try:
-        about = os.stat(path)
-        for kind, is_kind in KINDS.items():
-            if is_kind(about.st_mode):
-                raise ImageError(f"it is {kind}.")
-        if about.st_size > MOST_BYTES:
-            raise ImageError(f"it has {about.st_size:,} bytes; at most {MOST_BYTES:,} are read.")
-        with open(path, "rb") as file:
+        with open_regular(path, follow_links=True) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise ImageError(f"it has {size:,} bytes; at most {MOST_BYTES:,} are read.")
             return file.read()
     except FileNotFoundError:
         raise
@@ -132,18 +120,12 @@ def is_plain_png(data, num_channels):
 
 
 @contextmanager
-def open_image(data):
-    """Pillow's image of a file's bytes; only the header is decoded.
-
-    Raises:
-        ImageError: here and within the context, for a damaged or too large image; a sentence that begins with "it".
-    """
+def blame_image():
+    """A scope in which Pillow reads an image: whatever it raises becomes an ImageError that begins with "it"."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data), formats=installed_formats()) as image:
-            require_within_limits(image, data)
-            yield image
+        yield
     except ImageError:
         raise
     except Image.DecompressionBombError as error:
@@ -154,11 +136,21 @@ def open_image(data):
         raise ImageError(describe_error(error)) from error
 
 
+@contextmanager
+def open_image(data):
+    """Pillow's image of a file's bytes, in a scope of `blame_image`; only the header is decoded."""
+    from PIL import Image
+
+    with blame_image(), Image.open(io.BytesIO(data), formats=installed_formats()) as image:
+        require_within_limits(image, data)
+        yield image
+
+
 def read_orientation(image):
     """How the camera was turned, 1 (upright) to 8; 1 where Pillow's image says nothing or nonsense."""
     try:
         found = image.getexif().get(ORIENTATION, 1)
-    except Exception:  # as in `open_image`
+    except Exception:  # as in `blame_image`
         return 1
     return found if found in range(1, 9) else 1
 

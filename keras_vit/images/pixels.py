@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.pillow import MODES, describe_error, open_image, read_image, require_within_limits, to_array
+from keras_vit.images.pillow import MODES, blame_image, open_image, read_image, require_within_limits, to_array
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -104,18 +104,16 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
         raise ConfigError(f"An image has 1, 3 or 4 channels. The model takes {num_channels}.")
     if isinstance(image, str | os.PathLike):
         return read_image(image, num_channels)
-    if isinstance(image, bytes | bytearray | memoryview):
-        try:
+    is_bytes = isinstance(image, bytes | bytearray | memoryview)
+    what = "The bytes cannot be read as an image" if is_bytes else "The image cannot be read"
+    if not is_bytes and not isinstance(image, Image.Image):
+        return to_array(image_of_array(image), num_channels)
+    try:
+        if is_bytes:
             with open_image(bytes(image)) as opened:
                 return to_array(opened, num_channels)
-        except ImageError as error:
-            raise ImageError(f"The bytes cannot be read as an image: {error}") from error
-    if isinstance(image, Image.Image):
-        try:
+        with blame_image():  # Pillow reads a file's pixels only now
             require_within_limits(image, b"")
             return to_array(image, num_channels)
-        except ImageError as error:
-            raise ImageError(f"The image cannot be read: {error}") from error
-        except Exception as error:  # Pillow reads a file's pixels only now
-            raise ImageError(f"The image cannot be read: {describe_error(error)}") from error
-    return to_array(image_of_array(image), num_channels)
+    except ImageError as error:
+        raise ImageError(f"{what}: {error}") from error

@@ -99,17 +99,12 @@ def read_content(data, start, name):
     return tf.strings.substr(data, after, tf.where(start > 0, tf.maximum(size, 0), 0))
 
 
-def count_marker(data, marker):
-    """How often a file, a string (), has a marker's bytes: never in coded pixels, maybe in metadata and at the end."""
-    values = tf.io.decode_raw(data, tf.uint8)
-    found = tf.equal(values[:-1], marker // 256) & tf.equal(values[1:], marker % 256)
-    return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64)
-
-
 def has_few_scans(data, pixels):
     """Whether a JPEG, a string (), of so many pixels, int64 (), has at most MOST_SCANNED of them in all its scans."""
     counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
-    return count_marker(counted, SOS) * pixels <= MOST_SCANNED
+    values = tf.io.decode_raw(counted, tf.uint8)
+    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)  # in metadata, too; not in coded pixels
+    return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64) * pixels <= MOST_SCANNED
 
 
 def byte_length(text):

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
 from keras_vit.errors import DownloadError, ImageError
-from keras_vit.files import is_offline
-from keras_vit.images.pillow import ADDRESS, MOST_BYTES
+from keras_vit.files import is_offline, name_address
+from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
 from keras_vit.text import printable
 
@@ -52,7 +52,7 @@ def means_several(place: object) -> bool:
     if not isinstance(place, str | os.PathLike):
         return False
     place = os.fspath(place)
-    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not ADDRESS.match(place)
+    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not name_address(place)
     return os.path.isdir(place) or is_pattern
 
 
@@ -81,17 +81,15 @@ def fetch(address):
     import requests
     from urllib3.exceptions import HTTPError
 
-    from keras_vit.zoo.fetch.addresses import public_form
     from keras_vit.zoo.fetch.web import ask, describe_cause
 
-    shown = public_form(address)
     if is_offline():
-        raise ImageError(f"{shown} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
+        raise ImageError(f"{address} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
     try:
         with ask(address) as reply:
             if reply.status_code != 200:
                 status = printable(f"{reply.status_code} {reply.reason}").rstrip()
-                raise ImageError(f"{shown} could not be fetched: the server answered {status}.")
+                raise ImageError(f"{address} could not be fetched: the server answered {status}.")
             data = b""
             for chunk in reply.raw.stream(2**20):  # an error where the connection breaks off
                 data += chunk
@@ -101,7 +99,7 @@ def fetch(address):
     except DownloadError as error:
         raise ImageError(str(error)) from error
     except (requests.RequestException, HTTPError) as error:
-        raise ImageError(f"{shown} could not be fetched: {describe_cause(error)}.") from error
+        raise ImageError(f"{address} could not be fetched: {describe_cause(error)}.") from error
 
 
 def is_image(path):

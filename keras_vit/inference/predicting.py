@@ -13,7 +13,7 @@ from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
 from keras_vit.inference.listing import is_elsewhere, list_images, means_several, read_elsewhere
 from keras_vit.inference.predictions import Prediction, make_prediction
-from keras_vit.models.probabilities import to_probabilities
+from keras_vit.models.preprocessing import to_probabilities
 
 if TYPE_CHECKING:
     import keras
@@ -144,7 +144,7 @@ def prepare_ahead(model, images, count):
 
 def ask_batch(model, batch, top):
     logits = np.asarray(model.predict_on_batch(np.stack([model_input for _, model_input in batch])))
-    probabilities = to_probabilities(logits.astype("float64"), model.config.probabilities)
+    probabilities = to_probabilities(logits.astype("float64"), model)
     for (image, _), shares in zip(batch, probabilities, strict=True):
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
         yield make_prediction(shares, model.labels, top, path)

@@ -14,7 +14,7 @@ from keras_vit.inspection import plots
 from keras_vit.inspection.attention import attention_distance, attention_weights, rollout
 from keras_vit.inspection.embeddings import filters, position_similarity
 from keras_vit.inspection.intermediate import class_activation, feature_colours, features
-from keras_vit.models.probabilities import to_probabilities
+from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.pages import embed_image, fill_page, tabulate
 
 SHOWN = 8  # images that are drawn; attention distance is averaged over all
@@ -32,7 +32,7 @@ def likeliest(model, inputs, names, top):
     """A table of the likeliest classes of each image; nothing for a model without a head."""
     if not model.config.num_classes:
         return ""
-    probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model.config.probabilities)
+    probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model)
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
     rows = [
         (html.escape(str(name)), html.escape(", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top])))
@@ -52,9 +52,9 @@ def attend(model, inputs):
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 
-def draw(model, inputs, shown, names):
+def draw(model, inputs, names):
     """(heading, sentence, figure) of all that can be drawn of the model."""
-    first, shown = inputs[:SHOWN], shown[:SHOWN]
+    first, shown = inputs[:SHOWN], to_pixels(inputs[:SHOWN], model)
     yield "Filters", "What the first layer that sees pixels looks for.", plots.plot_filters(filters(model))
     if not hasattr(model, "attention"):
         maps = class_activation(model, first) if model.config.num_classes else None
@@ -110,10 +110,9 @@ def report(
         raise ConfigError(f"The images of a report must be {expected}, of the model's channels. Received: {wrong[0]}.")
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
-    shown = inputs * np.array(model.preprocessing.std) + np.array(model.preprocessing.mean)
     names = list(names) or [f"image {i + 1}" for i in range(len(images))]
     sections = [likeliest(model, inputs, names, top)]
-    for heading, sentence, figure in draw(model, inputs, shown, names):
+    for heading, sentence, figure in draw(model, inputs, names):
         sections.append(f"<h2>{heading}</h2><p>{sentence}</p><figure>{embed(figure, heading)}</figure>")
     page = fill_page(f"Inspection of {title or model.name}", "\n".join(sections))
     with write_whole(path) as unfinished:

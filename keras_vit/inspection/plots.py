@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keras_vit.text import shorten
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -27,25 +29,23 @@ def empty_figure(rows, columns, size):
     return figure, axes
 
 
-def two_rows(images):
-    """Width and height, in inches, of a figure with two rows of images (n, h, w, c) and a title."""
-    _, height, width, _ = images.shape
-    return 1.8 * len(images) + 0.2, 2 * 1.8 * height / width + 0.9
-
-
 def show(axis, image):
     """Draws an image (h, w, c) in [0, 1]; in grey where it does not have three channels."""
-    if image.shape[-1] not in (1, 3):
-        image = image.mean(-1, keepdims=True)
-    axis.imshow(
-        np.clip(image, 0, 1).squeeze(-1) if image.shape[-1] == 1 else np.clip(image, 0, 1), cmap="gray", vmin=0, vmax=1
-    )
+    image = image if image.shape[-1] == 3 else image.mean(-1)
+    axis.imshow(np.clip(image, 0, 1), cmap="gray", vmin=0, vmax=1)
 
 
-def shorten(name):
-    """A name that is no wider than its image: the beginning and the end of a long one."""
-    half = LONGEST_NAME // 2
-    return name if len(name) <= LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
+def plot_pairs(title, above, below, names=()):
+    """Images (n, h, w, c) in [0, 1] above others."""
+    _, height, width, _ = above.shape
+    figure, axes = empty_figure(2, len(above), (1.8 * len(above) + 0.2, 2 * 1.8 * height / width + 0.9))
+    figure.suptitle(title)
+    for i, pair in enumerate(zip(above, below, strict=True)):
+        for axis, image in zip(axes[:, i], pair, strict=True):
+            show(axis, image)
+        if i < len(names):
+            axes[0, i].set_title(shorten(names[i], LONGEST_NAME), fontsize=8, parse_math=False)
+    return figure
 
 
 def enlarge(values, size):
@@ -118,22 +118,11 @@ def plot_attention_distance(distance: np.ndarray) -> "Figure":
 
 def plot_maps(images: np.ndarray, maps: np.ndarray, title: str, names: Sequence[str] = ()) -> "Figure":
     """Figure 6: images (n, h, w, c) in [0, 1] above the same, each darkened where its map (n, rows, columns) is low."""
-    figure, axes = empty_figure(2, len(images), two_rows(images))
-    figure.suptitle(title)
-    for i, (image, values) in enumerate(zip(images, maps, strict=True)):
-        light = (values - values.min()) / (np.ptp(values) or 1.0)
-        show(axes[0, i], image)
-        show(axes[1, i], image * enlarge(light, image.shape[:2])[..., None])
-        if i < len(names):
-            axes[0, i].set_title(shorten(names[i]), fontsize=8, parse_math=False)
-    return figure
+    lights = [(values - values.min()) / (np.ptp(values) or 1.0) for values in maps]
+    darkened = [image * enlarge(light, image.shape[:2])[..., None] for image, light in zip(images, lights, strict=True)]
+    return plot_pairs(title, images, darkened, names)
 
 
 def plot_colours(images: np.ndarray, colours: np.ndarray, title: str) -> "Figure":
     """Images (n, h, w, c) in [0, 1] above the colours of their patches (n, rows, columns, 3)."""
-    figure, axes = empty_figure(2, len(images), two_rows(images))
-    figure.suptitle(title)
-    for i, (image, grid) in enumerate(zip(images, colours, strict=True)):
-        show(axes[0, i], image)
-        show(axes[1, i], grid)
-    return figure
+    return plot_pairs(title, images, colours)

@@ -1,4 +1,7 @@
-"""How an image becomes a model's input, as data and as a callable. Imports Keras only when called."""
+"""How an image becomes a model's input, as data and as a callable, and logits its probabilities.
+
+Imports Keras only when called.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -137,6 +140,18 @@ def to_pixels(image, model):
     """A model's input without its normalization: (..., h, w, c) in [0, 1]."""
     preprocessing = model.preprocessing
     return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
+
+
+def to_probabilities(logits, model):
+    """Logits (n, num_classes) as a model's probabilities, each in [0, 1], of the same shape and type.
+
+    They are the softmax where an image has one class, and the sigmoid of each logit where `model.config.probabilities`
+    says that an image has several classes or none.
+    """
+    import scipy.special
+
+    kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
+    return scipy.special.expit(logits) if kind == "sigmoid" else scipy.special.softmax(logits, axis=-1)
 
 
 def preprocessing_of(fields):

@@ -1,8 +1,8 @@
-from .protocol import run_protocol
+from .judge import TrainingResult
+from .protocol import run_protocol, run_vtab
 from .search import run_search
 from .settings import Settings
-from .train import TrainingResult, finetune, pretrain
-from .vtab import run_vtab
+from .train import finetune, pretrain
 
 __all__ = [
     "Settings",

@@ -118,8 +118,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
     given: dict[str, Any] = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
-    if objective := objective_of(settings):
-        given |= objective.recipe_changes
+    if examples.objective:
+        given |= examples.objective.recipe_changes
     if name.startswith("bit-hyperrule"):
         given["original_size"] = examples.typical_size()
     row = training.recipe(name, **given)
@@ -152,8 +152,7 @@ def load_model(settings, recipe, examples):
         arguments["position_embedding_at"] = settings.position_embedding_at
     if settings.objective == "masked-patches":
         encoder = zoo.load(settings.model, weights=None, num_classes=0, **arguments)
-        objective = objective_of(settings)
-        return training.MaskedPatchModel(encoder, objective.target, objective.rate)
+        return training.MaskedPatchModel(encoder, examples.objective.target, examples.objective.rate)
     arguments["labels"] = examples.class_names
     if examples.multi_label:
         arguments["probabilities"] = "sigmoid"
@@ -165,7 +164,7 @@ def load_model(settings, recipe, examples):
 
 
 def choose_what_learns(settings: Settings, model):
-    """Freezes layers, adds LoRA and sets rematerialization as asked; in the strategy's scope, before `compile`."""
+    """Freezes layers and adds LoRA as asked; in the strategy's scope, before `compile`."""
     if settings.freeze == BACKBONE:
         names = [layer.name for layer in model.layers]
         training.freeze(model, except_for=[name for name in ("pre_logits", "head") if name in names])
@@ -173,7 +172,6 @@ def choose_what_learns(settings: Settings, model):
         training.freeze_first(model, int(settings.freeze))
     if settings.lora is not None:
         training.enable_lora(model, settings.lora, settings.seed)
-    model.remat = settings.remat
     return model
 
 
@@ -225,13 +223,26 @@ def weights_of_classes(settings, examples):
     if counts is None or examples.multi_label:
         why = "has several classes per image" if examples.multi_label else "is read from disk as it is trained on"
         raise ConfigError(
-            f"--class-weights needs data with one class per image, counted beforehand; {examples.name} {why}. Leave "
-            "--class-weights out."
+            f"class_weights needs data with one class per image, counted beforehand; {examples.name} {why}. Leave "
+            "it out."
         )
     return training.balanced_weights(counts)
 
 
-def weigh(settings, examples, batches):
-    """Batches for training, with the weights of the examples where the settings ask for them."""
+def training_batches(settings, recipe, examples, model):
+    """The function of a step to the batches from that step on, as `Run.fit` takes it; weighed where it is asked for."""
+    augmentation = augmentation_for(settings, recipe, examples)
     weights = weights_of_classes(settings, examples)
-    return batches if weights is None else training.weigh_classes(batches, weights)
+
+    def batches(step):
+        drawn = examples.train(
+            recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
+        )
+        return drawn if weights is None else training.weigh_classes(drawn, weights)
+
+    return batches
+
+
+def evaluation_batches(examples, recipe, model, microbatches):
+    """Batches of a split, each as large as a microbatch of training."""
+    return examples.evaluation(recipe.batch_size // microbatches, model.preprocessing)

@@ -1,8 +1,13 @@
-"""The paper's protocol (Appendix B.1.1): search on the development split, retrain on all, test once, several seeds."""
+"""Appendix B.1.1's procedures of many trainings: the paper's protocol, and VTAB-1k with one setting for all tasks.
+
+The protocol searches on the development split, retrains on all, tests once, with several seeds. VTAB takes the setting
+that it is given, or the one that a sweep finds on each task's 200 development examples.
+"""
 
 import dataclasses
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,31 +17,42 @@ import numpy as np
 from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.data import DataError
+from keras_vit.data.datasets.builders import full_name
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.paper import find_published
+from keras_vit.evaluation import vtab
+from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
+from keras_vit.files import write_whole
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
-from keras_vit.trainers.results import ResultsFile
-from keras_vit.trainers.search import load_examples, make_grid, search_fields
+from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
-from keras_vit.trainers.train import SEARCH, train
-from keras_vit.training.errors import require_counts
-from keras_vit.training.runs.files import hold_folder
+from keras_vit.trainers.train import train
+from keras_vit.training.errors import RunError, require_counts
+from keras_vit.training.results import ResultsFile
+from keras_vit.training.runs.folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 
+RESULTS = "results.json"
 HYPER_RULE = "search-hyperrule"  # folder
 ALL: Literal["train+validation"] = "train+validation"  # the split of the final runs
+TABLE, PICTURE, SWEEP = "vtab.csv", "vtab.png", "sweep"
+# B.1.1 sweeps two rates and two schedules, and names only those it chose, 0.01 and 2,500 steps: times these.
+RATES, SCHEDULES = (1, 10), (1, 4)
+
+
+def require_one_worker():
+    if count_workers() > 1:
+        raise ConfigError("Several models are trained one after the other in one process: not on several workers.")
 
 
 def require_protocol(settings, seeds):
     """Refuses what is not the paper's protocol, before anything is trained."""
     require_counts(seeds=seeds)
     if settings.pretrain:
-        raise ConfigError("The paper's protocol is one of fine-tuning. Pre-train without --protocol.")
+        raise ConfigError("The paper's protocol fine-tunes a model. Received: pretrain=True.")
     if settings.learning_rate is not None:
-        raise ConfigError("--protocol paper searches for the learning rate. Leave out --learning-rate.")
-    if count_workers() > 1:
-        raise ConfigError("--protocol paper trains one model after the other in one process: not on several workers.")
+        raise ConfigError("The paper's protocol searches for the learning rate. Leave learning_rate out.")
+    require_one_worker()
     for split, what in (("test", "tests once, on examples that chose nothing"), ("validation", "searches on a split")):
         try:
             data.load(settings.dataset, split)
@@ -44,6 +60,18 @@ def require_protocol(settings, seeds):
             raise DataError(f"The paper's protocol {what}, which {settings.dataset} does not have: {error}") from error
     if settings.without is not None:
         data.load(settings.dataset, ALL, without=settings.without)  # refuses a list of another split
+
+
+def rule_settings(settings):
+    return dataclasses.replace(settings, recipe="bit-hyperrule", search=None, grid_search=False)
+
+
+def hyper_rule_for(settings, strategy):
+    """The BiT-HyperRule, which B.1.1 also tries for ResNets; None for other models, or where a recipe was chosen."""
+    known = VARIANTS.get(settings.model.partition(":")[0])
+    if settings.recipe is not None or known is None or known.family != "ResNet":
+        return None
+    return recipe_for(rule_settings(settings), load_examples(settings)[0], strategy.num_replicas_in_sync)
 
 
 def find_settings(settings, out, tell, every):
@@ -58,7 +86,7 @@ def find_settings(settings, out, tell, every):
     with data.data_errors(), strategy.scope():
         best = None
         if sum(map(len, grid.values())) > len(grid):
-            best = search_fields(wanted, recipe, out / SEARCH, tell, every, grid)
+            best = search_fields(wanted, recipe, out / "search", tell, every, grid)
             scores += [[recipe.name, *score] for score in best.scores]
         rule = hyper_rule_for(settings, strategy)
         if rule is not None and best is not None:
@@ -70,16 +98,13 @@ def find_settings(settings, out, tell, every):
     return settings, best.best if best else {}, scores
 
 
-def rule_settings(settings):
-    return dataclasses.replace(settings, recipe="bit-hyperrule", search=None, grid_search=False)
-
-
-def hyper_rule_for(settings, strategy):
-    """The BiT-HyperRule, which B.1.1 also tries for ResNets; None for other models, or where a recipe was chosen."""
-    known = VARIANTS.get(settings.model.partition(":")[0])
-    if settings.recipe is not None or known is None or known.family != "ResNet":
-        return None
-    return recipe_for(rule_settings(settings), load_examples(settings)[0], strategy.num_replicas_in_sync)
+def summarize_seeds(settings, accuracies):
+    return {
+        "accuracies": accuracies,
+        "mean": float(np.mean(accuracies)),
+        "deviation": float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
+        "published": find_published(settings.model.partition(":")[0], settings.dataset),
+    }
 
 
 def run_protocol(
@@ -120,7 +145,9 @@ def run_protocol(
     settings = resolve(dataclasses.replace(settings, split=ALL, test=False))
     require_protocol(settings, seeds)
     with hold_folder(out):
-        results = ResultsFile(out, {"protocol": "paper", "settings": settings.as_recorded()}, resume)
+        if (out / RESULTS).exists() and not resume:
+            raise RunError(f"{out} already has results. Resume them, or choose another folder.")
+        results = ResultsFile(out / RESULTS, {"protocol": "paper", "settings": settings.as_recorded()})
         if results.find("fields") is None:
             chosen, fields, scores = find_settings(settings, out, tell, every)
             results.add(recipe=chosen.recipe, fields=fields, scores=scores)
@@ -129,39 +156,150 @@ def run_protocol(
             name = f"seed-{number}"
             if results.find(name) is None:
                 tell(f"Run {number + 1} of {seeds}, on all training images:")
-                found = train(
-                    final_settings(settings, results, number),
-                    out / name,
-                    resume=(out / name).exists(),
-                    every=every,
-                    tell=tell,
-                    progress=progress,
-                    found=results.find("fields"),
+                own = dataclasses.replace(
+                    settings,
+                    recipe=results.find("recipe"),
+                    test=True,
+                    seed=settings.seed + number,
+                    grid_search=False,
+                    search=None,
                 )
-                results.add(**{name: found.score})
+                begun, fields = (out / name).exists(), results.find("fields")
+                result = train(own, out / name, resume=begun, every=every, tell=tell, progress=progress, found=fields)
+                results.add(**{name: result.score})
             accuracies.append(results.find(name))
-        summary = summarize(settings, accuracies)
+        summary = summarize_seeds(settings, accuracies)
         results.write(**summary)
-    return {**results.facts["found"], **summary}
+    return {**results.found, **summary}
 
 
-def final_settings(settings, results, number):
-    recipe = results.find("recipe")
-    return dataclasses.replace(
-        settings,
-        recipe=recipe,
-        split=ALL,
-        test=True,
-        seed=settings.seed + number,
-        grid_search=False,
-        search=None,
-    )
+def settings_of(task, settings):
+    return dataclasses.replace(settings, dataset=f"vtab/{task}")
 
 
-def summarize(settings, accuracies):
+def find_builders(tasks):
+    """{task: TFDS's builder with its version}; refuses, all in one sentence, the tasks whose data are not there."""
+    builders, missing = {}, {}
+    for task in tasks:
+        try:
+            builders[task] = full_name(f"vtab/{task}")
+        except DataError as error:
+            missing[task] = str(error)
+    if missing:
+        raise DataError(
+            f"The data of {', '.join(missing)} are missing. {next(iter(missing.values()))} Or name other tasks: "
+            f"{', '.join(builders) or '...'}."
+        )
+    return builders
+
+
+def sweep(settings, tasks, out, tell, every):
+    """The rate and schedule whose mean over the tasks is highest on their 200 development examples, and all means."""
+    strategy = training.strategy(settings.strategy)
+    scores = {}
+    with data.data_errors(), strategy.scope():
+        for task in tasks:
+            own = settings_of(task, settings)
+            recipe = recipe_for(own, data.load(own.dataset, "train"), strategy.num_replicas_in_sync)
+            grid = {
+                "learning_rate": [rate * recipe.learning_rate for rate in RATES],
+                "steps": [schedule * recipe.total_steps for schedule in SCHEDULES],
+            }
+            tell(f"{VTAB_TASKS[task]}:")
+            for point, accuracy in search_fields(own, recipe, out / SWEEP / task, tell, every, grid).scores:
+                scores.setdefault(tuple(point.items()), []).append(accuracy or 0.0)
+    means = [[dict(point), float(np.mean(values))] for point, values in scores.items()]
+    return max(means, key=lambda pair: pair[1])[0], means
+
+
+def remove_weights(folder):
+    """Leaves of a task's run what it measured: config.json, metrics.csv and the pictures."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in FOLDERS:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix in (".npz", ".keras"):
+            path.unlink(missing_ok=True)
+
+
+def summarize_tasks(settings, results, chosen):
+    done = {task: results.find(task) for task in chosen}
+    accuracies = {task: entry["accuracy"] for task, entry in done.items()}
+    paper = training.RECIPES["finetune-vtab"]
+    seen = recipe_for(settings_of(chosen[0], settings), data.load(f"vtab/{chosen[0]}", "train")).images_seen
     return {
         "accuracies": accuracies,
-        "mean": float(np.mean(accuracies)),
-        "deviation": float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
-        "published": find_published(settings.model.partition(":")[0], settings.dataset),
+        "means": vtab.average_groups(accuracies),
+        "complete": len(accuracies) == len(vtab.TASKS) and seen >= paper.images_seen,
+        "share_of_images": seen / paper.images_seen,
+        "builders": {task: entry["builder"] for task, entry in done.items()},
+        "setting": results.find("setting"),
     }
+
+
+def write_results(results, summary, settings, out):
+    results.write(summary=summary, published=published(9))
+    with write_whole(out / TABLE) as path:
+        vtab.write_table(summary["accuracies"], path)
+    with write_whole(out / PICTURE) as path:
+        vtab.draw_groups(summary["accuracies"], settings.model, path)
+
+
+def run_vtab(
+    settings: Settings,
+    out: str | os.PathLike,
+    *,
+    tasks: Sequence[str] = (),
+    sweep_settings: bool = False,
+    every: int = 200,
+    tell: Callable[[str], object] = say,
+    progress: Callable | None = None,
+) -> dict[str, Any]:
+    """Fine-tunes a model on the 1,000 examples of each of VTAB's tasks and tests it once.
+
+    `out` receives results.json, vtab.csv, vtab.png (Figure 2), and a folder for each task with its metrics and
+    mistakes, without weights. Called again, it goes on where it was killed, and adds the tasks that are new.
+
+    Args:
+        settings: of every task; the dataset and splits are VTAB's.
+        out: folder.
+        tasks: names of `keras_vit.data.VTAB` or of Table 9; none for all 19.
+        sweep_settings: first choose rate and schedule, one for all tasks, on the 200 development examples of each.
+        every: steps between checkpoints.
+        tell, progress: as in `train`.
+
+    Returns:
+        {"accuracies": {task: in [0, 1]}, "means": {"VTAB", "Natural", ...}, "complete": whether all 19 tasks were
+        trained as long as the paper's, "builders": {task: TFDS's name and version}, "setting": what the sweep found}.
+
+    Raises:
+        KerasVitError: for anything that cannot be trained.
+
+    >>> run_vtab(Settings(model="ViT-B/16", dataset="vtab/caltech101"), "runs/vtab")["means"]["VTAB"]  # doctest: +SKIP
+    0.727
+    """
+    out = Path(out)
+    chosen = vtab.find_tasks(list(tasks))
+    require_one_worker()
+    settings = dataclasses.replace(settings, dataset="vtab/caltech101", split=ALL, test=True)
+    builders = find_builders(chosen)
+    settings = resolve(settings)
+    with hold_folder(out):
+        asked = {"benchmark": "VTAB-1k", "settings": settings.as_recorded(), "sweep": sweep_settings}
+        if sweep_settings:
+            asked["swept_on"] = list(chosen)
+        results = ResultsFile(out / RESULTS, asked)
+        if sweep_settings and results.find("setting") is None:
+            best, means = sweep(dataclasses.replace(settings, split="train"), chosen, out, tell, every)
+            tell(f"Best over {len(chosen)} tasks: {describe_point(best)}.")
+            results.add(setting=best, sweep=means)
+        for task in chosen:
+            if results.find(task) is None:
+                tell(f"{VTAB_TASKS[task]} ({vtab.TASKS[task]}):")
+                own = settings_of(task, settings)
+                begun, found = (out / task).exists(), results.find("setting")
+                result = train(own, out / task, resume=begun, every=every, tell=tell, progress=progress, found=found)
+                results.add(**{task: {"accuracy": result.score, "builder": builders[task]}})
+            remove_weights(out / task)
+        summary = summarize_tasks(settings, results, chosen)
+        write_results(results, summary, settings, out)
+    return summary

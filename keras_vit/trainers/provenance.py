@@ -7,12 +7,10 @@ from typing import Any
 from keras_vit.errors import KerasVitError
 from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.text import without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.training.runs.files import read_small_json
-from keras_vit.training.runs.folder import FILES
-from keras_vit.training.runs.history import NAME as METRICS
+from keras_vit.training.runs.folder import FILES, read_config
 from keras_vit.training.runs.history import find_best, read_rows
-from keras_vit.zoo.fetch.addresses import public_form
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
@@ -34,7 +32,7 @@ def name_architecture(config: ViTConfig | ResNetConfig) -> str:
 def describe_source(name: str) -> str:
     """Where a model came from: an address without its password, a name, or a file's name alone."""
     if "://" in str(name):
-        return public_form(str(name))
+        return without_secrets(name)
     return Path(name).name if Path(name).exists() else str(name)
 
 
@@ -76,22 +74,19 @@ def find_row(path, rows, monitor):
     return None if not rows or (path.name == "last.weights.npz" and averages) else rows[-1]
 
 
-def describe_accuracy(path, facts, dataset):
+def describe_accuracy(path, config, dataset):
     """How good the weights in a run's file are on what it held out, as `write_card` takes it; None if unknown."""
-    monitor = facts["monitor"]
-    row = find_row(path, read_rows(path.with_name(METRICS)), monitor)
-    if row is None or monitor == "val_loss" or not facts.get("held_out"):
+    monitor = config["monitor"]
+    row = find_row(path, read_rows(path.with_name("metrics.csv")), monitor)
+    if row is None or monitor == "val_loss" or not config.get("held_out"):
         return None
-    measured = {monitor.removeprefix("val_"): float(row[monitor]), "images": int(facts["held_out"])}
+    measured = {monitor.removeprefix("val_"): float(row[monitor]), "images": config["held_out"]}
     return {"dataset": dataset, "split": "validation", **measured}
 
 
 def read_dataset(path: str | os.PathLike) -> str | None:
     """The dataset of the run that wrote the weights in a file; None for a file of no run."""
-    try:
-        return str(read_small_json(Path(path).with_name("config.json"))["settings"]["dataset"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    return read_config(Path(path).parent).get("settings", {}).get("dataset")
 
 
 def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dict[str, str]:
@@ -114,16 +109,16 @@ def describe_run(path: Path) -> dict[str, Any]:
     """
     if path.name not in FILES:
         return {}
+    config = read_config(path.parent)
     try:
-        facts = read_small_json(path.with_name("config.json"))
-        settings, recipe = facts["settings"], facts["recipe"]
+        settings, recipe = config["settings"], config["recipe"]
         dataset = describe_dataset(settings["dataset"])
         return {
             "trained_on": f"{recipe['examples']:,} images of {dataset}, by the recipe {recipe['name']}",
             "weights_from": describe_beginning(settings),
-            "evaluated": describe_accuracy(path, facts, dataset),
+            "evaluated": describe_accuracy(path, config, dataset),
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, KerasVitError):
+    except (KeyError, TypeError, KerasVitError):  # a field is missing, or metrics.csv is damaged
         return {}
 
 

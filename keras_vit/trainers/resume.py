@@ -10,7 +10,7 @@ from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.files import read_record
 from keras_vit.text import quote_some
-from keras_vit.trainers.settings import MASKED_PATCHES, Settings, spell_option
+from keras_vit.trainers.settings import MASKED_PATCHES, Settings
 from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.zoo.fetch.download import find_fetched
@@ -66,7 +66,7 @@ def require_fetched(model, folder):
     if "://" in model and find_fetched(model) is None:
         raise ConfigError(
             f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
-            f"this machine ask that address. If you trust it, resume with --model {model} too."
+            f"this machine ask that address. If you trust it, resume with model={model!r} too."
         )
 
 
@@ -121,20 +121,6 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
 
-def describe_setting(name, value):
-    """A setting as it is typed.
-
-    >>> describe_setting("learning_rate", 0.01), describe_setting("test", False), describe_setting("pretrain", True)
-    ('--learning-rate 0.01', 'no --test', 'keras-vit pretrain')
-    """
-    if name == "pretrain":
-        return f"keras-vit {'pretrain' if value else 'finetune'}"
-    option = spell_option(name)
-    if value is None or value is False:
-        return f"no {option}"
-    return option if value is True else f"{option} {value}"
-
-
 def is_same_setting(name, before, now):
     return before == now or (name == "dataset" and isinstance(before, str) and locate_dataset(before) == now)
 
@@ -153,9 +139,8 @@ def require_same_settings(settings: Settings, begun: Begun) -> Settings:
         before = begun.settings.get(name, defaults[name])
         if name not in CHANGEABLE and not is_same_setting(name, before, now):
             raise ConfigError(
-                f"The run in {begun.folder} was begun with {describe_setting(name, before)}. Received: "
-                f"{describe_setting(name, now)}. Resume it as it was begun, with --out and --resume alone, or choose "
-                "another folder."
+                f"The run in {begun.folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
+                "it was begun, by its folder alone, or choose another folder."
             )
     return dataclasses.replace(settings, batch_size=begun.batch_size, learning_rate=begun.learning_rate)
 
@@ -173,8 +158,8 @@ def require_same_classes(examples, begun: Begun) -> None:
     if begun.examples not in (None, examples.num_examples):
         raise ConfigError(
             f"The run in {begun.folder} was begun with {begun.examples:,} images to train on, now {examples.name} has "
-            f"{examples.num_examples:,}. Put back those that were there, or begin in another folder; --model "
-            f"{begun.folder} then starts from this run's weights, once it has finished."
+            f"{examples.num_examples:,}. Put back those that were there, or begin in another folder; "
+            f"model={str(begun.folder)!r} then starts from this run's weights, once it has finished."
         )
 
 
@@ -188,7 +173,7 @@ def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> 
     if start > recipe.total_steps:
         raise ConfigError(
             f"The run in {begun.folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
-            "--epochs or --steps, or choose another folder."
+            "epochs or steps, or choose another folder."
         )
     if start == recipe.total_steps:
         return f"The run has all of its {start:,} steps: its last files are written again."

@@ -1,4 +1,4 @@
-"""What `--grid-search` and `--search` try before a training: a grid of the recipe's fields, on the development set."""
+"""What `grid_search` and `search` try before a training: a grid of the recipe's fields, on the development set."""
 
 import os
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from keras_vit.console import say
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.errors import ConfigError
 from keras_vit.trainers.plan import (
-    augmentation_for,
     compile_arguments,
     count_microbatches,
+    evaluation_batches,
     load_model,
     objective_of,
     recipe_for,
     resolve,
-    weigh,
+    training_batches,
 )
 from keras_vit.trainers.settings import Settings, parse_search
-from keras_vit.training.search import SearchResult
+from keras_vit.training.grid import SearchResult
 
 
 def make_grid(settings, recipe):
@@ -38,9 +38,11 @@ def make_grid(settings, recipe):
     if not settings.grid_search:
         return grid
     if "learning_rate" in grid or settings.learning_rate is not None:
-        raise ConfigError("--grid-search tries the recipe's learning rates: give no others, or leave it out.")
+        raise ConfigError("grid_search tries the recipe's learning rates: give no others, or leave it out.")
     if not recipe.learning_rates:
-        raise ConfigError(f"{recipe.name} lists no learning rates to search. Give some: --search learning_rate=...")
+        raise ConfigError(
+            f"{recipe.name} lists no learning rates to search. Give some: search=['learning_rate=0.01,0.03']."
+        )
     paper = training.RECIPES[recipe.name]
     rates = [rate * recipe.learning_rate / paper.learning_rate for rate in recipe.learning_rates]
     return {"learning_rate": rates, **grid}
@@ -98,16 +100,8 @@ def search_fields(
 
     def prepare(candidate):
         model = load_model(settings, candidate, examples)
-
-        def batches(step):
-            augmentation = augmentation_for(settings, candidate, examples)
-            found = examples.train(
-                candidate.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
-            )
-            return weigh(settings, examples, found)
-
-        development = held_out.evaluation(candidate.batch_size // microbatches, model.preprocessing)
-        return training.Trial(model, batches, development)
+        batches = training_batches(settings, candidate, examples, model)
+        return training.Trial(model, batches, evaluation_batches(held_out, candidate, model, microbatches))
 
     def tell_score(point, accuracy):
         tell(f"{describe_point(point)}: {'diverged' if accuracy is None else f'{accuracy:.1%}'}")

@@ -24,26 +24,14 @@ from keras_vit.training.scaling import FAMILIES
 
 Objective = Literal["labels", "masked-patches"]
 Split = Literal["train", "train+validation"]
+Strategy = Literal["auto", "tpu", "multi_worker", "mirrored", "one_device"]
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
 MASKED_PATCHES = ("objective", "patch_target", "corruption_rate")  # arguments of `pretrain` alone
-STRATEGIES = ("auto", "tpu", "multi_worker", "mirrored", "one_device")
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
 STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
 SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head
 KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # what a value of a type may be
-
-
-def require_names(settings):
-    """Refuses a recipe, an augmentation or a strategy that there is not, before TensorFlow is imported."""
-    find_scheme(settings.dataset)
-    if settings.augmentation is not None:
-        find_augmentation(settings.augmentation)
-    recipes = (*FAMILIES, *RECIPES)
-    if settings.recipe is not None and settings.recipe.casefold() not in map(str.casefold, recipes):
-        raise UnknownNameError(describe_unknown("recipe", settings.recipe, recipes, "keras-vit recipes shows all."))
-    if settings.strategy not in STRATEGIES:
-        raise UnknownNameError(f"There is no strategy {settings.strategy!r}. Expected: {', '.join(STRATEGIES)}.")
 
 
 def require_fields(settings):
@@ -79,7 +67,7 @@ def parse_value(name, text):
         return float(text) if float in kinds else int(text)
     except ValueError as error:
         expected = "a number" if float in kinds else "a whole number"
-        raise ConfigError(f"{name} must be {expected}. Received: {text!r} in --search {name}=...") from error
+        raise ConfigError(f"{name} must be {expected}. Received: {text!r} among the values to search.") from error
 
 
 def parse_search(texts: list[str]) -> dict[str, list]:
@@ -101,9 +89,17 @@ def parse_search(texts: list[str]) -> dict[str, list]:
         if name not in SEARCHABLE:
             raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
         if name in grid:
-            raise ConfigError(f"Give all values of {name} in one --search, with commas between them.")
+            raise ConfigError(f"Give all values of {name} in one text, with commas between them.")
         grid[name] = [parse_value(name, value) for value in values.split(",")]
     return grid
+
+
+def describe_file(path):
+    """A file's path, and the digest of what it holds if it is there: a run does not go on with another list."""
+    try:
+        return f"{path} (SHA-256 {sha256(path)})"
+    except OSError:
+        return path
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,8 +110,8 @@ class Settings:
     field without a meaning is no argument. `plan.recipe_for` makes a recipe of them.
 
     Raises:
-        ConfigError: if a number, the split or the precision is invalid, or two settings contradict each other.
-        UnknownNameError, DataError: if there is no recipe, strategy, augmentation or kind of dataset of that name.
+        ConfigError: if a value is not one that its field may have, or two settings contradict each other.
+        UnknownNameError, DataError: if there is no recipe, augmentation or kind of dataset of that name.
 
     >>> Settings(dataset="folder:photos", model="ViT-B/16", epochs=10).split
     'train'
@@ -236,10 +232,8 @@ class Settings:
             "combinations."
         ),
     ] = None
-    strategy: Annotated[str, f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}."] = "auto"
-    precision: Annotated[str, "float32; or mixed_bfloat16 or mixed_float16, on devices that compute in these."] = (
-        "float32"
-    )
+    strategy: Annotated[Strategy, "The devices to train on: auto takes all accelerators of this machine."] = "auto"
+    precision: Annotated[Precision, "What is computed in; the mixed ones on devices that compute in these."] = "float32"
     objective: Annotated[
         Objective | None,
         "labels, which is the default, or masked-patches: learns without labels, by predicting patches.",
@@ -274,13 +268,20 @@ class Settings:
         if self.epochs is not None and self.steps is not None:
             raise ConfigError(f"Give epochs or steps, not both. Received: epochs={self.epochs}, steps={self.steps}.")
         self.require_objective()
-        self.check_kit()
-        if self.precision not in PRECISIONS:
-            raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}. Received: {self.precision!r}.")
+        self.require_kit()
         if self.patience is not None and self.split != "train":
             raise ConfigError(f"With split={self.split!r} no images are held out that patience could judge by.")
-        require_names(self)
+        self.require_names()
         parse_search(self.search or [])
+
+    def require_names(self):
+        """Refuses a dataset, an augmentation or a recipe that there is not, before TensorFlow is imported."""
+        find_scheme(self.dataset)
+        if self.augmentation is not None:
+            find_augmentation(self.augmentation)
+        recipes = (*FAMILIES, *RECIPES)
+        if self.recipe is not None and self.recipe.casefold() not in map(str.casefold, recipes):
+            raise UnknownNameError(describe_unknown("recipe", self.recipe, recipes, "keras-vit recipes shows all."))
 
     def require_objective(self):
         """Refuses settings of masked patches where these are not trained, and the reverse."""
@@ -295,12 +296,14 @@ class Settings:
         if kept:
             raise ConfigError(
                 f"{kept[0]} is for a model with classes, and masked patches pre-train all of one that has none. Leave "
-                "it out here, and give it to keras-vit finetune --model RUN afterwards."
+                "it out here, and give it when the run is fine-tuned."
             )
         if masked and not self.pretrain:
-            raise ConfigError("Masked patches pre-train a model from random weights: use keras-vit pretrain.")
+            raise ConfigError(
+                "Masked patches pre-train a model from random weights: pretrain it, and fine-tune the run."
+            )
 
-    def check_kit(self):
+    def require_kit(self):
         """Refuses settings of the fine-tuning kit that contradict each other."""
         if self.freeze is not None and self.freeze != BACKBONE and not self.freeze.isdecimal():
             raise ConfigError(
@@ -329,26 +332,17 @@ class Settings:
         }
 
 
-def spell_option(name: str) -> str:
-    """The option of the commands that a field is.
-
-    >>> spell_option("dataset"), spell_option("learning_rate")
-    ('--data', '--learning-rate')
-    """
-    return "--data" if name == "dataset" else f"--{name.replace('_', '-')}"
-
-
-def describe_file(path):
-    """A file's path, and the digest of what it holds if it is there: a run does not go on with another list."""
-    try:
-        return f"{path} (SHA-256 {sha256(path)})"
-    except OSError:
-        return path
-
-
-def describe_field(meaning, allowed=None):
-    """What a field means, and the numbers that it may be, as documentation says them."""
-    return f"{meaning} It is {allowed.text}." if allowed else meaning
+def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list[inspect.Parameter]:
+    """The fields of `Settings` that have a meaning, as parameters of a function, with other defaults where given."""
+    hints = get_type_hints(Settings, include_extras=True)
+    found = []
+    for field in dataclasses.fields(Settings):
+        if get_origin(hints[field.name]) is Annotated and field.name not in without:
+            default = defaults.get(field.name, field.default)
+            default = inspect.Parameter.empty if default is dataclasses.MISSING else default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            found.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
+    return found
 
 
 def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Callable], Callable]:
@@ -363,23 +357,13 @@ def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Cal
     def decorate(function):
         own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = [p for p in parameters_of_settings(without, **defaults) if p.name not in [o.name for o in own]]
-        lines = [f"    {p.name}: {describe_field(*p.annotation.__metadata__)}" for p in taken]
+        lines = []
+        for parameter in taken:
+            meaning, *allowed = parameter.annotation.__metadata__
+            lines.append(f"        {parameter.name}: {meaning}" + "".join(f" It is {r.text}." for r in allowed))
         shown = [p.replace(annotation=p.annotation.__origin__) for p in taken]
         function.__signature__ = inspect.Signature([*own, *shown])
-        function.__doc__ = (function.__doc__ or "").replace("        SETTINGS", "\n".join("    " + x for x in lines))
+        function.__doc__ = (function.__doc__ or "").replace("        SETTINGS", "\n".join(lines))
         return function
 
     return decorate
-
-
-def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list[inspect.Parameter]:
-    """The fields of `Settings` that have a meaning, as parameters of a function, with other defaults where given."""
-    hints = get_type_hints(Settings, include_extras=True)
-    found = []
-    for field in dataclasses.fields(Settings):
-        if get_origin(hints[field.name]) is Annotated and field.name not in without:
-            default = defaults.get(field.name, field.default)
-            default = inspect.Parameter.empty if default is dataclasses.MISSING else default
-            kind = inspect.Parameter.KEYWORD_ONLY
-            found.append(inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name]))
-    return found

@@ -88,7 +88,7 @@ def describe_classes(settings, examples):
     elif ratio >= UNEQUAL and not examples.multi_label:
         said.append(
             f"Classes are unequal: {counts[few]:,} images of {names[few]}, {counts[most]:,} of {names[most]}. "
-            "--class-weights balanced lets each class count alike."
+            "class_weights='balanced' lets each class count alike."
         )
     return said
 
@@ -109,6 +109,6 @@ def describe_training(settings, model, recipe, splits):
     if recipe.images_seen < full.images_seen / 10:
         said.append(
             f"That is {recipe.images_seen / full.images_seen:.2g} of the {full.images_seen:,} images that the recipe "
-            "sees without --steps or --epochs."
+            "sees at its own length."
         )
     return said

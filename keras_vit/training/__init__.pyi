@@ -8,6 +8,7 @@ from .finetuning import (
     layer_decay,
     weigh_classes,
 )
+from .grid import SearchResult, Trial, development_split, read_best, search_recipe
 from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
 from .metrics import Accuracy, MeanAveragePrecision
 from .optimizers import SGD, Adam, AdamW
@@ -18,7 +19,6 @@ from .runs.run import Run
 from .runs.weights import MaskedPatchModel, load_weights
 from .scaling import choose_microbatches, recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
-from .search import SearchResult, Trial, development_split, read_best, search_recipe
 from .strategies import strategy
 
 __all__ = [

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from keras_vit import cli, export, zoo
-from keras_vit.commands import demo, demo_files, finetune, pretrain
+from keras_vit.commands import demo, demo_files, finetune
 from keras_vit.commands import export as export_command
 from keras_vit.errors import ExportError
 from keras_vit.trainers.settings import Settings
@@ -79,14 +79,14 @@ def test_a_demo_that_fails_leaves_no_folder(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(("module", "settings"), [
-    (finetune, Settings(**demo.TRAINING, model=demo.MODEL)),
-    (pretrain, Settings(**demo.TRAINING, model=demo.VARIANT, pretrain=True)),
-    (finetune, Settings(dataset="folder:a b", model="ViT-B/16", class_weights="balanced", remat=True, test=True)),
+@pytest.mark.parametrize("settings", [
+    Settings(**demo.TRAINING, model=demo.MODEL),
+    Settings(**demo.TRAINING, model=demo.VARIANT, pretrain=True),
+    Settings(dataset="folder:a b", model="ViT-B/16", class_weights="balanced", remat=True, test=True),
 ])  # fmt: skip
-def test_the_command_that_is_shown_trains_by_these_settings(monkeypatch, module, settings):
+def test_the_command_that_is_shown_trains_by_these_settings(monkeypatch, settings):
     told = {}
-    monkeypatch.setattr(module, "start_training", lambda *, context, **arguments: told.update(arguments))
+    monkeypatch.setattr(finetune, "start_training", lambda *, context, **arguments: told.update(arguments))
     assert (
         CliRunner().invoke(cli.app, demo.spell_training(settings, Path("runs/1")).split(maxsplit=1)[1]).exit_code == 0
     )

@@ -243,8 +243,8 @@ def test_a_data_folder_is_left_as_it_is(photos):
         ),
         (lambda p: [shutil.copytree(p, p / kind) for kind in ("Train", "training")], "may be the split 'train'"),
         (lambda p: os.mkdir(os.fsencode(p) + b"/ma\xf1ana"), "is not in UTF-8"),
-        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "No images for 'china'"),
-        (lambda p: (p / "empty").mkdir(), "No images for 'empty'"),
+        (lambda p: [path.unlink() for path in (p / "china").iterdir()], "has no images of 'china' to train on"),
+        (lambda p: (p / "empty").mkdir(), "has no images of 'empty' to train on"),
     ],
 )
 def test_a_folder_that_nothing_can_be_trained_on(photos, change, sentence):

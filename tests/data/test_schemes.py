@@ -22,7 +22,7 @@ def test_looking_at_the_rows_imports_no_tensorflow():
 
 @pytest.mark.parametrize("scheme", schemes.DATASETS.values(), ids=schemes.DATASETS)
 def test_every_row_names_functions_and_an_augmentation(scheme):
-    assert callable(scheme.open)
+    assert callable(pkgutil.resolve_name(scheme.opens))
     assert scheme.would_read is None or callable(pkgutil.resolve_name(scheme.would_read))
     assert scheme.augmentation in data.AUGMENTATIONS
     assert schemes.find_scheme(scheme.written)[0] is scheme

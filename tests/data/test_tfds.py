@@ -120,7 +120,7 @@ def test_vtab(task, prepared):
     whole = stored(name, "train", folder)[: counts[0]]
     expected = [LABELS.get(task, lambda e: e["label"])(example) for example in whole]
     np.testing.assert_array_equal(train.source.labels, expected)
-    for encoded, example in zip(train.source.data.numpy()[::9], whole[::9], strict=True):
+    for encoded, example in zip(train.source.stored.numpy()[::9], whole[::9], strict=True):
         np.testing.assert_array_equal(tf.io.decode_image(encoded), example["image"])
 
 
@@ -182,7 +182,7 @@ def test_development_splits_of_the_paper(name, counts, prepared):
     folder = prepared(name)
     assert tuple(examples_of(name, s, folder).num_examples for s in ("train", "validation", "test")) == counts
     parts = [examples_of(name, s, folder).source for s in ("train", "validation", "train+validation")]
-    train, validation, both = (part.data.numpy() for part in parts)
+    train, validation, both = (part.stored.numpy() for part in parts)
     np.testing.assert_array_equal(np.concatenate([train, validation]), both)
 
 
@@ -326,7 +326,7 @@ def test_a_subset_of_a_stream_is_read_into_memory(sharded):
     for chunk in sharded.source.evaluation_chunks(order.Share(24)):
         for index, encoded in zip(chunk["index"].numpy(), chunk["data"], strict=True):
             value[int(index)] = int(sharded.source.read_part(encoded, decode.whole_image, 3)[0, 0, 0])
-    stored = [int(subset.read_part(encoded, decode.whole_image, 3)[0, 0, 0]) for encoded in subset.data]
+    stored = [int(subset.read_part(encoded, decode.whole_image, 3)[0, 0, 0]) for encoded in subset.stored]
     assert sorted(stored) == sorted(value[number] for number in chosen)
     np.testing.assert_array_equal(subset.labels, [pixel % 10 for pixel in stored])
     with pytest.raises(DataError, match="stratified=True needs examples in memory"):

@@ -10,10 +10,9 @@ import pytest
 
 from keras_vit import evaluation
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.evaluation.device import largest_batch, speed, steps
+from keras_vit.evaluation.device import figure_12, steps
 from keras_vit.evaluation.device.process import DoesNotFit, NotMeasured, Process, run_apart
-from keras_vit.evaluation.device.record import Record
-from keras_vit.evaluation.device.timing import seconds_per_call
+from keras_vit.evaluation.device.timing import Record, seconds_per_call
 
 
 class Invented(steps.StepsProcess):
@@ -52,8 +51,7 @@ def invented(monkeypatch):
         made.append(Invented())
         return made[-1]
 
-    monkeypatch.setattr(speed, "StepsProcess", make)
-    monkeypatch.setattr(largest_batch, "StepsProcess", make)
+    monkeypatch.setattr(figure_12, "StepsProcess", make)
     return made
 
 

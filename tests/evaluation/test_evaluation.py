@@ -107,9 +107,11 @@ def test_every_count_stands_out_from_its_cell():
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (12, 4), (30, 6)])
 def test_mistakes_fill_their_space(count, columns, tmp_path):
-    assert predictions.choose_columns(count) == columns
     worst = tuple((np.zeros((8, 8, 3)), 0, 1, 0.9) for _ in range(count))
     found = evaluation.Predictions(np.zeros(count, int), np.ones(count, int), np.ones(count), worst)
+    figure = Figure()
+    predictions.draw_worst(figure, found, ["cat", "dog"])
+    assert figure.axes[0].get_gridspec().ncols == columns
     evaluation.draw_mistakes(found, ["cat", "dog"], tmp_path / "mistakes.png")
     drawn = np.asarray(Image.open(tmp_path / "mistakes.png").convert("L"))
     black = (drawn[:, drawn.shape[1] // 2 :] == 0).mean()

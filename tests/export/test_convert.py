@@ -291,7 +291,7 @@ def test_a_model_that_keras_quantized(tmp_path):
 def test_what_a_converter_raises_is_an_export_error(error, tmp_path, monkeypatch):
     from keras_vit.export import tflite
 
-    def write(model, shapes, path, *arguments):
+    def write(order, path):
         path.write_bytes(b"half")
         raise error
 

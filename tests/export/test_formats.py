@@ -8,8 +8,8 @@ import pytest
 from keras_vit.commands import export as command
 from keras_vit.errors import ExportError
 from keras_vit.export import formats
-from keras_vit.export.prediction import predict_source
-from keras_vit.export.quantization import KINDS
+from keras_vit.export.card import predict_source
+from keras_vit.export.proof.parity import KINDS
 from keras_vit.export.staging import listing
 
 ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)

@@ -10,6 +10,7 @@ import pytest
 from keras import layers, ops
 
 from keras_vit import export
+from keras_vit.export.formats import Order
 from keras_vit.export.onnx import write
 from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.passes import simplify
@@ -134,7 +135,7 @@ def worst_difference(model, tmp_path, size=None, batches=(1, 3)):
     path = tmp_path / "model.onnx"
     shapes = [tuple(x.shape) for x in model.inputs]
     graph_of(model, shapes)
-    write(model, shapes, path, {})
+    write(Order(model=model, shapes=shapes), path)
     session = onnxruntime.InferenceSession(str(path))
     differences = []
     for n in batches:

@@ -13,7 +13,7 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError
-from keras_vit.export.quantization import KINDS
+from keras_vit.export.proof.parity import KINDS
 from keras_vit.export.staging import listing
 from keras_vit.export.web import LAYOUT_FILES, transformers_js
 from keras_vit.models import ResNet, VisionTransformer

@@ -1,10 +1,9 @@
-"""The size before a crop, computed beforehand, in a TensorFlow graph and in a bundle's predict.py."""
+"""The size before a crop, computed beforehand and in a TensorFlow graph."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.export import predict_script
 from keras_vit.images.resizing import crop_offset, graph_size_before_crop, size_before_crop
 from keras_vit.models import Preprocessing
 
@@ -24,7 +23,6 @@ def test_one_size_everywhere(crop, mode):
     for shape in SHAPES:
         size = size_before_crop(np.array(shape, "float64"), preprocessing).tolist()
         assert graph(np.zeros((*shape, 1), "uint8")).numpy().tolist() == size
-        assert predict_script.size_before_crop(shape, (224, 160), crop, mode) == size
 
 
 def test_offsets_are_rounded_to_even():

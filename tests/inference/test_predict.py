@@ -124,7 +124,7 @@ BAD = {
         "^http://example.com/cat.jpg is not fetched: expected https",
     ),
     "no file": ("absent.jpg", "There is no image absent.jpg"),
-    "a folder in a list": (["."], "it is a folder"),
+    "a folder in a list": (["."], "cannot be read as an image: Is a directory"),
     "text": (b"hello", "The bytes cannot be read as an image: it has none of the formats"),
 }
 

@@ -211,10 +211,6 @@ def refuses(url, says):
     return True
 
 
-def beside(path, ending):
-    return path.with_name(path.name + ending)
-
-
 def start_process(url, **options):
     """A process that fetches `url` and prints its path."""
     return subprocess.Popen(

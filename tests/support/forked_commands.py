@@ -8,7 +8,7 @@ import os
 import sys
 
 from keras_vit import cli
-from keras_vit.trainers import protocol, vtab  # noqa: F401, imported before the forks
+from keras_vit.trainers import protocol  # noqa: F401, imported before the forks
 
 
 def main():

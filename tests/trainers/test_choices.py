@@ -45,7 +45,9 @@ def planned(monkeypatch):
         cli.app([*line.split(), "--out", "runs/never"], standalone_mode=False)
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
-        stub = SimpleNamespace(num_examples=count, typical_size=lambda: size, multi_label=False)
+        stub = SimpleNamespace(
+            num_examples=count, typical_size=lambda: size, multi_label=False, objective=plan.objective_of(settings)
+        )
         return plan.recipe_for(settings, stub), settings
 
     return plan_of
@@ -226,7 +228,7 @@ def tiny(tmp_path_factory):
 def without_steps(monkeypatch):
     """Runs that train nothing, and judge nothing."""
     monkeypatch.setattr(training.Run, "fit", lambda *_, **__: None)
-    monkeypatch.setattr(train, "finish", lambda *_: None)
+    monkeypatch.setattr(train, "judge", lambda *_: None)
 
 
 def run(tiny, out, resume=False, **fields):
@@ -260,7 +262,7 @@ def test_train_on_everything_and_test_once(tiny, tmp_path, monkeypatch):
     )
     again = dict(split="train+validation", test=True, learning_rate=0.05, resume=True)
     assert run(tiny, tmp_path / "run", **again)[0] == accuracy
-    with pytest.raises(ConfigError, match="begun with --test. Received: no --test"):
+    with pytest.raises(ConfigError, match="begun with test=True. Received: test=False"):
         run(tiny, tmp_path / "run", **again | {"test": False})
 
 
@@ -291,7 +293,7 @@ def test_what_a_run_says_before_it_begins(tiny, tmp_path, without_steps):
     _, said = run(tiny, tmp_path / "run", steps=6, batch_size=64, microbatches=4)
     assert "1,293 to train on, 144 held out" in said
     assert "6 steps of 64 images, in 4 microbatches, at a learning rate of 0.03: 384 images seen, 0.297 epochs" in said
-    assert "That is 0.0099 of the 38,784 images that the recipe sees without --steps or --epochs." in said
+    assert "That is 0.0099 of the 38,784 images that the recipe sees at its own length." in said
     _, said = run(tiny, tmp_path / "long", steps=None, epochs=3.1)
     assert (
         "That is" not in said
@@ -314,7 +316,7 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
     settings = Settings(model=str(tmp_path / "own.keras"), dataset="digits")
 
     def head(names):
-        examples = SimpleNamespace(num_examples=1293, class_names=names, multi_label=False)
+        examples = SimpleNamespace(num_examples=1293, class_names=names, multi_label=False, objective=None)
         model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()
@@ -331,7 +333,7 @@ def test_examples_limits_the_training_images_alone():
 def test_ablations_of_position_embeddings_are_options_of_pretraining(planned):
     """Appendix D.4; a checkpoint to fine-tune has its own."""
     line = "--data cifar10 --position-embedding 2d --position-embedding-at every-layer-shared --image-size 32"
-    examples = SimpleNamespace(class_names=tuple("abc"), multi_label=False)
+    examples = SimpleNamespace(class_names=tuple("abc"), multi_label=False, objective=None)
     recipe, settings = planned(f"pretrain --model ViT-Test/4 {line}")
     config = plan.load_model(settings, recipe, examples).config
     assert (config.position_embedding, config.position_embedding_at) == ("2d", "every-layer-shared")

@@ -73,8 +73,8 @@ def test_search_then_all_images_then_one_test(tiny, tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     "changes, seeds, error, says",
     [
-        ({"pretrain": True}, 3, ConfigError, "one of fine-tuning"),
-        ({"learning_rate": 0.1}, 3, ConfigError, "Leave out --learning-rate"),
+        ({"pretrain": True}, 3, ConfigError, "fine-tunes a model. Received: pretrain=True"),
+        ({"learning_rate": 0.1}, 3, ConfigError, "Leave learning_rate out"),
         ({}, 0, ConfigError, "seeds must be positive"),
         ({"search": ["dropout_rate=x"]}, 3, ConfigError, "dropout_rate must be a number. Received: 'x'"),
         ({"dataset": "objectnet:nowhere"}, 3, DataError, "There is no folder nowhere"),
@@ -139,7 +139,7 @@ def test_the_command_line(keras_vit, tmp_path):
     assert keras_vit("finetune", *arguments, "--seeds", 0).status == 2
     assert keras_vit("finetune", *arguments[:-1], "papr").status == 2
     status, _, err = keras_vit("finetune", *arguments, "--learning-rate", 0.1)
-    assert status == 1 and "Leave out --learning-rate" in err and not (tmp_path / "run").exists()
+    assert status == 1 and "Leave learning_rate out" in err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("rule, taken", [(0.6, "bit-hyperrule"), (0.4, None)])
@@ -183,14 +183,14 @@ def test_what_a_search_asks_for():
         (["dropout_rate"], ConfigError, "Expected a field and its values"),
         (["dropout_rate=0,"], ConfigError, "Expected a field and its values"),
         (["dropuot_rate=0"], UnknownNameError, "Did you mean dropout_rate"),
-        (["dropout_rate=0", "dropout_rate=0.1"], ConfigError, "in one --search"),
+        (["dropout_rate=0", "dropout_rate=0.1"], ConfigError, "in one text"),
         (["steps=1.5"], ConfigError, "steps must be a whole number"),
     ):
         with pytest.raises(error, match=says):
             parse_search(texts)
     with pytest.raises(ConfigError, match="steps is given and searched for"):
         make_grid(Settings(model="ViT-B/16", search=["steps=1,2"], **SMALL), recipe)
-    with pytest.raises(ConfigError, match="--grid-search tries the recipe's"):
+    with pytest.raises(ConfigError, match="grid_search tries the recipe's"):
         make_grid(Settings(model="ViT-B/16", dataset="digits", grid_search=True, search=["learning_rate=1"]), recipe)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import keras_vit as package
 from keras_vit import training, zoo
-from keras_vit.commands import finetune, pretrain
+from keras_vit.commands import finetune
 from keras_vit.errors import ConfigError, KerasVitError, UnknownNameError
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.folder import RunFolder
@@ -43,7 +43,7 @@ def test_python_and_the_command_train_the_same_bits(keras_vit, tiny, tmp_path):
     assert json.loads((longer.folder / "config.json").read_text())["total_steps"] == 8
 
 
-@pytest.mark.parametrize(("command", "function"), [(finetune.finetune, "finetune"), (pretrain.pretrain, "pretrain")])
+@pytest.mark.parametrize(("command", "function"), [(finetune.finetune, "finetune"), (finetune.pretrain, "pretrain")])
 def test_every_option_of_the_command_is_an_argument(command, function):
     options = set(inspect.signature(command).parameters) - {"context", "protocol", "seeds"}
     function = getattr(package, function)
@@ -64,6 +64,8 @@ def test_every_option_of_the_command_is_an_argument(command, function):
         ({"epochs": "20"}, ConfigError, "epochs must be of type float. Received: '20'"),
         ({"freeze": 2.5}, ConfigError, "freeze must be of type str. Received: 2.5"),
         ({"test": "yes"}, ConfigError, "test must be of type bool"),
+        ({"precision": "fp16"}, ConfigError, "precision must be float32 or mixed_bfloat16 or mixed_float16."),
+        ({"strategy": "gpu"}, ConfigError, "strategy must be auto or tpu or multi_worker or mirrored or one_device."),
         ({"split": "all"}, ConfigError, r"split must be train or train\+validation. Received: 'all'"),
         ({"search": "dropout_rate=0"}, ConfigError, "search must be of type list"),
         ({"model": "ViT-B/17"}, UnknownNameError, "Did you mean"),

@@ -16,9 +16,9 @@ from keras_vit.commands.vtab import print_results
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.evaluation import average_groups, find_published, vtab
-from keras_vit.trainers import vtab as training_vtab
+from keras_vit.trainers import protocol
+from keras_vit.trainers.protocol import run_vtab
 from keras_vit.trainers.settings import Settings
-from keras_vit.trainers.vtab import run_vtab
 
 
 def test_tasks_and_groups_are_those_of_table_9():
@@ -73,7 +73,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
         scores = tuple(zip(points, accuracies[settings.dataset], strict=True))
         return training.SearchResult(recipe, points[0], scores)
 
-    monkeypatch.setattr(training_vtab, "search_fields", search_fields)
+    monkeypatch.setattr(protocol, "search_fields", search_fields)
     settings = Settings(model=tiny, dataset="vtab/caltech101", **SMALL)
     out = tmp_path / "out"
     found = run_vtab(settings, out, tasks=["svhn", "EuroSAT"], sweep_settings=True)
@@ -96,8 +96,8 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
     print_results(Console(), settings, found)
     said = capsys.readouterr().out
     assert "These are 2 of VTAB's 19 tasks, in all columns." in said and "of the images that the paper's" in said
-    monkeypatch.setattr(training_vtab, "train", None)  # nothing is trained again
-    monkeypatch.setattr(training_vtab, "search_fields", None)
+    monkeypatch.setattr(protocol, "train", None)  # nothing is trained again
+    monkeypatch.setattr(protocol, "search_fields", None)
     assert run_vtab(settings, out, tasks=["svhn", "EuroSAT"], sweep_settings=True) == found
     with pytest.raises(ConfigError, match="begun with steps=3. Received: steps=4"):
         other = Settings(model=tiny, dataset="vtab/caltech101", **SMALL | {"steps": 4})
@@ -106,7 +106,7 @@ def test_a_trial_with_a_sweep(local, tiny, tmp_path, capsys, monkeypatch):
 
 def test_tasks_without_data_are_all_named_before_any_is_trained(local, tiny, tmp_path, keras_vit):
     status, _, err = keras_vit("vtab", tiny, "--out", tmp_path / "out", "--tasks", "dtd,svhn,dmlab")
-    assert status == 1 and "The data of dtd, dmlab are missing" in err and "--tasks svhn" in err
+    assert status == 1 and "The data of dtd, dmlab are missing" in err and "Or name other tasks: svhn" in err
     assert not (tmp_path / "out").exists()
 
 

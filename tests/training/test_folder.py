@@ -120,8 +120,8 @@ def test_kills_before_a_file_takes_its_name_leave_it_the_runs(copy):
     for i in range(3):
         again = training.Run(copy).files
         again.begin(resume=True)
-        known = again.ledger.digests()
-        again.ledger.save({**known, "model.keras": [*known["model.keras"], f"{i}" * 64]})
+        known = again.digests()
+        again.save({**known, "model.keras": [*known["model.keras"], f"{i}" * 64]})
     training.Run(copy).files.check(resume=True)
     with training.Run(copy).files.writing("model.keras") as path:
         path.write_text("written at last")
@@ -302,7 +302,7 @@ def test_the_model_of_a_run(copy, tmp_path):
     for name in ("ViT-B/16", "hf://google/vit", str(tmp_path), "absent.npz", "x" * 5000):
         assert model_of(name) == name
     (copy / "model.keras").unlink()
-    with pytest.raises(training.RunError, match=r"has not finished \(4 of 4 steps are saved\): --resume it"):
+    with pytest.raises(training.RunError, match=r"has not finished \(4 of 4 steps are saved\): resume it"):
         model_of(copy)
     (copy / "config.json").write_text("[")
     with pytest.raises(training.RunError, match=r"4 of all steps"):

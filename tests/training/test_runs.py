@@ -26,7 +26,8 @@ from training_run import EPOCH, RUN_ERROR, TOTAL, batches, compiled, linear
 
 from keras_vit import data, training, zoo
 from keras_vit.errors import ConfigError
-from keras_vit.training.runs import checkpoints, files
+from keras_vit.training.runs import checkpoints
+from keras_vit.training.runs.folder import hold_folder
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments, read_rows
 
 SCRIPT = Path(__file__).parent.parent / "support" / "training_run.py"
@@ -361,7 +362,7 @@ def test_what_a_run_folder_holds_and_refuses(tmp_path):
         run.fit(model, batches, 12, 5)
     with pytest.raises(training.RunError, match="variables"):
         run.fit(compiled(use_ema=False), batches, 12, 5, resume=True)
-    with files.hold_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
+    with hold_folder(tmp_path), pytest.raises(training.RunError, match="Another process"):
         run.fit(model, batches, 12, 5, resume=True)
     (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,\xff\n")
     with pytest.raises(training.RunError, match="metrics.csv was not written by this run"):

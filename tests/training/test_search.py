@@ -128,10 +128,10 @@ def test_a_search_that_is_killed_goes_on(halves, tmp_path, monkeypatch):
     monkeypatch.undo()
     found = training.search_recipe(recipe, grid, prepare, tmp_path / "cut", every=3)
     assert found == expected and made == [0.0, 0.9, 0.9, 0.9, 0.0, 0.9]
-    with pytest.raises(training.RunError, match="another search"):
+    with pytest.raises(ConfigError, match="begun with points="):
         training.search_recipe(recipe, {"learning_rate": (0.1,)}, prepare, tmp_path / "cut")
     (tmp_path / "cut" / "scores.json").write_text("{}")
-    with pytest.raises(training.RunError, match="is not the record of a search"):
+    with pytest.raises(training.RunError, match="is not the record of these results"):
         training.search_recipe(recipe, grid, prepare, tmp_path / "cut")
 
 

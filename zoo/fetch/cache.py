@@ -1,32 +1,53 @@
 """Fetched files on disk: where they lie, whether they are whole, and who may write one."""
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
 import re
-import stat
 from pathlib import Path
+from urllib.parse import unquote
 
 import filelock
 
-from keras_vit.errors import DownloadError
-from keras_vit.files import read_json, sha256_of_regular, write_whole
+from keras_vit.errors import DownloadError, RecordError
+from keras_vit.files import read_record, sha256_of_regular, write_whole
+from keras_vit.owned import is_digest, is_regular
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import place_in_cache, requested_address
+from keras_vit.zoo.fetch.addresses import GOOGLE, read_url, whole_address
 
-MOST_NOTE = 1 << 16  # bytes
+FILE_NAME = re.compile(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]')  # that every system can have
+RECORD = {"sha256": is_digest, "stamp": [int]}
 
 logger = logging.getLogger(__name__)
 
 
+def requested_address(url: str) -> str:
+    """The address that is asked for a file: at the mirror in place of Google's server, where one is set."""
+    url, mirror = whole_address(url), settings.mirror()
+    return mirror + url.removeprefix(GOOGLE) if mirror and url.startswith(f"{GOOGLE}/") else url
+
+
 def cached_path(url: str) -> Path:
-    """Where in the cache the file of a gs://, https:// or http:// address lies; a mirror's is kept apart.
+    """Where in the cache the file of a gs://, https:// or http:// address lies: at the host and path that are asked.
+
+    A file of a stated port or of plain http is kept apart from one of the same name elsewhere; a query goes into the
+    name as a hash.
 
     Raises:
         DownloadError: for an address without a file name, or whose path leads elsewhere.
     """
-    return place_in_cache(requested_address(url, settings.mirror()), settings.cache_dir())
+    address = requested_address(url)
+    parts = read_url(address)
+    names = [unquote(name, errors="surrogateescape") for name in parts.path.split("/")[1:]]
+    if not names or not all(name.isprintable() and FILE_NAME.fullmatch(name) for name in names):
+        raise DownloadError(f"{address} names no file. Expected an address such as https://host/folder/file.npz.")
+    if parts.query:
+        names[-1] = f"{hashlib.sha256(parts.query.encode()).hexdigest()[:12]}-{names[-1]}"
+    # No host has a "+" in its name.
+    scheme, port = "" if parts.scheme == "https" else "http+", f"+{parts.port}" if parts.port else ""
+    return settings.cache_dir().joinpath(f"{scheme}{parts.hostname.replace(':', '-')}{port}", *names)
 
 
 @contextlib.contextmanager
@@ -47,13 +68,6 @@ def beside(path, ending):
     return path.with_name(path.name + ending)
 
 
-def is_regular(path):
-    """Whether a file of its own is there, not a link to one."""
-    with contextlib.suppress(OSError):
-        return stat.S_ISREG(path.lstat().st_mode)
-    return False
-
-
 def make_folder(root, path):
     """Makes the folder of `path` under `root`; a link on the way would lead out of the cache, and is refused."""
     with contextlib.suppress(FileExistsError):
@@ -62,49 +76,38 @@ def make_folder(root, path):
         raise DownloadError(f"{path.parent} is in the way: expected a folder, not a link or file. Remove it.")
 
 
-@contextlib.contextmanager
 def lock_file(path):
-    """Lets one process at a time fetch a file; the lock goes with its process, however that ends."""
-    held = filelock.FileLock(beside(path, ".lock"))
+    """Lets one process at a time fetch a file, in a `with`; the lock goes with its process, however that ends."""
+    lock = filelock.FileLock(beside(path, ".lock"))
     try:
-        held.acquire(timeout=2)
+        return lock.acquire(timeout=2)
     except filelock.Timeout:
         logger.warning("Another process is fetching %s; waiting for it.", path.name)
-        held.acquire()
-    try:
-        yield
-    finally:
-        held.release()
-
-
-def read_note(path):
-    """The object in a small JSON file of the cache; {} for no file, and for what no fetch wrote."""
-    try:
-        found = read_json(path, MOST_NOTE)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return lock.acquire()
 
 
 def write_note(path, value):
     """Writes so that a reader sees the old object or the new, never a part."""
-    with write_whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file)
+    with write_whole(path) as temporary:
+        temporary.write_text(json.dumps(value), "utf-8")
 
 
 def record_path(path):
     return beside(path, ".sha256.json")
 
 
-def recorded_sha256(path):
-    """The SHA-256 that the file had when it was fetched, or None."""
-    sha256 = str(read_note(record_path(path)).get("sha256"))
-    return sha256 if re.fullmatch("[0-9a-f]{64}", sha256) else None
+def recorded(path):
+    """(SHA-256, stamp) of a file when it was last read; a file with that stamp needs no reading. None for no record."""
+    try:
+        record = read_record(record_path(path), RECORD, what="the record of a fetched file")
+    except RecordError:
+        return None, None
+    return record["sha256"], record["stamp"]
 
 
 def write_record(path, sha256, stamp):
-    """Keeps the SHA-256 of a file, and the stamp by which it may be trusted unread (None: never)."""
-    write_note(record_path(path), {"sha256": sha256, "stamp": stamp})
+    with contextlib.suppress(OSError):  # a cache that may only be read
+        write_note(record_path(path), {"sha256": sha256, "stamp": stamp})
 
 
 def stamp_of(path):
@@ -114,13 +117,11 @@ def stamp_of(path):
 
 
 def store(part, path, sha256):
-    """Gives a checked file its name, with a record from before on: a file without one is taken as somebody's own."""
+    """Gives a checked file its name."""
     with open(part, "r+b") as file:
         os.fsync(file.fileno())  # the bytes are on the disk before the name is
-    write_record(path, sha256, stamp=None)
     os.replace(part, path)
-    with contextlib.suppress(OSError):
-        write_record(path, sha256, stamp_of(path))
+    write_record(path, sha256, stamp_of(path))
 
 
 def is_intact(path, sha256, bounds):
@@ -132,13 +133,12 @@ def is_intact(path, sha256, bounds):
     """
     if not is_regular(path):
         return False
-    recorded, stamp = recorded_sha256(path), stamp_of(path)
-    if recorded and read_note(record_path(path)).get("stamp") == stamp and sha256 in (None, recorded):
+    (known, known_stamp), stamp = recorded(path), stamp_of(path)
+    if known and known_stamp == stamp and sha256 in (None, known):
         return True
-    found, expected = sha256_of_regular(path), sha256 or recorded
+    found, expected = sha256_of_regular(path), sha256 or known
     least, most = bounds
-    if found != expected and (expected or not least <= path.stat().st_size <= most):
+    if found != expected and (expected or not least <= stamp[0] <= most):
         return False
-    with contextlib.suppress(OSError):  # a cache that may only be read
-        write_record(path, found, stamp)
+    write_record(path, found, stamp)
     return stamp == stamp_of(path)

@@ -4,12 +4,12 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline, sha256
+from keras_vit.owned import is_digest
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import is_loopback, public_form, read_hub, read_url
+from keras_vit.zoo.fetch.addresses import is_loopback, read_hub, read_url
 from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: the Hub is asked for files alone
@@ -38,7 +38,7 @@ def read_token(endpoint):
     url = read_url(endpoint)
     if url.scheme != "https" and not is_loopback(url):
         return False
-    token = (os.environ.get("HF_TOKEN") or huggingface_hub.get_token() or "").strip()
+    token = huggingface_hub.get_token() or ""
     if re.fullmatch(r"[\x21-\x7e]*", token) is None:
         raise DownloadError("HF_TOKEN contains spaces or characters outside of ASCII. No token does: set it again.")
     return token or False
@@ -55,19 +55,17 @@ def describe_hub_errors(url):
         raise
     except errors.EntryNotFoundError:
         raise NotFoundError(f"{url} is not there: the repository has no such file.") from None
-    except errors.GatedRepoError:
-        raise DownloadError(f"{url} needs its licence to be accepted on the Hub, and HF_TOKEN to be set.") from None
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
-        raise DownloadError(f"{url} is not there, or not public. Check the name, and HF_TOKEN.") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
-        raise DownloadError(f"{url} could not be fetched: the Hub answered {status}. Try again later.") from None
-    except OSError as error:
         raise DownloadError(
-            f"{url} could not be kept: {describe_cause(error)}. Free some space, or set HF_HOME to another folder."
+            f"{url} is not there, or not public. Check the name; accept its licence on the Hub if it has one, and set "
+            "HF_TOKEN."
         ) from None
-    except Exception as error:  # of httpx or its successor, by the version of huggingface_hub
-        raise DownloadError(f"{url} could not be fetched: {describe_cause(error)}. Try again later.") from None
+    except Exception as error:  # also of httpx or its successor, by the version of huggingface_hub
+        reply = getattr(error, "response", None)
+        cause = describe_cause(error) if reply is None else f"the Hub answered {reply.status_code}"
+        raise DownloadError(
+            f"{url} could not be fetched: {cause}. Try again later, or set HF_HOME to a folder with space."
+        ) from None
 
 
 def find_on_disk(url: str) -> Path | None:
@@ -79,30 +77,16 @@ def find_on_disk(url: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def require_sha256(path, stated, url):
-    """Refuses, and removes, a file whose SHA-256 is not what the Hub states of it: the ETag of a large file."""
-    if not re.fullmatch("[0-9a-f]{64}", stated or "") or sha256(path) == stated:
-        return
-    for name in (path.resolve(), path):
-        name.unlink(missing_ok=True)
-    raise DownloadError(f"{url}: the file that came does not have the sha256 that the Hub states. Try again later.")
-
-
-def fetch_from_hub(url: str, most_bytes: int, progress: bool = True) -> Path:
+def fetch_from_hub(url: str, most_bytes: int) -> Path:
     """The path of a file of the Hub in its library's cache: fetched at the first call, found there ever after.
 
     Raises:
         NotFoundError: when the repository has no such file.
         DownloadError: when it cannot be fetched, or has more than `most_bytes`; no wrong file is left then.
     """
-    (repo, revision, file), endpoint, url = read_hub(url), settings.hub(), public_form(url)
     import huggingface_hub
-    from huggingface_hub.utils import tqdm
 
-    class Silent(tqdm):
-        def __init__(self, *args: Any, **kwargs: Any):
-            super().__init__(*args, **{**kwargs, "disable": True})
-
+    (repo, revision, file), endpoint = read_hub(url), settings.hub()
     if path := find_on_disk(url):
         return path
     if is_offline():
@@ -110,15 +94,19 @@ def fetch_from_hub(url: str, most_bytes: int, progress: bool = True) -> Path:
             f"{url} is not in the Hub's cache, {settings.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
             f"Unset KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
         )
+    token, wait = read_token(endpoint), settings.timeout()
     with describe_hub_errors(url):
-        token, wait = read_token(endpoint), settings.timeout()
         address = huggingface_hub.hf_hub_url(repo, file, revision=revision, endpoint=endpoint)
         stated = huggingface_hub.get_hf_file_metadata(address, token=token, timeout=wait, endpoint=endpoint)
         if stated.size is None or stated.size > most_bytes:
-            raise DownloadError(f"{url} has {stated.size:,} bytes; at most {most_bytes:,} are fetched.")
-        options: dict[str, Any] = {"token": token, "endpoint": endpoint, "etag_timeout": wait}
-        options["cache_dir"] = settings.hub_cache()
-        bar = None if progress else Silent
-        path = Path(huggingface_hub.hf_hub_download(repo, file, revision=revision, tqdm_class=bar, **options))
-        require_sha256(path, stated.etag, url)
+            size = "an unknown number of" if stated.size is None else f"{stated.size:,}"
+            raise DownloadError(f"{url} has {size} bytes; at most {most_bytes:,} are fetched.")
+        options = {"cache_dir": settings.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
+        path = Path(huggingface_hub.hf_hub_download(repo, file, revision=revision, **options))
+        if is_digest(stated.etag) and sha256(path) != stated.etag:  # a large file's ETag is its SHA-256
+            for name in (path.resolve(), path):
+                name.unlink(missing_ok=True)
+            raise DownloadError(
+                f"{url}: the file that came does not have the sha256 that the Hub states. Try again later."
+            )
     return path

@@ -17,10 +17,7 @@ from pathlib import Path
 import platformdirs
 
 from keras_vit.errors import DownloadError
-from keras_vit.text import printable
-from keras_vit.zoo.fetch.addresses import public_form, read_url
-
-DAY = 24 * 60 * 60
+from keras_vit.zoo.fetch.addresses import read_url
 
 
 def cache_dir() -> Path:
@@ -32,26 +29,24 @@ def cache_dir() -> Path:
 
 
 def read_server(name, default):
+    """The address in a variable, without a slash at its end."""
     text = os.environ.get(name, "").strip().rstrip("/")
-    if not text:
-        return default
     try:
-        url = read_url(text)
+        plain = not text or (read_url(text) and "?" not in text and "#" not in text)
     except DownloadError:
-        url = None
-    if url is None or "?" in text or "#" in text:
-        raise DownloadError(f"{name} must be an address such as https://host. Received: {public_form(text)}")
-    return text
+        plain = False
+    if not plain:  # behind an "@", what is a password cannot be told
+        shown = "one with @" if "@" in text else text
+        raise DownloadError(f"{name} must be an address such as https://host. Received: {shown}")
+    return text or default
 
 
 def mirror() -> str | None:
-    """The mirror's address without a slash at its end."""
     return read_server("KERAS_VIT_MIRROR", None)
 
 
 def hub() -> str:
-    """The Hugging Face Hub's address without a slash at its end."""
-    return str(read_server("HF_ENDPOINT", "https://huggingface.co"))
+    return read_server("HF_ENDPOINT", "https://huggingface.co")
 
 
 def hub_cache() -> Path:
@@ -62,19 +57,19 @@ def hub_cache() -> Path:
 
 
 def read_number(name, default, most):
-    text = os.environ.get(name, "")
+    text = os.environ.get(name) or default
     try:
-        value = float(text or default)
+        value = float(text)
     except ValueError:
         value = 0
     if 0 < value <= most:
         return value
-    raise DownloadError(f"{name} must be a positive number of at most {most:,}. Received: {printable(text)!r}.")
+    raise DownloadError(f"{name} must be a positive number of at most {most:,}. Received: {text!r}.")
 
 
 def timeout() -> float:
-    return read_number("KERAS_VIT_TIMEOUT", 30, DAY)
+    return read_number("KERAS_VIT_TIMEOUT", 30, most=24 * 60 * 60)
 
 
 def max_bytes() -> int:
-    return int(read_number("KERAS_VIT_MAX_BYTES", 16 * 2**30, 2**60))
+    return int(read_number("KERAS_VIT_MAX_BYTES", 2**34, most=2**60))

@@ -4,20 +4,18 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urljoin
 
 import requests
+from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url
 
 from keras_vit.errors import DownloadError
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import is_loopback, public_form, read_url
+from keras_vit.zoo.fetch.addresses import is_loopback, read_url
 
-REDIRECTS = 10
 RETRIED = (408, 416, 429, 500, 502, 503, 504)
-NUMBER = "[0-9]{1,18}"
 
 
 class NotFoundError(DownloadError):
@@ -28,68 +26,65 @@ class EndedEarlyError(Exception):
     """A try that ended early, and may be followed by another."""
 
 
-def origin(url):
-    return url.scheme, url.hostname, url.port
-
-
 def require_safe(url, first):
-    """https anywhere; http only to this machine or the mirror, where that is what was asked for."""
-    mirror = settings.mirror()
-    known = is_loopback(first) or (mirror and origin(first) == origin(read_url(mirror)))
+    """https anywhere; http only to this machine or the mirror, where that is what was asked for first."""
+    known = is_loopback(first) or first.geturl().startswith(f"{settings.mirror()}/")
     if url.scheme == "https" or (known and (url.scheme, url.hostname) == (first.scheme, first.hostname)):
         return
     raise DownloadError(
-        f"{public_form(url.geturl())} is not fetched: expected https. A plain http mirror can be set as "
-        "KERAS_VIT_MIRROR."
+        f"{url.geturl()} is not fetched: expected https. A plain http mirror can be set as KERAS_VIT_MIRROR."
     )
 
 
-def leave_unchanged(request):
-    """Adds no password to a request: `requests` would add what ~/.netrc has for the host, or for all hosts."""
-    return request
+class SafeSession(requests.Session):
+    """Asks for one address, and follows its redirects where that is safe.
 
+    A name and password in the address go to its own server alone; ~/.netrc is not read.
+    """
 
-def send_once(session, request):
-    """The response of one server, its body not yet read; `session.send` would look at where it redirects."""
-    request, wait = session.prepare_request(request), settings.timeout()
-    environment = session.merge_environment_settings(request.url, {}, True, None, None)
-    try:
-        return session.get_adapter(request.url).send(request, timeout=(wait, wait), **environment)
-    except requests.RequestException:
-        raise
-    except OSError as error:  # a bundle of certificates that is not there
-        raise DownloadError(f"{public_form(request.url)} cannot be requested: {error}") from None
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.max_redirects = first, 10
+        self.trust_env = not is_loopback(first)  # no proxy leads back to this machine
+        self.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
+        # Without any `auth`, `requests` would read ~/.netrc.
+        self.auth = HTTPBasicAuth(*get_auth_from_url(first.geturl())) if first.username else lambda request: request
+
+    def get_redirect_target(self, resp):
+        try:
+            target = super().get_redirect_target(resp)
+            url = target and read_url(urljoin(resp.url, target))
+        except (DownloadError, ValueError):
+            raise DownloadError(f"{resp.url} redirects to an address that cannot be read.") from None
+        if url:
+            require_safe(url, self.first)
+            resp.close()  # or `requests` would read the whole body, however long
+        return target
+
+    def rebuild_auth(self, prepared_request, response):
+        if self.should_strip_auth(response.request.url, prepared_request.url):
+            prepared_request.headers.pop("Authorization", None)
 
 
 @contextlib.contextmanager
 def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[requests.Response]:
     """Yields the reply to a request, redirects followed, its body not yet read.
 
-    `requests` would read the whole body of each redirect, however long, and follow it to plain http. A name and
-    password in the address are sent to its own server alone.
-
     Raises:
         DownloadError: for an address or a redirect that is not followed.
         requests.RequestException: when no reply comes.
     """
-    first = url = read_url(address)
-    with requests.Session() as session:
-        session.trust_env = not is_loopback(url)  # no proxy leads back to this machine
-        session.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
-        for _ in range(REDIRECTS):
-            require_safe(url, first)
-            auth: Any = get_auth_from_url(address) if origin(url) == origin(first) and first.username else None
-            plain = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-            with send_once(session, requests.Request("GET", plain, headers, auth=auth or leave_unchanged)) as reply:
-                target = reply.headers.get("Location")
-                if reply.status_code not in (301, 302, 303, 307, 308) or target is None:
-                    yield reply
-                    return
-            try:
-                url = read_url(urljoin(plain, target))
-            except (DownloadError, ValueError):
-                raise DownloadError(f"{public_form(address)} redirects to an address that cannot be read.") from None
-    raise DownloadError(f"{public_form(address)} redirects without end; {REDIRECTS} steps were followed.")
+    first, wait = read_url(address), settings.timeout()
+    require_safe(first, first)
+    with SafeSession(first) as session:
+        try:
+            reply = session.get(address, headers=headers, stream=True, timeout=wait)
+        except (requests.RequestException, DownloadError):
+            raise
+        except OSError as error:  # a bundle of certificates that is not there
+            raise DownloadError(f"{address} cannot be requested: {error}") from None
+        with reply:
+            yield reply
 
 
 def describe_cause(error: BaseException) -> str:
@@ -108,67 +103,30 @@ def describe_cause(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """What a server says of a file.
+    """What a reply says of the file in it.
 
     Args:
-        address: as it is shown.
         total: bytes, or None.
-        version: a strong ETag, or None.
-        checksums: of the whole file by x-goog-hash, {"md5" | "crc32c": base64 text}.
+        version: a strong ETag, or None; by it alone a later piece is known to be of the same file.
+        checksums: by x-goog-hash, {"md5" | "crc32c": base64 text}.
     """
 
-    address: str
     total: int | None
     version: str | None
     checksums: dict[str, str]
 
-    @property
-    def resumable(self) -> bool:
-        """Whether a later piece can be known to be of the same file."""
-        return bool(self.version or self.checksums)
-
 
 def require_file(headers, address):
     """Refuses an encoded body, a web page, and a body whose end could not be told."""
-    codings = [headers.get(name, "") for name in ("Content-Encoding", "Transfer-Encoding")]
-    words = [word.strip().lower() for word in ",".join(codings).split(",")]
-    encodings = [word for word in words if word not in ("", "identity")]
-    if encodings != ["chunked"] * (headers.get("Transfer-Encoding", "").strip().lower() == "chunked"):
-        raise DownloadError(f"{address} came encoded as {printable(', '.join(encodings))}; expected no encoding.")
+    for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
+        coding = headers.get(name, plain).strip().lower()
+        if coding != plain:
+            raise DownloadError(f"{address} came encoded as {coding}; expected no encoding.")
     if re.match(r"\s*(text/html|application/xhtml)", headers.get("Content-Type", ""), re.IGNORECASE):
         raise DownloadError(
             f"{address} returned a web page instead of a file. Check the address, and whether a proxy or a sign-in "
             "page stands in between."
         )
-
-
-def read_reply(reply: requests.Response, url: str) -> Remote:
-    """What the headers of a reply say of the whole file.
-
-    Raises:
-        DownloadError: for an encoded body, a web page, and a body whose end could not be told.
-    """
-    headers, address = reply.headers, public_form(url)
-    require_file(headers, address)
-    sums = (part.strip().partition("=")[::2] for part in headers.get("x-goog-hash", "").split(","))
-    checksums = {name: value for name, value in sums if name in ("md5", "crc32c")}
-    length = re.fullmatch(NUMBER, headers.get("Content-Length", ""))
-    if length is None and not checksums and "Transfer-Encoding" not in headers:
-        raise DownloadError(
-            f"{address} came without a length or a checksum, so that a part could not be told from the whole. Fetch "
-            "the file by other means and pass its path."
-        )
-    version = re.fullmatch(r'"[\x21\x23-\x7e]*"', headers.get("ETag", ""))
-    return Remote(address, int(length[0]) if length else None, version[0] if version else None, checksums)
-
-
-def continues(reply: requests.Response, known: Remote, offset: int) -> bool:
-    """Whether a reply to a request for the rest is of the file `known`, and begins at byte `offset`."""
-    fresh = read_reply(reply, known.address)
-    span = re.fullmatch(rf"bytes ({NUMBER})-{NUMBER}/({NUMBER}|\*)", reply.headers.get("Content-Range", ""))
-    total = known.total if span is None or span[2] == "*" else int(span[2])
-    same = (total, fresh.version, fresh.checksums) == (known.total, known.version, known.checksums)
-    return same and span is not None and int(span[1]) == offset
 
 
 def refusal_error(reply: requests.Response, address: str) -> DownloadError:
@@ -182,3 +140,38 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
     kind = NotFoundError if reply.status_code == 404 else DownloadError
     status = printable(f"{reply.status_code} {reply.reason}").strip()
     return kind(f"{address} answered {status}; expected the file. {hint}")
+
+
+def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) -> Remote:
+    """What the headers of a reply say of the file that follows.
+
+    Args:
+        bounds: (least, most) bytes that the file may have.
+
+    Raises:
+        DownloadError: for a refusal, an encoded body, a web page, a wrong size, and a body whose end could not be told.
+        EndedEarlyError: where another try may bring the file.
+    """
+    if reply.status_code in RETRIED:
+        raise EndedEarlyError(f"the server answered {reply.status_code} {printable(reply.reason)}".rstrip())
+    if reply.status_code != 200:
+        raise refusal_error(reply, address)
+    headers = reply.headers
+    require_file(headers, address)
+    sums = (part.strip().partition("=")[::2] for part in headers.get("x-goog-hash", "").split(","))
+    checksums = {name: value for name, value in sums if name in ("md5", "crc32c")}
+    length = re.fullmatch("[0-9]{1,18}", headers.get("Content-Length", ""))
+    if length is None and not checksums and "Transfer-Encoding" not in headers:
+        raise DownloadError(
+            f"{address} came without a length or a checksum, so that a part could not be told from the whole. Fetch "
+            "the file by other means and pass its path."
+        )
+    least, most = bounds
+    if length and not least <= int(length[0]) <= most:
+        bound = f"at least {least:,}" if int(length[0]) < least else f"at most {most:,}"
+        raise DownloadError(
+            f"{address} has {int(length[0]):,} bytes; expected {bound}. Check the address or the mirror; "
+            "KERAS_VIT_MAX_BYTES sets the most for a file of unknown size."
+        )
+    version = re.fullmatch(r'"[\x21\x23-\x7e]*"', headers.get("ETag", ""))
+    return Remote(length and int(length[0]), version and version[0], checksums)

@@ -37,25 +37,17 @@ def open_file(path):
             yield file
 
 
-def read_attribute(path):
-    """The JSON value that `zoo.save` wrote into an attribute, or None where there is none."""
-    with open_file(path) as file:
-        if ATTRIBUTE not in file.attrs or file.attrs.get_id(ATTRIBUTE).shape != ():
-            return None
-        text = file.attrs[ATTRIBUTE]
-    return parse_json(text) if isinstance(text, str) else None
-
-
 def count_stored_numbers(path):
     """How many floating-point numbers the file holds, of two bytes or more each.
 
     Raises:
-        Fault: for links, for arrays whose values are elsewhere, absent, or unpack to more than they should.
+        Fault: for links, for arrays whose values are elsewhere, absent, text, or unpack to more than they should.
     """
     with open_file(path) as file:
         found = list(find_datasets(file))
         for dataset in found:
-            require_plain_array(dataset)
+            if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
+                raise weights_fault(f"{dataset.name} is not a plain array of numbers")
         if sum(byte_size(dataset.shape, dataset) for dataset in found) > most_bytes(path):
             raise weights_fault("its arrays have more values than its bytes can hold")
         if sum(dataset.id.get_storage_size() for dataset in found) > path.stat().st_size:
@@ -90,12 +82,6 @@ def find_datasets(file):
                 yield item
             else:
                 raise weights_fault(f"{key} is neither a group nor an array")
-
-
-def require_plain_array(dataset):
-    """Refuses an array whose values are in other files or arrays, or are references or text."""
-    if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
-        raise weights_fault(f"{dataset.name} is not a plain array of numbers")
 
 
 def require_stored(dataset, most):
@@ -133,13 +119,15 @@ def weights_fault(why):
 
 def read(path, hints):
     """The file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
-    description = read_attribute(path)
-    if description is None:
+    with open_file(path) as file:
+        is_there = ATTRIBUTE in file.attrs and file.attrs.get_id(ATTRIBUTE).shape == ()
+        description = file.attrs[ATTRIBUTE] if is_there else None
+    if not isinstance(description, str):
         raise Fault(
             "does not say which model its weights belong to. Make that model with weights=None and call its "
             "load_weights, or save with keras_vit.zoo.save."
         )
-    return open_weights(path, path, *read_description(description))
+    return open_weights(path, path, *read_description(parse_json(description)))
 
 
 def open_weights(path, weights, config, preprocessing, labels):

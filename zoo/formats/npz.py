@@ -60,18 +60,15 @@ def open_npz(path):
     """
     archive = open_archive(path, COMPLAINT)
     # The tensors keep the archive open, which closes with the last of them.
-    return gather((tensor_name(member), describe_member(archive, member)) for member in archive.infolist())
-
-
-def tensor_name(member):
-    name = member.filename.removesuffix(".npy")
-    if not name or name.startswith(("/", "\\")) or ".." in name or "\\" in name or ":" in name:
-        raise Fault(f"holds a tensor named like a path outside: {member.filename!r}.")
-    return name
+    tensors = [describe_member(archive, member) for member in archive.infolist()]
+    return gather((tensor.source, tensor) for tensor in tensors)
 
 
 def describe_member(archive, member):
     """The Tensor of one member, from the header that numpy wrote."""
+    name = member.filename.removesuffix(".npy")
+    if not name or name.startswith(("/", "\\")) or ".." in name or "\\" in name or ":" in name:
+        raise Fault(f"holds a tensor named like a path outside: {member.filename!r}.")
     with blame_file(f"cannot be read: {member.filename} is not a numpy array"), archive.open(member) as stream:
         shape, dtype = read_header(stream)
         start = stream.tell()
@@ -79,7 +76,7 @@ def describe_member(archive, member):
         raise Fault(f"holds {member.filename} of dtype {dtype}; expected an array of numbers.")
     if min(shape, default=0) < 0 or start + math.prod(shape) * dtype.itemsize != member.file_size:
         raise Fault(f"declares shape {shape} for {member.filename}, whose {member.file_size} bytes do not hold that.")
-    return Tensor(member.filename.removesuffix(".npy"), shape, lambda: read_member(archive, member))
+    return Tensor(name, shape, lambda: read_member(archive, member))
 
 
 def read_header(stream):

@@ -1,13 +1,13 @@
 """*.safetensors: state dicts of timm and transformers. One that `write` wrote describes its model in its header."""
 
 import json
-import logging
 import math
 import struct
 import weakref
 
 import numpy as np
 
+from keras_vit.console import log
 from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
@@ -39,8 +39,6 @@ from keras_vit.zoo.formats.torch.stated import (
 )
 from keras_vit.zoo.formats.torch.timm_config import timm_bit, timm_vit
 from keras_vit.zoo.formats.variables import official_arrays
-
-log = logging.getLogger("keras_vit")
 
 COMPLAINT = "cannot be read as .safetensors"
 # Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
@@ -122,21 +120,17 @@ def open_safetensors(path):
     return tensors, metadata
 
 
-def warn_of_unknown(path, stated):
+def read_with_companions(path, tensors, layout, hints):
+    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
+    config_json, processor_json = read_companions(path)
+    vit, bit = STATEMENTS[layout.library]
+    stated = (vit if layout.numerics else bit)(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
             "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
             "file leaves out is taken to be timm's default, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
-
-
-def read_with_companions(path, tensors, layout, hints):
-    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
-    config_json, processor_json = read_companions(path)
-    vit, bit = STATEMENTS[layout.library]
-    stated = (vit if layout.numerics else bit)(config_json, tensors)
-    warn_of_unknown(path, stated)
     require_own_config(sizes_of(tensors), stated)
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
     heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)

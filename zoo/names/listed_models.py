@@ -55,46 +55,32 @@ class ListedModel:
     tags: tuple[str, ...] = ()
 
 
-def matches(row, pattern):
-    return any(fnmatch.fnmatchcase(name.casefold(), pattern.casefold()) for name in (row.name, row.variant))
-
-
-def tags_of(head):
-    return tuple(row.tag for row in checkpoints() if row.variant == head)
-
-
-def round_to_4_digits(number):
-    """The number with four significant digits."""
-    return float(f"{number:.4g}")
-
-
-def list_variant(name):
-    known = variant(name)
+def list_row(variant_name, config, parameters, **facts):
+    """The row of a variant; `facts` are further fields of a `ListedModel`, of one of its checkpoints."""
     return ListedModel(
-        name=name,
-        variant=name,
-        tag=None,
-        family=known.family,
-        parameters=known.parameters,
-        gflops=round_to_4_digits(cost.count_flops(known.config) / 1e9),
-        resolution=known.config.image_size[0],
-        num_classes=known.config.num_classes,
-        tags=tags_of(name),
+        variant=variant_name,
+        family=variant(variant_name).family,
+        parameters=parameters,
+        gflops=float(f"{cost.count_flops(config) / 1e9:.4g}"),
+        resolution=config.image_size[0],
+        num_classes=config.num_classes,
+        tags=tuple(row.tag for row in checkpoints() if row.variant == variant_name),
+        **facts,
     )
 
 
+def list_variant(name):
+    return list_row(name, variant(name).config, variant(name).parameters, name=name, tag=None)
+
+
 def list_checkpoint(checkpoint):
-    config = checkpoint.config
     test_set = checkpoint.record.tested_on if checkpoint.record else "ImageNet"
-    return ListedModel(
+    return list_row(
+        checkpoint.variant,
+        checkpoint.config,
+        checkpoint.parameters,
         name=checkpoint.name,
-        variant=checkpoint.variant,
         tag=checkpoint.tag,
-        family=variant(checkpoint.variant).family,
-        parameters=checkpoint.parameters,
-        gflops=round_to_4_digits(cost.count_flops(config) / 1e9),
-        resolution=checkpoint.resolution,
-        num_classes=config.num_classes,
         dataset=checkpoint.dataset if checkpoint.valid_head else None,
         accuracy=checkpoint.accuracy,
         source=checkpoint.accuracy_source,
@@ -104,7 +90,6 @@ def list_checkpoint(checkpoint):
         url=checkpoint.url,
         note=checkpoint.note,
         default=checkpoint.tag is not None and checkpoint.tag == default_tag(checkpoint.variant),
-        tags=tags_of(checkpoint.variant),
     )
 
 
@@ -130,11 +115,11 @@ def list(
     """
     rows = [] if pretrained else [list_variant(name) for name in VARIANTS]
     rows += [] if pretrained is False else [list_checkpoint(row) for row in checkpoints()]
-    order = {name: position for position, name in enumerate(VARIANTS)}
+    order, pattern = [*VARIANTS], pattern.casefold()
     return tuple(
         row
-        for row in sorted(rows, key=lambda row: order[row.variant])
-        if matches(row, pattern)
+        for row in sorted(rows, key=lambda row: order.index(row.variant))
+        if (fnmatch.fnmatchcase(row.name.casefold(), pattern) or fnmatch.fnmatchcase(row.variant.casefold(), pattern))
         and (max_params is None or row.parameters <= max_params)
         and dataset in (None, row.dataset)
         and (family is None or row.family.casefold() == family.casefold())
@@ -169,15 +154,9 @@ LEGEND = (
 )
 
 
-def format_size(row):
-    """MiB to be fetched, or that there are none."""
-    if row.url == LOCAL:
-        return LOCAL
-    return f"{row.bytes / 2**20:,.0f}" if row.bytes else ""
-
-
 def format_cells(row):
     """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB to fetch."""
+    size = f"{row.bytes / 2**20:,.0f}" if row.bytes else ""
     return (
         row.name + (" *" if row.default else ""),
         f"{row.parameters / 1e6:,.1f}",
@@ -185,7 +164,7 @@ def format_cells(row):
         str(row.resolution),
         f"{row.num_classes:,}" if row.num_classes else "features",
         f"{row.accuracy:.2f}" if row.accuracy else "",
-        format_size(row),
+        LOCAL if row.url == LOCAL else size,
     )
 
 

@@ -76,11 +76,11 @@ def attention(g, operation, out, query, key, value, bias=None, mask=None, scale=
     m = key.shape[1]
     query, key, value = (g.channels_last(x) for x in (query, key, value))
     q = g.add("Transpose", [query], (n, heads, l, d), query.dtype, perm=(0, 2, 1, 3))
-    q = g.add("Mul", [q, np.array(d**-0.5 if scale is None else scale, query.dtype)], q.shape, q.dtype)
+    q = g.add_like("Mul", q, np.array(d**-0.5 if scale is None else scale, query.dtype))
     k = g.add("Transpose", [key], (n, heads, d, m), key.dtype, perm=(0, 2, 3, 1))
     v = g.add("Transpose", [value], (n, heads, m, value.shape[-1]), value.dtype, perm=(0, 2, 1, 3))
     a = g.add("MatMul", [q, k], (n, heads, l, m), q.dtype)
-    a = g.add("Softmax", [a], a.shape, a.dtype, axis=-1)
+    a = g.add_like("Softmax", a, axis=-1)
     y = g.add("MatMul", [a, v], (n, heads, l, value.shape[-1]), a.dtype)
     return g.add("Transpose", [y], (n, l, heads, y.shape[-1]), y.dtype, perm=(0, 2, 1, 3))
 
@@ -216,9 +216,9 @@ def group_norm(g, layer, out, x, relu=False):
     groups = layer.groups if layer.groups > 0 else c
     ones, zeros = np.ones(groups, x.dtype), np.zeros(groups, x.dtype)
     merged = g.add("Reshape", [x, np.array([0, groups, -1, 0])], (n, groups, None, w), x.dtype)
-    merged = g.add("InstanceNormalization", [merged, ones, zeros], merged.shape, x.dtype, epsilon=float(layer.epsilon))
+    merged = g.add_like("InstanceNormalization", merged, ones, zeros, epsilon=float(layer.epsilon))
     x = g.add("Reshape", [merged, np.array([0, c, -1, 0])], x.shape, x.dtype, True)
     for op, weight in (("Mul", getattr(layer, "gamma", None)), ("Add", getattr(layer, "beta", None))):
         if weight is not None:
-            x = g.add(op, [x, np.asarray(weight).reshape(1, c, 1, 1)], x.shape, x.dtype, True)
-    return g.add("Relu", [x], x.shape, x.dtype, True) if relu else x
+            x = g.add_like(op, x, np.asarray(weight).reshape(1, c, 1, 1))
+    return g.add_like("Relu", x) if relu else x

@@ -5,10 +5,6 @@ import numpy as np
 from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
-def scalar(value, dtype="float32"):
-    return np.array(value, dtype)
-
-
 def constant_first(array):
     """A constant that broadcasts over (n, h, w, c), stored to broadcast over (n, c, h, w)."""
     if array.ndim == 0:
@@ -58,74 +54,57 @@ def binary(onnx_op):
     return emit
 
 
-def unary(onnx_op):
+def unary(onnx_op, **attributes):
     def emit(g, operation, out, x):
-        return g.add(onnx_op, [x], x.shape, out.dtype, x.channels_first)
+        return g.add_like(onnx_op, x, **attributes)
 
     return emit
 
 
 def gelu(g, operation, out, x):
-    form = "tanh" if operation.approximate else "none"
-    return g.add("Gelu", [x], x.shape, out.dtype, x.channels_first, approximate=form)
+    return g.add_like("Gelu", x, approximate="tanh" if operation.approximate else "none")
 
 
 def silu(g, operation, out, x):
-    y = g.add("Sigmoid", [x], x.shape, x.dtype, x.channels_first)
-    return g.add("Mul", [x, y], x.shape, x.dtype, x.channels_first)
-
-
-def hard_sigmoid(g, operation, out, x):
-    return g.add("HardSigmoid", [x], x.shape, x.dtype, x.channels_first, alpha=1 / 6, beta=0.5)
-
-
-def hard_silu(g, operation, out, x):
-    return g.add("HardSwish", [x], x.shape, x.dtype, x.channels_first)
+    return g.add_like("Mul", x, g.add_like("Sigmoid", x))
 
 
 def square(g, operation, out, x):
-    return g.add("Mul", [x, x], x.shape, x.dtype, x.channels_first)
+    return g.add_like("Mul", x, x)
 
 
-def clip(g, operation, out, x, low=None, high=None):
-    bounds = [None if bound is None else scalar(bound, x.dtype) for bound in (low, high)]
-    return g.add("Clip", [x, *bounds], x.shape, x.dtype, x.channels_first)
+def clip(g, x, low, high):
+    bounds = [None if bound is None else np.array(bound, x.dtype) for bound in (low, high)]
+    return g.add_like("Clip", x, *bounds)
 
 
 def relu6(g, operation, out, x):
-    return clip(g, operation, out, x, 0, 6)
+    return clip(g, x, 0, 6)
 
 
 def leaky_relu(g, operation, out, x):
-    return g.add("LeakyRelu", [x], x.shape, x.dtype, x.channels_first, alpha=float(operation.negative_slope))
+    return g.add_like("LeakyRelu", x, alpha=float(operation.negative_slope))
 
 
 def softmax(g, operation, out, x):
     if not isinstance(operation.axis, int):
         raise ValueError(f"softmax over the axes {operation.axis}")
-    x = g.channels_last(x)
-    return g.add("Softmax", [x], x.shape, x.dtype, axis=operation.axis)
+    return g.add_like("Softmax", g.channels_last(x), axis=operation.axis)
 
 
 def relu_with_bounds(g, operation, out, x):
     """keras.activations.relu with any slope and bound; a threshold other than 0 has no operator."""
     if operation.threshold:
         raise ValueError(f"relu with threshold {operation.threshold}")
-    slope, bound = operation.negative_slope, operation.max_value
-    if slope:
-        x = g.add("LeakyRelu", [x], x.shape, x.dtype, x.channels_first, alpha=float(slope))
-        return x if bound is None else clip(g, operation, out, x, None, bound)
-    return unary("Relu")(g, operation, out, x) if bound is None else clip(g, operation, out, x, 0, bound)
+    bound = operation.max_value
+    if operation.negative_slope:
+        x = leaky_relu(g, operation, out, x)
+        return x if bound is None else clip(g, x, None, bound)
+    return g.add_like("Relu", x) if bound is None else clip(g, x, 0, bound)
 
 
 def cast(g, operation, out, x):
     return convert_type(g, x, out.dtype)
-
-
-def reduced_axes(operation, rank):
-    axes = operation.axis
-    axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
-    return sorted(axis % rank for axis in axes)
 
 
 def needs_channels_last(axes):
@@ -139,17 +118,17 @@ def needs_channels_last(axes):
     return channels_stay and image_stays
 
 
-def reduce(g, onnx_op, x, axes, keepdims, out):
-    """A reduction over `axes`, counted as Keras does; stays channels first where the order of what is left agrees."""
-    if x.channels_first and not keepdims and needs_channels_last(axes):
-        x = g.channels_last(x)
-    places = [TO_FIRST.index(axis) for axis in axes] if x.channels_first else axes
-    first = x.channels_first and bool(keepdims)
-    return g.add(onnx_op, [x, np.array(sorted(places))], out.shape, out.dtype, first, keepdims=int(bool(keepdims)))
-
-
 def reduction(onnx_op):
+    """Over axes counted as Keras does; stays channels first where the order of what is left agrees."""
+
     def emit(g, operation, out, x):
-        return reduce(g, onnx_op, x, reduced_axes(operation, len(x.shape)), operation.keepdims, out)
+        axes, rank, keepdims = operation.axis, len(x.shape), bool(operation.keepdims)
+        axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+        axes = sorted(axis % rank for axis in axes)
+        if x.channels_first and not keepdims and needs_channels_last(axes):
+            x = g.channels_last(x)
+        places = sorted(TO_FIRST.index(axis) for axis in axes) if x.channels_first else axes
+        first = x.channels_first and keepdims
+        return g.add(onnx_op, [x, np.array(places)], out.shape, out.dtype, first, keepdims=int(keepdims))
 
     return emit

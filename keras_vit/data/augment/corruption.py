@@ -18,10 +18,8 @@ MASKED = -1  # the source of a patch that the mask embedding replaces
 def draw_corruption(patches, count, seed):
     """(places int32 (count,), sources int32 (patches,)): the corrupted patches, and whose embedding stands where.
 
-    Args:
-        patches: how many the image has, at least 2.
-        count: how many of them are corrupted, from 1; each choice of places is as likely, and they come in order.
-        seed: of this visit of the example (`order.example_seed`), int64 (2,).
+    Each choice of `count` places among the `patches` is as likely, and they come in order. `seed`, int64 (2,), is of
+    this visit of the example (`order.example_seed`).
 
     `sources` is a patch's own number where nothing is replaced, MASKED for the mask embedding, else another patch's:
     the next on a random circle of all, so that no patch stands for two others. Gradients of a gather that adds at most
@@ -61,18 +59,10 @@ def colours_of_patches(image, grid, side):
 
 
 def corrupt_patches(image, objective, preprocessing, seed):
-    """(inputs, targets) of a `MaskedPatchModel` for one image.
+    """(inputs, targets) of a `MaskedPatchModel` for one image, float32 (h, w, 3) in [0, 255] of the model's size.
 
-    Args:
-        image: float32 (h, w, 3) in [0, 255], of the model's size.
-        objective: a `MaskedPatches`.
-        preprocessing: the model's.
-        seed: as `draw_corruption`.
-
-    Returns:
-        inputs: "images" float32 (h, w, 3), normalized and whole; "places" int32 (count,) and "sources" int32
-            (patches,) as `draw_corruption` draws them.
-        targets: of the patches at `places`: int32 (count,) or (count, 16) colours, or float32 (count, pixels * 3).
+    The inputs are "images", normalized and whole, and "places" and "sources" as `draw_corruption` draws them. The
+    targets are those of the patches at "places": int32 (count,) or (count, 16) colours, or float32 (count, pixels * 3).
     """
     size = tuple(image.shape[:2])
     grid, count = objective.grid(size), objective.count_corrupted(size)
@@ -86,11 +76,7 @@ def corrupt_patches(image, objective, preprocessing, seed):
 
 
 def require_can_corrupt(augmentation, preprocessing, dtype):
-    """Refuses batches that masked patch prediction cannot have: mixed ones, other channels than three, uint8.
-
-    Raises:
-        DataError: for any of these.
-    """
+    """Refuses batches that masked patch prediction cannot have: mixed ones, other channels than three, uint8."""
     if augmentation is not None and augmentation.one_hot:
         raise DataError(
             "Masked patches have no labels that mixup or cutmix could mix. Choose an augmentation without them, such "

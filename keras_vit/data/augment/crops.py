@@ -11,13 +11,7 @@ from keras_vit.images.resizing import graph_resize_and_crop, graph_size_before_c
 
 
 def inception_box(shape, seed, area, ratio):
-    """A random part, (top, left, height, width); TensorFlow's own op, as in vit_jax/input_pipeline.py.
-
-    Args:
-        shape: (height, width) of the image, int32 (2,).
-        seed: of this visit of the example (`order.example_seed`), int64 (2,).
-        area, ratio: as `Augmentation`.
-    """
+    """A random part, (top, left, height, width); TensorFlow's own op, as in vit_jax/input_pipeline.py."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([shape, [3]], 0),
         tf.zeros((1, 0, 4)),

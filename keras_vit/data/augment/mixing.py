@@ -47,14 +47,7 @@ def mix(images, labels, augmentation, num_classes, key, step):
     """A batch, mixed: (images float32 (n, h, w, c), labels float32 (n, num_classes)).
 
     As in big_vision, one weight in [1/2, 1] serves the whole batch, and every image's partner is the one before it.
-
-    Args:
-        images: float32 (n, h, w, c).
-        labels: int32 (n,), or float (n, num_classes).
-        augmentation: an `Augmentation` whose `mixup` or `cutmix` is above 0.
-        num_classes: length of the one-hot labels.
-        key: the run's, from `order.run_key`.
-        step: int64 scalar, from the run's start; every host draws the same for a step.
+    Labels come as int32 (n,) or float (n, num_classes). Every host draws the same for a step, int64 (), of the run.
     """
     if labels.dtype.is_integer:
         labels = tf.one_hot(labels, num_classes)

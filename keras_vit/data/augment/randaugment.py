@@ -20,11 +20,6 @@ def blend(degenerate, image, factor):
     return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
 
 
-def luma(image):
-    """Luma (h, w, 1), rounded down as the cast of tf.image's uint8 conversion."""
-    return tf.cast(tf.image.rgb_to_grayscale(tf.cast(image, tf.uint8)), tf.float32)
-
-
 def autocontrast(image, strength, seed):
     low, high = tf.reduce_min(image, (0, 1)), tf.reduce_max(image, (0, 1))
     scale = 255.0 / tf.maximum(high - low, 1.0)
@@ -64,24 +59,25 @@ def solarize_add(image, strength, seed):
     return tf.where(image < 128.0, tf.minimum(image + float(int(110 * strength)), 255.0), image)
 
 
-def enhancement_factor(strength):
-    return 1.8 * strength + 0.1
+def enhance(degenerate, image, strength):
+    return blend(degenerate, image, 1.8 * strength + 0.1)
 
 
 def color(image, strength, seed):
-    return blend(luma(image) if image.shape[-1] == 3 else image, image, enhancement_factor(strength))
+    grey = image
+    if image.shape[-1] == 3:  # luma, rounded down as the cast of tf.image's uint8 conversion
+        grey = tf.cast(tf.image.rgb_to_grayscale(tf.cast(image, tf.uint8)), tf.float32)
+    return enhance(grey, image, strength)
 
 
 def contrast(image, strength, seed):
     """Blends with a grey of (number of pixels) / 256, cut to 255: the TPU code's, which Pillow's mean is not."""
     height, width = image.shape[:2]
-    return blend(
-        tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, enhancement_factor(strength)
-    )
+    return enhance(tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, strength)
 
 
 def brightness(image, strength, seed):
-    return blend(tf.zeros_like(image), image, enhancement_factor(strength))
+    return enhance(tf.zeros_like(image), image, strength)
 
 
 def sharpness(image, strength, seed):
@@ -91,7 +87,7 @@ def sharpness(image, strength, seed):
     smooth = tf.nn.depthwise_conv2d(image[None], kernel, (1, 1, 1, 1), "VALID")[0]
     smooth = tf.floor(tf.clip_by_value(smooth, 0.0, 255.0))
     inner = tf.pad(tf.ones_like(smooth, tf.bool), ((1, 1), (1, 1), (0, 0)))
-    return blend(tf.where(inner, tf.pad(smooth, ((1, 1), (1, 1), (0, 0))), image), image, enhancement_factor(strength))
+    return enhance(tf.where(inner, tf.pad(smooth, ((1, 1), (1, 1), (0, 0))), image), image, strength)
 
 
 def with_random_sign(value, seed):
@@ -171,11 +167,8 @@ OPERATIONS = (
 def apply(image, layers, magnitude, seed):
     """`layers` operations, each chosen by chance, of strength magnitude / 10.
 
-    Args:
-        image: float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; fractions are cut off, as in the uint8 code.
-        layers: 1 to `salts.MOST_LAYERS`.
-        magnitude: 0 to 30.
-        seed: of this visit of the example (`order.example_seed`), int64 (2,).
+    The image is float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; its fractions are cut off, as in the uint8
+    code. The seed is that of this visit of the example (`order.example_seed`), int64 (2,).
     """
     image = tf.floor(image)
     for layer in range(layers):

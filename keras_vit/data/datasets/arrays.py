@@ -14,7 +14,6 @@ IMAGES, LABELS = 0x803, 0x801  # magic numbers of idx files: uint8, 3 and 1 dime
 
 
 def require_split(name, split):
-    """Raises DataError for a split that a dataset of arrays does not have."""
     if split not in SPLITS:
         raise DataError(f"{name} has the splits {', '.join(SPLITS)}. Received: {split!r}.")
 
@@ -27,7 +26,6 @@ def select_split(split, images, labels):
 
 
 def require_classes(labels, num_classes, where):
-    """Raises DataError for a label that is not the number of a class."""
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
         raise DataError(
@@ -57,7 +55,6 @@ def read_digits(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def open_digits(name, split):
-    """(source, class names) of a split, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
     return Pixels(*read_digits(split)), DIGITS
@@ -92,11 +89,7 @@ def read_pair(folder, prefix):
 
 
 def open_fashion_mnist(folder, split):
-    """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks.
-
-    Raises:
-        DataError: when a file is missing, damaged or not of this kind, or for an unknown split.
-    """
+    """(source, class names) of a split of the four files that Zalando publishes, as `schemes` asks."""
     from keras_vit.data.reading.sources import Pixels
 
     require_split("fashion_mnist", split)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from keras_vit.data.datasets.arrays import require_classes
 from keras_vit.data.datasets.catalogue import CATALOGUE, DatasetRow, Part
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import SPLITS, DataError, parse_splits
 from keras_vit.data.reading.sources import Encoded
 from keras_vit.data.reading.stream import Stream
 from keras_vit.files import is_offline
@@ -97,11 +97,10 @@ def few_retries():
 
 def require_local(name, data_dir):
     """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
-    remote = [name] if COMMUNITY.match(name) else []
-    remote += [data_dir] if "://" in str(data_dir) else []
+    remote = name if COMMUNITY.match(name) else data_dir if "://" in str(data_dir) else None
     if remote and is_offline():
         raise DataError(
-            f"{remote[0]} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
+            f"{remote} is on the network, and KERAS_VIT_OFFLINE forbids it. Unset it, or give a local data_dir."
         )
 
 
@@ -136,11 +135,7 @@ def prepare(name, data_dir, download):
 
 
 def full_name(name, *, data_dir=None, download=True):
-    """Which of TFDS's builders, configurations and versions a row of CATALOGUE reads, such as "eurosat/rgb/2.0.0".
-
-    Raises:
-        DataError: when TFDS cannot prepare the dataset.
-    """
+    """Which of TFDS's builders, configurations and versions a row of CATALOGUE reads, such as "eurosat/rgb/2.0.0"."""
     return prepare(CATALOGUE[name].builder, data_dir, download).info.full_name
 
 
@@ -222,7 +217,6 @@ def stream_from_disk(builder, instruction, image, select, row):
 
 
 def open_instruction(builder, row, instruction):
-    """(source, class names) of what TFDS is asked for."""
     keys = builder.info.supervised_keys
     image = keys[0] if keys and keys[0] in builder.info.features else "image"
     classes = read_class_names(builder, row)
@@ -237,39 +231,17 @@ def open_instruction(builder, row, instruction):
 
 
 def open_catalogued(name, split, *, data_dir=None, download=True):
-    """(source, class names) of a split of a row of CATALOGUE, as `schemes` asks.
-
-    Args:
-        name: of the row.
-        split: "train", "validation", "test", or several joined by +.
-        data_dir: TFDS's folder; None for its default.
-        download: downloads and prepares what is not there, unless KERAS_VIT_OFFLINE=1.
-
-    Raises:
-        DataError: when TFDS cannot prepare the dataset, or the row has no such split.
-    """
-    row = CATALOGUE[name]
-    names = dict.fromkeys(split.split("+"))
-    if not set(names) <= set(row.parts):
-        raise DataError(f"The splits are {', '.join(row.parts)}, joined by +. Received: {split!r}.")
+    """(source, class names) of a split of a row of CATALOGUE, as `schemes` asks; options as `data.load`."""
+    row, names = CATALOGUE[name], parse_splits(split, name)
     builder = prepare(row.builder, data_dir, download)
     return open_instruction(builder, row, join_parts(builder, row, names))
 
 
 def open_builder(name, split, *, data_dir=None, download=True):
-    """(source, class names) of a split of any TFDS builder, as `schemes` asks.
-
-    Args:
-        name: TFDS's, with its configuration and version, if any.
-        split: as for `open_catalogued`, or any split that TFDS understands.
-        data_dir, download: as for `open_catalogued`.
-
-    Raises:
-        DataError: when TFDS has no such builder or split, cannot prepare it, or it has no pair of image and class.
-    """
+    """(source, class names) of a split of any TFDS builder, as `schemes` asks: one of ours, or any that TFDS reads."""
     builder = prepare(name, data_dir, download)
-    row, names = row_of_builder(builder), dict.fromkeys(split.split("+"))
-    if set(names) <= set(row.parts):
+    row, names = row_of_builder(builder), list(dict.fromkeys(split.split("+")))
+    if set(names) <= set(SPLITS):
         return open_instruction(builder, row, join_parts(builder, row, names))
     try:
         builder.info.splits[split]

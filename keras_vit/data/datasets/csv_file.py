@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit.console import log
-from keras_vit.data.datasets.folder import SPLITS, hold_out
+from keras_vit.data.datasets.folder import SPLITS, hold_out, require_all_classes
 from keras_vit.data.datasets.image_files import SUFFIXES
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
 
 # Names of columns, in any case.
@@ -65,7 +65,6 @@ def read_labels(where, cells, column):
 
 
 def read_columns(where, cells):
-    """The classes whose columns have 1."""
     for name, value in cells.items():
         if value not in ("0", "1", "0.0", "1.0"):
             raise DataError(f"{where} has {value!r} in the column of the class {name!r}. Expected 0 or 1.")
@@ -73,7 +72,6 @@ def read_columns(where, cells):
 
 
 def make_row(file, line, cells):
-    """The row of a line's cells, {column: text}."""
     column = next(name for name in cells if name in PATHS)
     path, where = cells.pop(column).replace("\\", "/"), f"{file}, line {line},"
     if not path:
@@ -88,7 +86,6 @@ def make_row(file, line, cells):
 
 
 def require_unique(file, rows):
-    """Refuses an image that the file names twice."""
     lines = {}
     for row in rows:
         path = os.path.normpath(row.path)
@@ -174,16 +171,8 @@ def require_files(file, rows):
         raise DataError(f"{file} names files of kinds that are not read: {quote_some(foreign)}. Save them as PNG.")
 
 
-def require_all_classes(file, rows, classes):
-    """Refuses classes without an image to train on."""
-    found = {name for row in rows for name in row.labels}
-    missing = [name for name in classes if name not in found]
-    if missing:
-        raise DataError(f"{file} has no images of {quote_some(missing)} to train on. Add some, or remove the classes.")
-
-
-def scan(file, split):
-    """The images of one split.
+def open_split(file, split):
+    """(source, class names) of a split, as `schemes` asks.
 
     The file has a header. A column "path" (or "image", "filename" and the like) names the images, relative to the
     file's folder. The classes are in a column "label" ("class", "category", "target"), or several of them, joined by |,
@@ -195,17 +184,10 @@ def scan(file, split):
     A column "split" ("set", "subset") says train, validation (valid, val, dev) or test, in any case. Without one, and
     where it names no image for validation, a tenth of the training images is held out, by the same hash of their paths
     as in a folder.
-
-    Returns:
-        (paths, labels int (n,) or float32 (n, classes), class names, whether images have several classes).
-
-    Raises:
-        DataError: for a file that is missing, is no such CSV, names images that are not there or twice, or has too few
-            classes or images.
     """
-    names = split.split("+")
-    if not set(names) <= set(SPLITS):
-        raise DataError(f"A CSV file has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    from keras_vit.data.reading.sources import Files
+
+    names = parse_splits(split, "A CSV file")
     file = Path(os.path.expanduser(file))
     rows, columns = read_rows(file)
     classes = list_classes(file, rows, columns)
@@ -213,21 +195,13 @@ def scan(file, split):
     chosen = choose_rows(file, rows, names, multi_label)
     require_files(file, chosen)
     if "train" in names:
-        require_all_classes(file, chosen, classes)
+        require_all_classes(file, classes, {name for row in chosen for name in row.labels})
     if multi_label:
         labels = [[float(name in row.labels) for name in classes] for row in chosen]
     else:
         numbers = {name: number for number, name in enumerate(classes)}
         labels = [numbers[row.labels[0]] for row in chosen]
-    return [file.parent / row.path for row in chosen], labels, classes, multi_label
-
-
-def open_split(path, split):
-    """(source, class names) of a split, as `schemes` asks."""
-    from keras_vit.data.reading.sources import Files
-
-    paths, labels, classes, multi_label = scan(path, split)
-    return Files(paths, labels, multi_label=multi_label), classes
+    return Files([file.parent / row.path for row in chosen], labels, multi_label), classes
 
 
 def list_splits(file):

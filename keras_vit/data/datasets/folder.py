@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
-from keras_vit.data.errors import DataError
+from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
 
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -14,7 +14,6 @@ EXPECTED = "Expected a folder that has one folder of images per class"
 
 
 def require_folder(folder):
-    """The folder's path; DataError if it is missing."""
     path = Path(os.path.expanduser(folder))
     if path.is_file():
         raise DataError(f"{path} is a file. {EXPECTED}. Unpack it if it is an archive.")
@@ -96,14 +95,13 @@ def entries_of_splits(names, places, classes):
             yield held_out if name == "validation" else entries - held_out
 
 
-def require_all_classes(classes, entries, folder):
-    """Raises DataError for classes without an image to train on."""
-    labels = {label for _, label in entries}
-    empty = [name for label, name in enumerate(classes) if label not in labels]
+def require_all_classes(place, classes, present):
+    """Refuses classes that are not among those `present` in the training images."""
+    empty = [name for name in classes if name not in present]
     if empty:
         raise DataError(
-            f"No images for {quote_some(empty)} to train on in {folder}. Add some ({', '.join(SUFFIXES)}), or remove "
-            f"the folder."
+            f"{place} has no images of {quote_some(empty)} to train on. Add some ({', '.join(SUFFIXES)}), or remove "
+            f"the class."
         )
 
 
@@ -123,27 +121,17 @@ def scan(folder, split):
 
     Class folders may have subfolders. Links are followed.
 
-    Args:
-        folder: path.
-        split: "train", "validation", "test", or several joined by +, such as "train+validation".
-
     Returns:
         (paths, labels int, class names), the paths sorted within their classes; classes are the sorted folder names.
-
-    Raises:
-        DataError: if the folder, the split or its images are missing, there are fewer than two classes, or a class has
-            no image to train on.
     """
-    names = split.split("+")
-    if not set(names) <= set(SPLITS):
-        raise DataError(f"A folder has the splits {', '.join(SPLITS)}, joined by +. Received: {split!r}.")
+    names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
     if "test" in names and not places["test"]:
         raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")
     classes = list_class_names(places["train"])
     entries = set().union(*entries_of_splits(names, places, classes))
     if "train" in names:
-        require_all_classes(classes, entries, places["train"])
+        require_all_classes(places["train"], classes, {classes[label] for _, label in entries})
     if names == ["validation"] and not entries and not places["validation"]:
         raise DataError(
             f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "

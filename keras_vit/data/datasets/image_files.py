@@ -43,15 +43,6 @@ def subfolders(folder):
     return [Path(entry.path) for entry in visible_entries(folder) if is_folder(entry)]
 
 
-def identity(folder):
-    """What is the same for all paths that lead to a folder."""
-    try:
-        about = os.stat(folder)
-    except OSError as error:
-        raise DataError(f"The folder {folder} cannot be read: {error.strerror}.") from error
-    return about.st_dev, about.st_ino
-
-
 def walk_files(folder):
     """The entries of a folder and its subfolders that are not folders.
 
@@ -61,10 +52,11 @@ def walk_files(folder):
     folders, links, seen = deque([folder]), deque(), set()
     while folders or links:
         here = (folders or links).popleft()
-        if identity(here) in seen:
+        entries, about = visible_entries(here), os.stat(here)
+        if (about.st_dev, about.st_ino) in seen:
             continue
-        seen.add(identity(here))
-        for entry in visible_entries(here):
+        seen.add((about.st_dev, about.st_ino))
+        for entry in entries:
             if is_folder(entry):
                 (links if entry.is_symlink() else folders).append(entry.path)
             else:

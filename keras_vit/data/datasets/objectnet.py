@@ -48,9 +48,6 @@ def open_split(path, split):
     """(source, class names) of ObjectNet's images that ImageNet has classes for, as `schemes` asks.
 
     The labels are float32 (n, 1000), 1 for every class that is right; the names are ImageNet's numbers.
-
-    Raises:
-        DataError: for another split than "test", or a folder without any of the classes.
     """
     if split != "test":
         raise DataError(f"ObjectNet is a test set: its only split is 'test'. Received: {split!r}.")

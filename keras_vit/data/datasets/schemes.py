@@ -6,7 +6,6 @@ and the command line take theirs from the row.
 
 import os
 import pkgutil
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from keras_vit.data.datasets.catalogue import CATALOGUE
@@ -55,11 +54,6 @@ class Scheme:
     def is_path(self) -> bool:
         """Whether a file or folder follows the colon."""
         return self.argument in ("PATH", "FOLDER", "FILE")
-
-    @property
-    def open(self) -> Callable:
-        """The function that `opens` names; its module is imported now."""
-        return pkgutil.resolve_name(self.opens)
 
 
 SCHEMES = {
@@ -147,9 +141,6 @@ def describe_unknown_dataset(name):
 def find_scheme(name: str) -> tuple[Scheme, str]:
     """The row that a dataset's name belongs to, and what its functions are given.
 
-    Raises:
-        DataError: for a name that no row has, or one that lacks what follows the colon.
-
     >>> scheme, argument = find_scheme("folder:photos")
     >>> scheme.written, argument
     ('folder:PATH', 'photos')
@@ -164,11 +155,7 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
 
 
 def require_dataset(name: str) -> None:
-    """Refuses an unknown dataset, and a folder or file that holds none, without TensorFlow.
-
-    Raises:
-        DataError: as `find_scheme`, and as the scheme's `check`.
-    """
+    """Refuses an unknown dataset, and a folder or file that holds none, without TensorFlow."""
     scheme, argument = find_scheme(name)
     if scheme.check:
         pkgutil.resolve_name(scheme.check)(argument)

@@ -39,13 +39,9 @@ def as_one_op(function):
 
 
 def decode_part(data, box, channels, gain=1):
-    """The part of an encoded image, as datasets store them, that `box` chooses: uint8 (h, w, channels).
+    """The part that `box` chooses of a JPEG, PNG, BMP or GIF (its first frame), a string (): uint8 (h, w, channels).
 
-    Args:
-        data: contents of a JPEG, PNG, BMP or GIF file (its first frame); a string ().
-        box: see above.
-        channels: 1 or 3.
-        gain: factor of the pixels, an int (dSprites are stored as 0 and 1).
+    `gain` is a factor of the pixels (dSprites are stored as 0 and 1).
     """
     decode = as_one_op(lambda data: crop(tf.io.decode_image(data, channels, expand_animations=False), box))
     is_jpeg = tf.io.is_jpeg(data)
@@ -86,10 +82,6 @@ def read_photo(data, box, channels):
     TensorFlow decodes upright JPEGs and plain PNGs. Pillow decodes those that are turned, and the other kinds, of which
     TensorFlow reads some wrongly (BMP with a palette, transparent GIF) or not at all (animated WebP, TIFF, JPEG of
     CMYK). It also gets what may be too large to decode, since it says why it is refused.
-
-    Args:
-        data: contents of the file, a string ().
-        box, channels: as `decode_part`.
     """
 
     def decode_jpeg(data):

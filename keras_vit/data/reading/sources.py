@@ -14,7 +14,7 @@ from keras_vit.data.reading.decode import crop, decode_part, read_photo
 
 
 class Indexed:
-    """Examples that are found by number; subclasses have `lookup` and `read_part`.
+    """Examples that are found by number in `stored`, a tensor (n, ...); subclasses have `read_part`.
 
     `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (what `read_part`
     takes), "label", "epoch", "index" and "weight", each (chunk, ...).
@@ -28,13 +28,13 @@ class Indexed:
     paths = None
     multi_label = False
 
-    def __init__(self, labels):
-        self.labels = tf.constant(labels)
+    def __init__(self, stored, labels):
+        self.stored, self.labels = tf.constant(stored), tf.constant(labels)
         self.num_examples = len(labels)
 
     def lookup(self, index):
         """What is stored for the examples of numbers int64 (n,): (n, ...)."""
-        raise NotImplementedError
+        return tf.gather(self.stored, index)
 
     def read_part(self, data, box, channels):
         """The part of one stored image that `box` chooses (`reading.decode`): uint8 (h, w, channels)."""
@@ -68,20 +68,13 @@ class Indexed:
         label = tf.gather(self.labels, index)
         return {"data": self.lookup(index), "label": label, "epoch": epoch, "index": index, "weight": weight}
 
-    def name_of(self, index, data):
+    def name_of(self, index):
         """What messages call an example."""
         return f"example {index}"
 
 
 class Pixels(Indexed):
     """uint8 images (n, h, w, c) in memory, c 1 or 3."""
-
-    def __init__(self, images, labels):
-        super().__init__(labels)
-        self.images = tf.constant(images)
-
-    def lookup(self, index):
-        return tf.gather(self.images, index)
 
     def read_part(self, data, box, channels):
         image = crop(data, box)
@@ -94,11 +87,8 @@ class Encoded(Indexed):
     """Encoded images in memory, strings (n,); `gain` is the factor of the pixels."""
 
     def __init__(self, data, labels, gain=1):
-        super().__init__(labels)
-        self.data, self.gain = tf.constant(data), gain
-
-    def lookup(self, index):
-        return tf.gather(self.data, index)
+        super().__init__(data, labels)
+        self.gain = gain
 
     def read_part(self, data, box, channels):
         return decode_part(data, box, channels, self.gain)
@@ -108,18 +98,15 @@ class Files(Indexed):
     """Image files, read when they are needed and turned upright."""
 
     def __init__(self, paths, labels, multi_label=False):
-        super().__init__(labels)
+        super().__init__([os.fsencode(path) for path in paths], labels)
         self.multi_label = multi_label
-        self.paths = tf.constant([os.fsencode(path) for path in paths])
-
-    def lookup(self, index):
-        return tf.gather(self.paths, index)
+        self.paths = self.stored
 
     def read_part(self, data, box, channels):
         return read_photo(tf.io.read_file(data), box, channels)
 
-    def name_of(self, index, data):
-        return data.decode(errors="replace")
+    def name_of(self, index):
+        return self.paths[index].numpy().decode(errors="replace")
 
 
 def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
@@ -149,29 +136,21 @@ class Subset(Indexed):
     """Some of the examples of a source; `numbers`, (n,), are those that the source knows them by."""
 
     def __init__(self, source, numbers):
-        super().__init__(np.asarray(source.labels)[numbers])
-        self.source, self.numbers = source, tf.constant(numbers, tf.int64)
-        self.multi_label = source.multi_label
+        super().__init__(np.asarray(numbers, "int64"), np.asarray(source.labels)[numbers])
+        self.source, self.multi_label = source, source.multi_label
 
     def lookup(self, index):
-        return self.source.lookup(tf.gather(self.numbers, index))
+        return self.source.lookup(super().lookup(index))
 
     def read_part(self, data, box, channels):
         return self.source.read_part(data, box, channels)
 
-    def name_of(self, index, data):
-        return self.source.name_of(int(self.numbers[index]), data)
+    def name_of(self, index):
+        return self.source.name_of(int(self.stored[index]))
 
 
 def take_examples(source, count, seed, stratified, left_out=()):
-    """`count` random examples of a source, as a source; those of a stream are read into memory.
-
-    Args:
-        left_out: numbers of examples that are not among them.
-
-    Raises:
-        DataError: for more than there are, and for shares of classes where these are not known beforehand.
-    """
+    """`count` random examples of a source without those `left_out`, as a source; a stream's are read into memory."""
     labels = source.labels
     if stratified and (labels is None or np.ndim(labels) != 1):
         raise DataError(
@@ -182,11 +161,7 @@ def take_examples(source, count, seed, stratified, left_out=()):
 
 
 def leave_out(source, numbers):
-    """All examples of a source but those of these numbers, as a source.
-
-    Raises:
-        DataError: when none is left.
-    """
+    """All examples of a source but those of these numbers, as a source."""
     kept = np.setdiff1d(np.arange(source.num_examples), numbers)
     if not len(kept):
         raise DataError(f"All {source.num_examples:,} examples of the split are to be left out. Leave out fewer.")

@@ -183,5 +183,5 @@ class Stream:
     def read_part(self, data, box, channels):
         return decode_part(data, box, channels, self.gain)
 
-    def name_of(self, index, data):
+    def name_of(self, index):
         return f"example {index}"

@@ -1,20 +1,235 @@
-"""Figure 12: its points as tables, and its two plots; the functions that plot return a matplotlib Figure."""
+"""Figure 12: images per second, and the largest batch that fits, over image sizes; their tables and plots.
+
+The functions that plot return a matplotlib Figure.
+"""
 
 import csv
+import functools
 import os
-from collections.abc import Iterable
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keras_vit.evaluation.device.largest_batch import LargestBatch
-from keras_vit.evaluation.device.speed import Speed, best_speeds
+from keras_vit.errors import ConfigError, is_whole
+from keras_vit.evaluation.device.steps import StepsProcess, time_steps, warm_up
+from keras_vit.evaluation.device.timing import Record, take_turns
 from keras_vit.files import write_whole
 from keras_vit.models.variants import variant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_IMAGES = 2**16
+PART = 16  # the search ends where the smallest batch that does not fit is less than a 16th larger
 # Families apart by line and marker, as in the paper: ResNets dashed, hybrids dotted.
 STYLES = {"ViT": "-o", "hybrid": ":s", "ResNet": "--^"}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a device runs a model.
+
+    Args:
+        model: name of the variant.
+        image_size: height and width in pixels.
+        batch_size: images of a step.
+        rounds: images per second of each round; empty where the batch does not fit into the memory.
+
+    >>> Speed("ViT-B/16", 224, 64, (90.0, 100.0, 98.0)).images_per_second
+    98.0
+    """
+
+    model: str
+    image_size: int
+    batch_size: int
+    rounds: tuple[float, ...]
+
+    @property
+    def images_per_second(self) -> float | None:
+        """The median of the rounds; None where the batch does not fit."""
+        return statistics.median(self.rounds) if self.rounds else None
+
+
+def nearest_size(model: str, image_size: int) -> int:
+    """The number of pixels nearest to `image_size` that makes whole patches: 518 of 512 for ViT-H/14.
+
+    >>> nearest_size("ViT-H/14", 512), nearest_size("R50x1", 500)
+    (518, 500)
+    """
+    step = getattr(variant(model).config, "pixels_per_token", (1,))[0]
+    return max(1, round(image_size / step)) * step
+
+
+def require_some(**counts):
+    for name, values in counts.items():
+        if not values or not all(is_whole(value, least=1) for value in values):
+            raise ConfigError(f"{name} must be at least 1, and one of them at least. Received: {list(values)}.")
+
+
+def measure_speed(
+    models: Sequence[str],
+    image_sizes: Sequence[int] = (224,),
+    batch_sizes: Sequence[int] = (1, 8, 64),
+    *,
+    training: bool = False,
+    rounds: int = 5,
+    seconds: float = 0.5,
+    precision: str = "float32",
+    memory: int | None = None,
+    record: str | os.PathLike | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Speed]:
+    """How many images per second the device runs (Appendix D.5): the first GPU, else the CPU.
+
+    Everything runs in a process of its own, on images that are on the device already. The models and batch sizes of one
+    image size take turns, so that whatever else the machine does slows all alike; the time that compiling takes is left
+    out, and each step is waited for. On a GPU the steps are compiled by XLA.
+
+    Args:
+        models: names of variants, with random weights.
+        image_sizes: in pixels; each model takes the nearest that makes whole patches.
+        batch_sizes: images of a step.
+        training: measures a step of Adam (Table 3) with its backward pass, and not inference.
+        rounds: measurements of each; the median counts.
+        seconds: that a round takes at least, in whole steps.
+        precision: dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
+        memory: bytes that may be taken; None for what the device has, on a CPU four fifths of what is free.
+        record: a file that keeps what is measured; a later call with it measures only what is missing.
+        tell: called with a text before each measurement.
+
+    Raises:
+        UnknownNameError: for a model that is not a variant.
+        ConfigError: for numbers below 1, and for a `record` of another device or step.
+        DeviceError: when a model cannot be run for another reason than memory.
+
+    >>> one, many = measure_speed(["ViT-Ti/16"], batch_sizes=[1, 64])  # doctest: +SKIP
+    >>> one.images_per_second, many.images_per_second  # doctest: +SKIP
+    True
+    """
+    require_some(image_sizes=image_sizes, batch_sizes=batch_sizes, rounds=[rounds])
+    tell = tell or (lambda text: None)
+    found = []
+    with StepsProcess(memory, precision) as process:
+        known = Record(record, process.describe(training))
+
+        def measure(cell):
+            model, size, batch = cell
+            smaller = [(model, size, other) for other in batch_sizes if other <= batch]
+            if any(known.get((other, r), 0) is None for other in smaller for r in range(rounds)):
+                return None
+            tell(f"{model} at {size} pixels, batches of {batch}")
+            passed = process.run(time_steps, *cell, training, seconds)
+            return passed and batch / passed
+
+        for size in image_sizes:
+            if process.runs:
+                process.start()  # each size has the memory for itself
+            cells = [
+                (model, nearest_size(model, size), batch) for model in models for batch in sorted(set(batch_sizes))
+            ]
+            turns = {cell: functools.partial(measure, cell) for cell in cells}
+            values = take_turns(turns, rounds, known=known)
+            found += [Speed(*cell, () if None in values[cell] else tuple(values[cell])) for cell in turns]
+    return found
+
+
+def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
+    """Of each model and image size the fastest batch size: the points of Figure 12, left.
+
+    >>> best_speeds([Speed("R50x1", 224, 1, (5.0,)), Speed("R50x1", 224, 8, (9.0,)), Speed("R50x1", 224, 64, ())])
+    [Speed(model='R50x1', image_size=224, batch_size=8, rounds=(9.0,))]
+    """
+    best: dict[tuple[str, int], Speed] = {}
+    for speed in speeds:
+        place = (speed.model, speed.image_size)
+        known = best.get(place)
+        if speed.rounds and (known is None or statistics.median(speed.rounds) > statistics.median(known.rounds)):
+            best[place] = speed
+    return list(best.values())
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """How many images of a model fit into the memory of a device.
+
+    Args:
+        model: name of the variant.
+        image_size: height and width in pixels.
+        batch_size: the largest batch that was run; 0 where not even one image fits.
+        too_large: the smallest batch that did not fit; None where the search ended before.
+    """
+
+    model: str
+    image_size: int
+    batch_size: int
+    too_large: int | None
+
+
+def search(fits: Callable[[int], bool], most: int) -> tuple[int, int | None]:
+    """(the largest number that fits, the smallest that does not or None), of numbers up to `most`.
+
+    >>> search(lambda batch: batch <= 300, 2**16)
+    (288, 304)
+    """
+    low, high = 0, 1
+    while fits(high):
+        if high == most:
+            return high, None
+        low, high = high, min(2 * high, most)
+    while high - low > max(1, low // PART):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, high
+
+
+def find_largest_batch(
+    model: str,
+    image_size: int = 224,
+    *,
+    training: bool = False,
+    precision: str = "float32",
+    memory: int | None = None,
+    most: int = MOST_IMAGES,
+    record: str | os.PathLike | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> LargestBatch:
+    """The largest batch that fits (Appendix D.5), to within a sixteenth, found by doubling and then halving the gap.
+
+    Each batch is run once, in a process of its own that may take `memory` bytes and no more: it is ended, and the
+    machine goes on.
+
+    Args:
+        model: name of a variant.
+        image_size: in pixels; the model takes the nearest that makes whole patches.
+        training: a step of Adam with its backward pass, and not inference.
+        precision: dtype policy.
+        memory: bytes that weights, images and activations may take, beside TensorFlow itself; None for what the device
+            has, on a CPU four fifths of what is free.
+        most: images at which the search ends.
+        record: a file that keeps what is found; a later call with it tries only what is missing.
+        tell: called with a text before each trial.
+
+    Raises:
+        UnknownNameError, ConfigError, DeviceError: as `measure_speed`.
+
+    >>> find_largest_batch("ViT-Test/4", 32, memory=3 * 10**8).batch_size  # on a CPU  # doctest: +SKIP
+    608
+    """
+    require_some(image_sizes=[image_size], most=[most], memory=[memory or 1])
+    size = nearest_size(model, image_size)
+    with StepsProcess(memory, precision) as process:
+        known = Record(record, process.describe(training))
+
+        def fits(batch):
+            key = ("trial", model, size, batch)
+            if key not in known:
+                if tell:
+                    tell(f"{model} at {size} pixels: does a batch of {batch:,} fit?")
+                known[key] = process.run(warm_up, model, size, batch, training) is not None
+            return known[key]
+
+        return LargestBatch(model, size, *search(fits, most))
 
 
 def write_rows(path, headings, rows):
@@ -27,9 +242,8 @@ def write_speeds(speeds: Iterable[Speed], path: str | os.PathLike) -> None:
     headings = ["model", "image_size", "batch_size", "images_per_second", "slowest", "fastest", "rounds"]
     rows = []
     for speed in speeds:
-        ends = (min(speed.rounds), max(speed.rounds)) if speed.rounds else ("", "")
-        own = [speed.model, speed.image_size, speed.batch_size, speed.images_per_second or ""]
-        rows.append([*own, *ends, len(speed.rounds)])
+        figures = [speed.images_per_second, min(speed.rounds), max(speed.rounds)] if speed.rounds else ["", "", ""]
+        rows.append([speed.model, speed.image_size, speed.batch_size, *figures, len(speed.rounds)])
     write_rows(path, headings, rows)
 
 

@@ -20,7 +20,7 @@ from keras_vit.files import require_local, sha256, write_whole
 from keras_vit.owned import partial_path
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import Ledger, warn_if_not_written
+from keras_vit.training.runs.folder import RunFolder, warn_if_not_written
 
 ENDINGS = (".npz", ".json")
 
@@ -62,7 +62,7 @@ class Checkpoints:
         require_local(folder)
         self.folder = Path(folder)
         self.keep = keep
-        self.ledger = Ledger(folder)
+        self.run_folder = RunFolder(self.folder.parent, self.folder.name)
 
     def steps(self) -> list[int]:
         """Steps of the run's checkpoints that have both files, newest first."""
@@ -70,8 +70,8 @@ class Checkpoints:
         return sorted((step for step in written if self.path(step, ".json").is_file()), reverse=True)
 
     def read_entries(self):
-        """{step: whether it has been complete} of the run's checkpoints, from its ledger."""
-        return (self.ledger.read() or {"checkpoints": {}})["checkpoints"]
+        """{step: whether it has been complete} of the run's checkpoints, from its record."""
+        return (self.run_folder.read() or {"checkpoints": {}})["checkpoints"]
 
     def path(self, step, ending):
         return self.folder / f"step-{step:08d}{ending}"
@@ -100,30 +100,30 @@ class Checkpoints:
         path, description = (self.path(step, ending) for ending in ENDINGS)
         with write_whole(path, partial_path(path)) as unfinished:
             np.savez(unfinished, **arrays)
-            about = {"run": self.ledger.run, "step": step}
+            about = {"run": self.run_folder.run, "step": step}
             about |= {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
         with write_whole(description, partial_path(description)) as unfinished:
             unfinished.write_text(json.dumps(about))
 
     def enter(self, step):
-        """Enters in the ledger that the files of that step are the run's, before they are written."""
-        entered = self.ledger.read_own()["checkpoints"]
+        """Enters in the record that the files of that step are the run's, before they are written."""
+        entered = self.run_folder.read_own()["checkpoints"]
         if str(step) in entered:
             return
         for path in (self.path(step, ending) for ending in ENDINGS):
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
-        self.ledger.save_checkpoints({**entered, str(step): False})
+        self.run_folder.save_checkpoints({**entered, str(step): False})
 
     def prune(self):
         """Removes the run's checkpoints, incomplete ones too, except the newest `keep`."""
-        entered, kept = self.ledger.read_own()["checkpoints"], self.steps()[: self.keep]
+        entered, kept = self.run_folder.read_own()["checkpoints"], self.steps()[: self.keep]
         for step in map(int, entered):
             if step not in kept:
                 for path in (self.path(step, ending) for ending in ENDINGS):
                     path.unlink(missing_ok=True)
                     partial_path(path).unlink(missing_ok=True)
-        self.ledger.save_checkpoints({str(step): True for step in kept})
+        self.run_folder.save_checkpoints({str(step): True for step in kept})
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint.
@@ -133,7 +133,7 @@ class Checkpoints:
         """
         try:
             about = json.loads(self.path(step, ".json").read_text("utf-8"))
-            if (about["run"], about["step"]) != ((self.ledger.read() or about)["run"], step):
+            if (about["run"], about["step"]) != ((self.run_folder.read() or about)["run"], step):
                 raise ValueError("it is of another run or step")
             path = self.path(step, ".npz")
             if path.stat().st_size != about["bytes"] or sha256(path) != about["sha256"]:

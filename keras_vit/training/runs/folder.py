@@ -1,20 +1,81 @@
-"""The folder of a run: all that a run writes there, and the checks that it touches nothing else."""
+"""The folder of a run: all that a run writes there, the checks that it touches nothing else, and full disks."""
 
 import contextlib
 import os
+import re
+import uuid
+import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
-from keras_vit.files import require_local
+from keras_vit.errors import RecordError
+from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
-from keras_vit.owned import partial_path
-from keras_vit.training.errors import RunError
-from keras_vit.training.runs.files import FILES, Ledger, hold_folder, read_small_json
-from keras_vit.training.runs.history import NAME as METRICS
+from keras_vit.owned import OwnFolder, lock, partial_path
+from keras_vit.text import printable
+from keras_vit.training.errors import COUNT, RunError
 from keras_vit.training.runs.history import find_best, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
 WEIGHTS = ("best", "averaged", "last")  # WEIGHTS.weights.npz, of which a command takes the first that there is
+# What a run writes, and what each file is.
+FILES = {
+    "config.json": "what the run was asked for",
+    "best.weights.npz": "the weights of the best epoch",
+    "last.weights.npz": "the weights after the last step",
+    "averaged.weights.npz": "the weights averaged over the steps",
+    "model.keras": "the model as the run ended, for Keras",
+    "mistakes.png": "what it confuses, and its surest mistakes",
+    "mistakes.csv": "the files that it takes for another class",
+    "masked_patches.keras": "the model that predicts masked patches, for Keras",
+    "masked_patches.png": "what it predicts of masked patches",
+    "curves.png": "the metrics as curves",
+    "metrics.csv": "a row per epoch",
+}
+
+
+@contextlib.contextmanager
+def require_written(folder):
+    """Turns a failure to write what the run needs into a `RunError`.
+
+    >>> with require_written("runs/1"):  # doctest: +SKIP
+    ...     model.save("runs/1/model.keras")
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"A file of the run in {folder} could not be written: {error.strerror or error}. Free some disk space, "
+            "then give the same command with --resume (in Python resume=True): it goes on from the newest checkpoint, "
+            "or from the beginning where none could be written."
+        ) from error
+
+
+@contextlib.contextmanager
+def warn_if_not_written(path):
+    """Turns a failure to write what the run can do without into a warning; the file that was there stays."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{printable(path)} could not be written: {error.strerror}. The run continues.", stacklevel=4)
+
+
+@contextlib.contextmanager
+def hold_folder(folder):
+    """Makes the folder and locks it against other processes; an error inside removes it again where it is empty.
+
+    Raises:
+        RunError: when the folder cannot be made, or another process holds it.
+    """
+    busy = RunError(f"Another process is training in {folder}. Wait until it ends, or choose another folder.")
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(make_folder(folder))
+            stack.enter_context(lock(folder / ".lock", busy))
+        except OSError as error:
+            raise RunError(f"Nothing can be written in {folder}: {error.strerror}. Choose another folder.") from error
+        yield
 
 
 def require_writable(folder):
@@ -28,27 +89,71 @@ def require_writable(folder):
         raise RunError(f"Nothing can be written in {folder}: {reason}. Choose another folder.")
 
 
-class RunFolder:
+def is_step(name):
+    """Whether a name in the record is the step of a checkpoint."""
+    return re.fullmatch("[0-9]{1,18}", name, re.ASCII) is not None
+
+
+class RunFolder(OwnFolder):
     """A folder in which one run writes `FILES` and what is in `FOLDERS`; it overwrites nothing of anybody else's.
 
-    It may be checked before TensorFlow is imported, and handed on to `Run`: each file is read for its digest once,
-    and again only if it has been changed since.
+    Its record, checkpoints/run.json, says which run the folder belongs to. Beside the files it lists the checkpoints,
+    {step: whether it has been complete}, each entered before it is written.
+
+    The folder may be checked before TensorFlow is imported, and handed on to `Run`: each file is read for its digest
+    once, and again only if it has been changed since.
+
+    Args:
+        checkpoints: the name of their folder.
 
     >>> with RunFolder("runs/1").writing("config.json") as path:
     ...     _ = path.write_text("{}")
     """
 
-    def __init__(self, path):
-        self.path = Path(path)
-        self.ledger = Ledger(self.path / CHECKPOINTS)
+    names = re.compile("|".join(map(re.escape, FILES)))
+    writer = "this run"
+    error = RunError
+    fields = {"run": str, "checkpoints": {is_step: bool}}
 
-    @contextlib.contextmanager
+    def __init__(self, path, checkpoints=CHECKPOINTS):
+        super().__init__(path)
+        self.record = f"{checkpoints}/run.json"
+        self.run = None
+
+    def choose_run(self):
+        """Continues the run that the record names, or begins a new one."""
+        facts = self.read()
+        self.run = facts["run"] if facts else self.run or uuid.uuid4().hex
+
+    def read_own(self):
+        """What this run has written.
+
+        Raises:
+            RunError: when another run has begun since.
+        """
+        if self.run is None:
+            self.choose_run()
+        facts = self.read() or {"run": self.run, "files": {}, "checkpoints": {}}
+        if facts["run"] != self.run:
+            raise RunError(f"Another run has begun in {self.path}. Choose another folder for this one.")
+        return facts
+
+    def digests(self):
+        own = self.read_own()
+        self.facts = {"run": own["run"], "checkpoints": own["checkpoints"]}
+        return super().digests()
+
     def writing(self, name):
-        """The path to write one of FILES to; the file appears under its name when it is complete."""
+        """As of every `OwnFolder`; another name would make the record one that no run wrote."""
         if name not in FILES:
             raise ValueError(f"a run writes no {name!r}")
-        with self.ledger.writing(name) as path:
-            yield path
+        return super().writing(name)
+
+    def save_checkpoints(self, checkpoints):
+        """Enters these in place of those that it has."""
+        known = self.digests()
+        self.facts["checkpoints"] = checkpoints
+        self.save(known)
 
     def check(self, resume):
         """Refuses a folder in which a run cannot begin, or with `resume` continue, without loss to the user.
@@ -57,8 +162,8 @@ class RunFolder:
             RunError: when nothing can be written there, or the run would overwrite or remove a file it did not write.
         """
         require_writable(self.path)
-        facts = self.ledger.read()
-        if facts and not resume and facts["run"] != self.ledger.run:
+        facts = self.read()
+        if facts and not resume and facts["run"] != self.run:
             raise RunError(
                 f"{self.path} already contains a run. Resume it (--resume, in Python resume=True), or choose another "
                 "folder."
@@ -70,7 +175,7 @@ class RunFolder:
                     f"{foreign} was not written by this run, which would overwrite it. Choose another folder, or move "
                     "the file away."
                 )
-            self.ledger.require_own(FILES)
+            self.require_own(FILES)
         except OSError as error:
             raise RunError(f"The folder {self.path} cannot be read: {error}. Choose another folder.") from error
 
@@ -81,22 +186,22 @@ class RunFolder:
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
                 yield path  # what a link leads to is not this run's to prune
             elif path.is_dir() and not facts:
-                # A run killed at its very first write leaves the ledger itself unfinished, and nothing else.
-                yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.ledger.record)})
+                # A run killed at its very first write leaves the record itself unfinished, and nothing else.
+                yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.record)})
 
     def begin(self, resume):
         """`check`, after which only this run may write."""
         self.check(resume)
-        self.ledger.begin()
+        self.choose_run()
 
     @contextlib.contextmanager
     def hold(self, resume):
         """Locks the folder and begins the run in it; a run that fails before it has a result leaves nothing."""
         require_writable(self.path)
         with hold_folder(self.path):
-            self.ledger.run = None
+            self.run = None
             self.begin(resume)
-            new = self.ledger.read() is None
+            new = self.read() is None
             try:
                 yield
             except BaseException:
@@ -107,23 +212,31 @@ class RunFolder:
     def withdraw(self):
         """Removes what a run without any result has written."""
         with contextlib.suppress(OSError, RunError):
-            facts = self.ledger.read_own()
+            facts = self.read_own()
             if set(facts["files"]) <= {"config.json"} and not any(facts["checkpoints"].values()):
-                for name in ("config.json", self.ledger.record):
+                for name in ("config.json", self.record):
                     (self.path / name).unlink(missing_ok=True)
                 (self.path / CHECKPOINTS).rmdir()
 
 
-def describe_asked(folder):
-    """(how many steps a run is to have, by which command it was begun), as texts, also where config.json is damaged."""
-    steps, command = "all", "finetune, or pretrain,"
+def read_config(folder: Path) -> dict[str, Any]:
+    """What the config.json of a run says, of which any part may be missing; nothing where it is damaged."""
+    fields = {
+        "monitor?": str,
+        "total_steps?": COUNT.__contains__,
+        "settings?": {"pretrain?": bool, "dataset?": str, "model?": str},
+        "recipe?": {"name?": str, "examples?": (COUNT.__contains__, None)},
+        "held_out?": (COUNT.__contains__, None),
+    }
     try:
-        config = read_small_json(folder.path / "config.json")
-        steps = f"{int(config['total_steps']):,}"
-        command = "pretrain" if config["settings"]["pretrain"] else "finetune"
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        pass
-    return steps, command
+        return read_record(folder / "config.json", fields, what="the record of a run", follow_links=True)
+    except RecordError:
+        return {}
+
+
+def read_monitor(folder):
+    """The metric by which a run's best epoch is chosen."""
+    return read_config(folder).get("monitor", "val_accuracy")
 
 
 def is_checkpoint(path):
@@ -140,13 +253,23 @@ def require_finished(folder, facts):
     if (folder.path / "model.keras").is_file():
         return
     done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
-    steps, command = describe_asked(folder)
+    config = read_config(folder.path)
+    steps = f"{config['total_steps']:,}" if "total_steps" in config else "all"
+    pretrain = config.get("settings", {}).get("pretrain")
+    command = {True: "pretrain", False: "finetune", None: "finetune, or pretrain,"}[pretrain]
     best = folder.path / "best.weights.npz"
     so_far = f" Its best weights so far are a model too: {best}." if is_checkpoint(best) else ""
     raise RunError(
-        f"{folder.path} is a run that has not finished ({done:,} of {steps} steps are saved): --resume it. The "
+        f"{folder.path} is a run that has not finished ({done:,} of {steps} steps are saved): resume it. The "
         f"command is keras-vit {command} --out {folder.path} --resume.{so_far}"
     )
+
+
+def require_no_weights(name, weights):
+    """The name, unless weights of a run were asked for: it is none."""
+    if weights is not None:
+        raise RunError(f"weights={weights!r} chooses among those of a run, and {name} is not the folder of one.")
+    return name
 
 
 def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.PathLike:
@@ -165,7 +288,7 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
     folder = RunFolder(name)
     if "://" in str(name) or str(name).partition(":")[0] in VARIANTS or not os.path.isdir(folder.path):
         return require_no_weights(name, weights)
-    facts = folder.ledger.read()
+    facts = folder.read()
     if facts is not None:
         require_finished(folder, facts)
     there = [key for key in WEIGHTS if is_checkpoint(folder.path / f"{key}.weights.npz")]
@@ -179,21 +302,6 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
     return require_no_weights(name, weights)
 
 
-def require_no_weights(name, weights):
-    """The name, unless weights of a run were asked for: it is none."""
-    if weights is not None:
-        raise RunError(f"--weights {weights} chooses among the weights of a run, and {name} is not the folder of one.")
-    return name
-
-
-def read_monitor(folder):
-    """The metric by which a run's best epoch is chosen."""
-    try:
-        return str(read_small_json(folder / "config.json")["monitor"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "val_accuracy"
-
-
 def describe_weights(path: str | os.PathLike) -> str | None:
     """Says which of a run's weights a file has; None for any other file.
 
@@ -203,7 +311,7 @@ def describe_weights(path: str | os.PathLike) -> str | None:
     folder, name = Path(path).parent, Path(path).name
     if name not in FILES or not (folder / "config.json").is_file():
         return None
-    rows, metric = read_rows(folder / METRICS), read_monitor(folder)
+    rows, metric = read_rows(folder / "metrics.csv"), read_monitor(folder)
     best = find_best(rows, metric)
     if name != "best.weights.npz" or best is None:
         return f"From the run in {folder}: {FILES[name]}."

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from keras_vit.errors import ConfigError
 from keras_vit.training.errors import RunError
 
-NAME = "metrics.csv"
-
 
 class Segment(NamedTuple):
     """Steps `begin` to `end` for one `fit`: `epochs` epochs of equal length, the first of which is number `epoch`."""

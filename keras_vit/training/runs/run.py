@@ -28,8 +28,7 @@ from keras_vit.training.runs.callbacks import (
     is_chief,
 )
 from keras_vit.training.runs.checkpoints import Checkpoints
-from keras_vit.training.runs.files import require_written
-from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder
+from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver
 from keras_vit.training.runs.state import collect_state, restore_state
@@ -85,7 +84,7 @@ class Run:
         require_local(self.folder)
         self.every = every
         self.store = Checkpoints(self.folder / CHECKPOINTS, keep)
-        self.store.ledger = self.files.ledger
+        self.store.run_folder = self.files
 
     def callbacks(
         self, step: int = 0, total: int | None = None, monitor: str = "val_accuracy", swap: bool = False

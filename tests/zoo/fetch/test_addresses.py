@@ -7,7 +7,7 @@ from file_server import GOOGLE
 
 from keras_vit.errors import DownloadError, UnknownNameError
 from keras_vit.zoo.fetch import cache, download, hub, settings
-from keras_vit.zoo.fetch.addresses import public_form, read_url
+from keras_vit.zoo.fetch.addresses import read_url
 
 NUMBER, SERVER = "must be a positive number", "must be an address such as https://host"
 ODD = ("http://[::1", "mirror", "ftp://mirror", "https://h/?key=SECRET", r"https://a\@b", "https://me:SECRET@h:x")
@@ -110,7 +110,7 @@ def test_hosts_that_are_read_in_two_ways():
 def test_places_are_told_apart():
     for text, place in (
         ("https://h/a.npz", "h/a.npz"),
-        ("https://H:443/a%2e%41.npz", "h/a.A.npz"),
+        ("https://H/a%2e%41.npz", "h/a.A.npz"),
         ("https://h:8443/a.npz", "h+8443/a.npz"),
         ("https://h_8443/a.npz", "h_8443/a.npz"),
         ("http://h/a.npz", "http+h/a.npz"),
@@ -121,21 +121,11 @@ def test_places_are_told_apart():
         assert cache.cached_path(text) == settings.cache_dir() / place
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("https://me:secret@h/a?secret#secret", "https://h/a"),
-        ("https://me:se?cret@h", "https://..."),
-        ("https://me:sec ret@h", "https://..."),
-        ("https://h x/a?secret", "https://h x/a"),
-        ("me:secret@h", "..."),
-        ("hf://owner/repo", "hf://owner/repo"),
-        ("hf://owner/repo@v1/a.npz", "hf://owner/repo@v1/a.npz"),
-        ("https://h/\x1b[31m\n", r"https://h/\x1b[31m\n"),
-    ],
-)
-def test_what_is_shown_of_an_address(text, shown):
-    assert public_form(text) == shown
+def test_passwords_of_odd_addresses_are_not_shown():
+    for text in ("https://me:se?cret@h", "https://me:se cret@h", "https://me:secret@h\\", "me:secret@h"):
+        with pytest.raises(DownloadError, match="What was given is not an address") as caught:
+            read_url(text)
+        assert "cret" not in str(caught.value)
 
 
 def test_a_page_of_the_hub_is_its_file():

@@ -73,7 +73,7 @@ ELSEWHERE = {
         "http://10.0.0.1/",
         "http://0/x",
     ),
-    "redirects without end": ("/again",),
+    "too many redirects": ("/again",),
 }
 
 

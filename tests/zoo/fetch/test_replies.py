@@ -21,13 +21,13 @@ from keras_vit.zoo.fetch import cache
 
 def test_length_too_large(server):
     server.faults = [send_file(length=1000)]
-    assert refuses(server.url, "has no byte 400,000 of 401,000 bytes")
+    assert refuses(server.url, "could not be fetched: .*(416|closed)")
     assert len(server.requests) < 10
 
 
 def test_length_too_small(server):
     server.faults = [send_file(length=-1000)]
-    assert refuses(server.url, "have the md5")
+    assert refuses(server.url, "does not have the md5")
     server.faults = [send_file(data=b"")]
     assert refuses(server.url, "has 0 bytes; expected at least 1")
 
@@ -56,7 +56,7 @@ def test_chunked(server, send):
         handler.close_connection = True
 
     server.faults = [chunked]
-    assert fetches(server.url) if send == SIZE else refuses(server.url, "unknown number of bytes")
+    assert fetches(server.url) if send == SIZE else refuses(server.url, "200,000 bytes came and are kept")
 
 
 def test_not_found(server):
@@ -101,14 +101,14 @@ def test_more_than_was_said(server, monkeypatch, limit):
         ([("Content-Length", "9" * 5000)], "without a length"),
         ([("Content-Length", "-1")], "without a length"),
         ([LENGTH, ("Content-Encoding", "GZip")], "came encoded as gzip"),
-        ([LENGTH, ("Content-Encoding", "identity, br")], "came encoded as br"),
+        ([LENGTH, ("Content-Encoding", "identity, br")], "came encoded as identity, br"),
         ([("Transfer-Encoding", "gzip, chunked")], "came encoded as gzip, chunked"),
         ([("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")], "came encoded as chunked, chunked"),
         ([LENGTH, ("Content-Encoding", "chunked")], "came encoded as chunked"),
         ([LENGTH, ("Transfer-Encoding", "deflate")], "came encoded as deflate"),
         ([LENGTH, ("Content-Type", "Text/HTML; charset=utf-8")], "returned a web page"),
         ([LENGTH, ("Content-Type", "application/xhtml+xml")], "returned a web page"),
-        ([LENGTH, ("x-goog-hash", "md5=\x1b[31m")], r"announced \\x1b\[31m"),
+        ([LENGTH, ("x-goog-hash", "md5=\x1b[31m")], r"announced, \\x1b\[31m"),
         ([LENGTH, ("x-goog-hash", "crc32c")], "announced"),
     ],
 )
@@ -121,6 +121,7 @@ def test_headers_that_cannot_be_used(server, headers, says):
 def test_spans_that_cannot_be_used(server, span):
     server.faults = [
         send_file(send=SIZE // 2),
+        send_file(),
         send_headers(ETAG, LENGTH, ("Content-Range", span), status=206),
         send_file(),
     ]
@@ -137,7 +138,7 @@ def test_wrong_piece(server, span):
         handler.end_headers()
         handler.wfile.write(OTHER[:200_000])
 
-    server.faults = [send_file(send=SIZE // 2, sums=()), piece, send_file(sums=())]
+    server.faults = [send_file(send=SIZE // 2, sums=()), send_file(sums=()), piece, send_file(sums=())]
     assert fetches(server.url)
     server.faults = [piece]
     assert refuses(f"{server.url}2", "answered 206")

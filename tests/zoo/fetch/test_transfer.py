@@ -29,19 +29,19 @@ def test_cut_once_at_every_tenth(server, tenth):
     cut = tenth * SIZE // 10
     server.faults = [send_file(send=cut), send_file()]
     assert fetches(server.url)
-    assert server.ranges() == [None, f"bytes={cut}-" if cut else None]
+    assert server.ranges() == [None, None, f"bytes={cut}-"] if cut else [None, None]
 
 
-@pytest.mark.parametrize("sums, etag", [((), '"v1"'), (("md5",), '"v1"'), (("md5",), None), (("md5",), 'W/"v1"')])
-def test_cut_at_each_connection(server, sums, etag):
-    server.faults = [send_file(send=SIZE // 10, sums=sums, etag=etag)]
+@pytest.mark.parametrize("sums", [(), ("md5",)])
+def test_cut_at_each_connection(server, sums):
+    server.faults = [send_file(send=SIZE // 10, sums=sums)]
     assert fetches(server.url)
-    assert len(server.requests) == 10
+    assert [asked for asked in server.ranges() if asked] == [f"bytes={i * SIZE // 10}-" for i in range(1, 10)]
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"v1"', "v1"])
 def test_pieces_of_two_versions_are_not_joined(server, etag):
-    """RFC 9110, 8.8.1 and 14: nothing but a strong validator, or a checksum, tells that two pieces are of one file."""
+    """RFC 9110, 8.8.1 and 14: nothing but a strong validator tells that two pieces are of one file."""
 
     def change(handler):
         handler.server.data = OTHER
@@ -54,7 +54,7 @@ def test_pieces_of_two_versions_are_not_joined(server, etag):
 
 def test_cut_always_at_the_same_byte_without_ranges(server):
     server.faults = [send_file(send=SIZE // 2, ranges=False)]
-    assert refuses(server.url, r"200,000 of 400,000 bytes came")
+    assert refuses(server.url, "answered 200 when asked for the rest")
     server.faults = [send_file(ranges=False)]
     assert fetches(server.url)
 
@@ -97,7 +97,7 @@ def test_stall_in_the_body(server, monkeypatch):
     monkeypatch.setenv("KERAS_VIT_TIMEOUT", "0.5")
     server.faults = [send_file(send=1000, stall=3), send_file()]
     assert fetches(server.url)
-    assert server.ranges() == [None, "bytes=1000-"]
+    assert server.ranges() == [None, None, "bytes=1000-"]
 
 
 def test_stall_before_the_answer(server, monkeypatch):
@@ -126,9 +126,9 @@ def test_file_changes_under_a_server_that_ignores_if_range(server):
         del handler.headers["If-Range"]
         send_file(etag='"v2"')(handler)
 
-    server.faults = [send_file(send=SIZE // 2), careless]
+    server.faults = [send_file(send=SIZE // 2), send_file(), careless]
     assert fetches(server.url, OTHER)
-    assert server.ranges() == [None, f"bytes={SIZE // 2}-", None]
+    assert server.ranges() == [None, None, f"bytes={SIZE // 2}-", None]
 
 
 @pytest.mark.parametrize("seed", range(25))

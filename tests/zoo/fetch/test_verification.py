@@ -1,6 +1,5 @@
 """What comes is checked before it takes its name."""
 
-import base64
 import hashlib
 
 import pytest
@@ -14,21 +13,17 @@ from keras_vit.zoo.names.rows import PublicCheckpoint
 @pytest.mark.parametrize("place", [0, 1, SIZE // 2, SIZE - 1])
 def test_flipped_byte(server, sums, place):
     server.faults = [send_file(data=flip_bit(place), sums=sums)]
-    assert refuses(server.url, rf"have the ({'|'.join(sums)}) \S+; the server announced")
-    assert len(server.requests) == 2
+    assert refuses(server.url, rf"does not have the ({'|'.join(sums)}) that the server announced")
+    assert len(server.requests) == 1
     server.faults = [send_file(sums=sums)]
-    assert fetches(server.url)
-
-
-def test_flipped_byte_once(server):
-    server.faults = [send_file(data=flip_bit()), send_file()]
     assert fetches(server.url)
 
 
 def test_flipped_byte_in_the_first_piece(server):
     server.faults = [send_file(data=flip_bit(7), send=SIZE // 3), send_file()]
-    assert fetches(server.url)
-    assert server.ranges() == [None, f"bytes={SIZE // 3}-", None]
+    assert refuses(server.url, "does not have the md5 that the server announced")
+    assert server.ranges() == [None, None, f"bytes={SIZE // 3}-"]
+    assert fetches(server.url) and server.ranges()[-1] is None
 
 
 def test_expected_bytes(server, monkeypatch):
@@ -50,7 +45,7 @@ def test_expected_bytes(server, monkeypatch):
 
 def test_published_sha256(server):
     right, wrong = (hashlib.sha256(data).hexdigest() for data in (DATA, OTHER))
-    assert refuses(PublicCheckpoint(url=server.url, sha256=wrong), "the published one is")
+    assert refuses(PublicCheckpoint(url=server.url, sha256=wrong), "does not have the published sha256")
     assert download.fetch(PublicCheckpoint(url=server.url, sha256=right)).read_bytes() == DATA
 
 
@@ -69,5 +64,5 @@ def test_crc32c_of_the_rfc(data, sum_, tmp_path):
     """RFC 3720, B.4, and in the order of bytes in which servers write it."""
     (tmp_path / "file").write_bytes(data)
     found = download.compute_checksums(tmp_path / "file", ("crc32c", "sha256"))
-    assert base64.b64decode(found["crc32c"]).hex() == sum_
-    assert base64.b64decode(found["sha256"]).hex() == hashlib.sha256(data).hexdigest()
+    assert found["crc32c"].hex() == sum_
+    assert found["sha256"].hex() == hashlib.sha256(data).hexdigest()

@@ -1,0 +1,113 @@
+"""What several commands share: options, refusals before any work, Keras without its noise, a bar."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.commands.completion import complete_dataset, complete_place
+from keras_vit.data.datasets.schemes import describe_schemes
+from keras_vit.files import require_local
+from keras_vit.training.runs.folder import model_of, require_writable
+from keras_vit.zoo.names import registry
+
+# Options that several commands have.
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A name that `keras-vit list` shows, a checkpoint, or the folder of a run. Also as `--model MODEL`.",
+        autocompletion=complete_place,
+    ),
+]
+AnyModel = Annotated[
+    str,
+    typer.Argument(
+        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file. "
+        "Also as `--model MODEL`.",
+        autocompletion=complete_place,
+    ),
+]
+Data = Annotated[str, typer.Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        help="For an exported file that does not say how images become its input (a SavedModel outside of its bundle): "
+        "the model, run or bundle that does.",
+        autocompletion=complete_place,
+    ),
+]
+
+
+def try_folder(out: Path | None) -> Path | None:
+    """The folder that a command writes to, refused before any work where nothing can be written; a callback."""
+    if out is not None:
+        require_writable(out)
+    return out
+
+
+def try_file(out: Path | None) -> Path | None:
+    """As `try_folder`, of a file."""
+    if out is not None:
+        require_local(out)
+        require_writable(out.absolute().parent)
+    return out
+
+
+def require_model(name: str, weights: str | None = None) -> None:
+    """Refuses, before TensorFlow is imported, a model that is neither a name, a checkpoint, a run nor an export.
+
+    Raises:
+        KerasVitError: as `training.runs.folder.model_of` and `zoo.names.registry.resolve`.
+    """
+    from keras_vit.export.opening import find_artefact
+
+    place = Path(os.path.expanduser(name))
+    if not (place.is_dir() and find_artefact(place)):
+        registry.resolve(str(model_of(name, weights)))
+
+
+@contextlib.contextmanager
+def standard_error_closed():
+    """Discards what is written to standard error, also by C++ code."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def import_keras(find_devices: bool = True) -> None:
+    """Imports Keras, and finds its devices, without the lines that TensorFlow's C++ prints meanwhile.
+
+    Several workers must know of each other before devices are found: a training does that by itself.
+    """
+    with standard_error_closed():
+        import keras
+
+        if find_devices and keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.list_logical_devices()
+
+
+@contextlib.contextmanager
+def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yields a function of how many are done, which a bar shows on standard error where that is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from keras_vit.console import Console
+
+    console = Console(stderr=True)
+    columns = (MofNCompleteColumn(), noun, BarColumn(bar_width=20), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (wanted and console.is_terminal)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,241 @@
+"""Search over the fields of a recipe: Appendix B.1.1's learning rates, section 4.3's decay, dropout and smoothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
+from keras_vit.files import read_record
+from keras_vit.training.errors import NotFiniteError, RunError
+from keras_vit.training.recipes import SEARCHABLE
+from keras_vit.training.results import ResultsFile
+from keras_vit.training.runs.callbacks import is_chief
+from keras_vit.training.runs.folder import CHECKPOINTS
+from keras_vit.training.runs.run import Run
+
+if TYPE_CHECKING:
+    import os
+
+    from keras_vit.training.recipes import Recipe
+
+SCORES = "scores.json"  # {...the question, "points": [{field: value}], "found": {"point-0": accuracy}}
+
+
+def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.Dataset, tf.data.Dataset]:
+    """(examples to train on, development examples) of a dataset of single examples: every k-th is held out.
+
+    Args:
+        dataset: a tf.data.Dataset in a fixed order, not batched.
+        share: of the examples that are held out, in (0, 0.5]; `recipe.development` is the paper's.
+
+    Raises:
+        ConfigError: if the share is out of range.
+
+    >>> import tensorflow as tf
+    >>> train, held_out = development_split(tf.data.Dataset.range(100), 0.02)
+    >>> [int(i) for i in held_out]
+    [0, 50]
+    """
+    if not 0 < share <= 0.5:
+        raise ConfigError(f"development_split needs a share in (0, 0.5]. Received: {share}.")
+    k, n = round(1 / share), int(dataset.cardinality())
+
+    def select(held_out):
+        kept = dataset.enumerate().filter(lambda i, *example: (i % k == 0) == held_out)
+        kept = kept.map(lambda i, example: example)
+        if n < 0:  # unknown, or infinite
+            return kept
+        # A filter forgets how many examples there are, which progress bars and `fit` would like to know.
+        return kept.apply(tf.data.experimental.assert_cardinality(-(-n // k) if held_out else n - -(-n // k)))
+
+    return select(False), select(True)
+
+
+class Trial(NamedTuple):
+    """What one point of a search trains and is judged by.
+
+    Args:
+        model: new, made as the point's recipe asks (`**recipe.model_arguments`), and not compiled.
+        train: function of a step to the tf.data.Dataset of the batches from that step on, as `Run.fit` takes it.
+        development: batches for `evaluate`.
+    """
+
+    model: keras.Model
+    train: Callable[[int], tf.data.Dataset]
+    development: tf.data.Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Args:
+        recipe: with the fields that did best.
+        best: these fields, {name: value}.
+        scores: ({name: value}, accuracy in [0, 1]) of every point; None for one that diverged.
+    """
+
+    recipe: Recipe
+    best: dict[str, Any]
+    scores: tuple[tuple[dict[str, Any], float | None], ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Of the best point."""
+        return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
+
+
+def remove_run(folder):
+    """Removes a run whose result is recorded; nothing that is not a run."""
+    ledger = folder / CHECKPOINTS / "run.json"
+    if not ledger.is_file():
+        return
+    for path in folder.rglob("*"):
+        if path.is_file() and path != ledger:  # which goes last: what a kill leaves is still known to be a run
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_points(recipe, grid):
+    """[{field: value}] of all combinations of the grid's values.
+
+    Raises:
+        UnknownNameError: for a field that a recipe does not have.
+        ConfigError: for one without values, or a value that it cannot have.
+    """
+    for name, values in grid.items():
+        if name not in SEARCHABLE:
+            raise UnknownNameError(describe_unknown("field of a recipe to search", name, SEARCHABLE))
+        if not values:
+            raise ConfigError(f"There is nothing to try for {name}: give at least one value.")
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*map(dict.fromkeys, grid.values()))]
+    for point in points:
+        recipe.with_(**point)
+    return points
+
+
+def choose_best(scores):
+    """The point of the highest accuracy; of equal ones the last, which of rates in their order is the highest.
+
+    Raises:
+        ConfigError: when every point diverged.
+    """
+    known = [(accuracy, point) for point, accuracy in scores if accuracy is not None]
+    if not known:
+        raise ConfigError("The training diverged at every point of the search. Try smaller learning rates.")
+    return max(reversed(known), key=lambda pair: pair[0])[1]
+
+
+def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
+    """The fields that the search recorded in `folder` has found best; None where it has not tried all.
+
+    Raises:
+        RunError: when the record is damaged.
+
+    >>> read_best("runs/1/search")  # doctest: +SKIP
+    {'learning_rate': 0.01}
+    """
+    path = Path(folder) / SCORES
+    if not path.exists():
+        return None
+    fields = {"points": [dict], "found": {str: (float, None)}}
+    advice = f"Remove {folder}: the search then begins anew."
+    record = read_record(path, fields, what="the record of a search", error=RunError, advice=advice)
+    points, found = record["points"], record["found"]
+    if len(found) < len(points):
+        return None
+    return choose_best([(point, found.get(f"point-{number}")) for number, point in enumerate(points)])
+
+
+def train_and_score(recipe, trial, folder, every, compile_arguments):
+    """The accuracy on the development set after a training, which `folder` keeps meanwhile; None if it diverged."""
+    recipe.compile(trial.model, **compile_arguments)
+    try:
+        if folder is None:
+            steps = recipe.total_steps
+            trial.model.fit(trial.train(0), epochs=1, steps_per_epoch=steps, verbose=0, shuffle=False)
+        else:
+            Run(folder, every).fit(trial.model, trial.train, recipe.total_steps, resume=True)
+    except NotFiniteError:
+        return None
+    return float(trial.model.evaluate(trial.development, verbose=0, return_dict=True)["accuracy"])
+
+
+def search_recipe(
+    recipe: Recipe,
+    grid: Mapping[str, Sequence[Any]],
+    prepare: Callable[[Recipe], Trial],
+    folder: str | os.PathLike | None = None,
+    *,
+    every: int = 500,
+    seed: int = 0,
+    tell: Callable[[dict[str, Any], float | None], None] | None = None,
+    **compile_arguments: Any,
+) -> SearchResult:
+    """Trains a new model at each point of a grid of a recipe's fields, and takes the point that does best.
+
+    The learning rates of Appendix B.1.1 are one such grid, {"learning_rate": recipe.learning_rates}; section 4.3's
+    weight decay, dropout and label smoothing another.
+
+    Args:
+        recipe: a `Recipe`; `steps=` of `keras_vit.training.recipe` makes the search shorter than the run.
+        grid: {field: values}; all combinations are tried. Values are used as they are given, not scaled.
+        prepare: function of a point's recipe to its `Trial`: a new model, which dropout or another size rebuilds,
+            batches to train on, batches to be judged by. Enter the strategy's scope before the search.
+        folder: keeps each score as it comes, and the training under way: a search that is killed goes on where it was
+            when it is called again. None keeps nothing.
+        every: steps between the checkpoints in that folder.
+        seed: each model and its dropout are drawn from, so that no point depends on the points before it.
+        tell: called with each point and its accuracy.
+        compile_arguments: of `recipe.compile`.
+
+    Raises:
+        UnknownNameError: for a field that a recipe does not have.
+        ConfigError: for one without values, or a value that it cannot have; when the folder holds another search, or
+            the training diverges at every point.
+        RunError: when the record in the folder is damaged, or the folder cannot be written to.
+
+    >>> def prepare(recipe):
+    ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10, **recipe.model_arguments)
+    ...     train, held_out = (keras_vit.data.load("digits", split) for split in ("train", "validation"))
+    ...     batches = held_out.evaluation(48, model.preprocessing)
+    ...     return Trial(model, lambda step: train.train(8, model.preprocessing, start=step), batches)
+    >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=8, steps=2, image_size=8)
+    >>> found = search_recipe(recipe, {"learning_rate": [0.01], "dropout_rate": [0.0, 0.1]}, prepare)
+    >>> len(found.scores), found.recipe.learning_rate
+    (2, 0.01)
+    """
+    if not grid:
+        raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
+    folder = folder and Path(folder)
+    points = make_points(recipe, grid)
+    asked = {"recipe": dataclasses.asdict(recipe), "points": points, "seed": seed}
+    results = ResultsFile(folder / SCORES, asked) if folder else None
+    scores = []
+    for number, point in enumerate(points):
+        name = f"point-{number}"
+        place = folder and folder / name
+        if results and name in results.found:
+            accuracy = results.find(name)
+        else:
+            keras.utils.set_random_seed(seed)
+            candidate = recipe.with_(**point)
+            trial = prepare(candidate)
+            accuracy = train_and_score(candidate, trial, place, every, compile_arguments)
+            if results and is_chief(trial.model):
+                results.add(**{name: accuracy})
+        if place:
+            remove_run(place)
+        if tell:
+            tell(point, accuracy)
+        scores.append((point, accuracy))
+    best = choose_best(scores)
+    return SearchResult(recipe.with_(**best), best, tuple(scores))
