@@ -113,19 +113,21 @@ def test_the_models_compared_cost_the_same():
 
 def test_fractals_are_the_same_for_ever_and_nested():
     """The first images as they were measured: tables of others would have to be measured again."""
-    few, many = (fractals.load("train", 3, count).source for count in (700, 1200))
-    np.testing.assert_array_equal(few.images, many.images[:700])
-    np.testing.assert_array_equal(few.labels, many.labels[:700])
-    streams = [fractals.load(*which, 500).source.images.numpy().tobytes() for which in STREAMS]
-    assert len(set(streams)) == len(STREAMS)
-    assert fractals.load("train+validation", 3, 500).source.images.numpy().tobytes() == streams[0]
-    assert np.isin(range(fractals.CLASSES), many.labels).all()
-    assert few.labels[:8].numpy().tolist() == [50, 89, 95, 86, 69, 32, 58, 31]
-    brightness = few.images[:5].numpy().mean((1, 2, 3))  # a processor may round a few points into other pixels
+    images, labels = fractals.draw_images(0, 3, 1200)
+    for mine, all_of_them in zip(fractals.draw_images(0, 3, 700), (images, labels), strict=True):
+        np.testing.assert_array_equal(mine, all_of_them[:700])
+    streams = ((0, 3), (0, 4), (1, 3), (2, 3))
+    assert len({fractals.draw_images(*stream, 500)[0].tobytes() for stream in streams}) == len(streams)
+    assert np.isin(range(fractals.CLASSES), labels).all()
+    assert labels[:8].tolist() == [50, 89, 95, 86, 69, 32, 58, 31]
+    brightness = images[:5].mean((1, 2, 3))  # a processor may round a few points into other pixels
     np.testing.assert_allclose(brightness, [34.76, 43.45, 53.15, 45.71, 30.08], atol=0.2)
 
 
-STREAMS = (("train", 3), ("train", 4), ("validation", 3), ("test", 3))
+def test_splits_of_fractals_share_no_image():
+    batches = [next(iter(fractals.load(split, 3, 32).evaluation(32)))[0].numpy() for split in fractals.STREAMS]
+    same = [np.array_equal(batches[0], batch) for batch in batches]
+    assert same == [name.startswith("train") for name in fractals.STREAMS]
 
 
 def test_a_search_ends_between_measured_neighbours():
