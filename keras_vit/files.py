@@ -152,6 +152,10 @@ def open_regular(
     return file
 
 
+def refuse_constant(name):
+    raise ValueError(f"it has the number {name}, which is not JSON")
+
+
 def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = False) -> Any:
     """The JSON value in a regular file.
 
@@ -168,10 +172,6 @@ def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = 
         return json.loads(content.decode("utf-8"), parse_constant=refuse_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-
-
-def refuse_constant(name):
-    raise ValueError(f"it has the number {name}, which is not JSON")
 
 
 def find_misfit(value, kind, where=""):

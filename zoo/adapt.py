@@ -42,6 +42,20 @@ LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos
 PATCHES = "embedding/kernel"
 
 
+def require_distinct(labels):
+    """Labels as a tuple, if no name stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
+    if labels is None or isinstance(labels, str):
+        return labels  # `as_labels` says what is wrong with a string
+    try:
+        labels = tuple(labels)
+    except TypeError as error:
+        raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
+    repeated = [label for label, count in Counter(labels).items() if count > 1]
+    if repeated and labels not in map(class_names, LABEL_SETS):
+        raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
+    return labels
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """What `load` was asked for of the head and the configuration; None leaves it to the checkpoint.
@@ -80,20 +94,6 @@ class Target:
     config: ViTConfig | ResNetConfig
     labels: tuple | None
     new_head: bool
-
-
-def require_distinct(labels):
-    """Labels as a tuple, if no name stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
-    if labels is None or isinstance(labels, str):
-        return labels  # `as_labels` says what is wrong with a string
-    try:
-        labels = tuple(labels)
-    except TypeError as error:
-        raise ConfigError(f"labels must be a list of names. Received: {labels!r}.") from error
-    repeated = [label for label, count in Counter(labels).items() if count > 1]
-    if repeated and labels not in map(class_names, LABEL_SETS):
-        raise ConfigError(f"labels must give each class a name of its own. Received twice: {repeated[0]!r}.")
-    return labels
 
 
 def require_fields(fields, kinds=tuple(MODELS)):

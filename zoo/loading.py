@@ -43,6 +43,13 @@ def keras_name(title):
     return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
 
 
+def fit_preprocessing(preprocessing, config):
+    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
+    if isinstance(preprocessing, Preprocessing):
+        return preprocessing.adapt_to(config.image_size, config.num_channels)
+    return preprocessing
+
+
 def build_untrained(row, request, num_heads, preprocessing, policy):
     """A model of that row with random weights and a zero head."""
     if request.head == "keep":
@@ -66,13 +73,6 @@ def find_shipped(public):
     return path
 
 
-def fit_preprocessing(preprocessing, config):
-    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
-    if isinstance(preprocessing, Preprocessing):
-        return preprocessing.adapt_to(config.image_size, config.num_channels)
-    return preprocessing
-
-
 def require_possible(public, request):
     """Refuses, before anything is fetched, a request that no model of the public checkpoint can meet."""
     if public.variant is None:
@@ -89,6 +89,12 @@ def with_image_size(checkpoint, config):
     return dataclasses.replace(checkpoint, config=config)
 
 
+def field_of(config, field):
+    """A field of the configuration or of its backbone; None where neither has it."""
+    backbone = getattr(config, "backbone", None)
+    return getattr(config, field, getattr(backbone, field, None))
+
+
 def require_variant(config, row):
     """Refuses a checkpoint that is not of that row's architecture."""
     if type(config) is not type(row.config):
@@ -101,12 +107,6 @@ def require_variant(config, row):
                 f"is not a {row.name} checkpoint: {field} is {found}; {row.name} has {expected}. "
                 "Load the file by its path alone to take the architecture from it."
             )
-
-
-def field_of(config, field):
-    """A field of the configuration or of its backbone; None where neither has it."""
-    backbone = getattr(config, "backbone", None)
-    return getattr(config, field, getattr(backbone, field, None))
 
 
 def apply_registry(checkpoint, public):

@@ -56,6 +56,13 @@ def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear")
     return np.concatenate([head, grid.reshape(1, -1, values.shape[-1]).astype(values.dtype)], axis=1)
 
 
+def raster_offsets(grid):
+    """The row of the offset of each step: (2 rows - 1, 2 columns - 1), of steps from -(rows - 1, columns - 1) on."""
+    rows, columns = grid
+    down, right = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
+    return rows * columns - 1 + down[:, None] * columns + right
+
+
 def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     """Embeddings (2 * rows * columns - 1, d) of the offsets between patches in raster order, on another grid.
 
@@ -72,13 +79,6 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
     np.add.at(total, raster_offsets(new_grid), pairs[..., None] * steps)
     count = np.bincount(raster_offsets(new_grid).ravel(), pairs.ravel())
     return (total / count[:, None]).astype(values.dtype)
-
-
-def raster_offsets(grid):
-    """The row of the offset of each step: (2 rows - 1, 2 columns - 1), of steps from -(rows - 1, columns - 1) on."""
-    rows, columns = grid
-    down, right = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
-    return rows * columns - 1 + down[:, None] * columns + right
 
 
 def resize_line_offsets(values, length, interpolation="linear"):

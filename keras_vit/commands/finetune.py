@@ -39,14 +39,6 @@ def say_how_to_go_on(settings, out, every, said):
     Console().print_command(shlex.join(command), "Go on with: ")
 
 
-def tabulate_files(files):
-    """The files of a run and what each of them is."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, meaning in files.items():
-        table.add_row(name, meaning)
-    return table
-
-
 def list_next_commands(folder, dataset, split, has_head=True):
     """What one types after a training; `split` is what it was judged by, or None."""
     place = shlex.quote(str(folder))
@@ -60,7 +52,10 @@ def list_next_commands(folder, dataset, split, has_head=True):
 def print_outcome(result, settings, console):
     """Every file of the run, and the next commands."""
     console.print(f"Everything is in {result.folder}:", soft_wrap=True)
-    console.print(tabulate_files(result.files))
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, meaning in result.files.items():
+        table.add_row(name, meaning)
+    console.print(table)
     console.print("Next:")
     has_head = settings.objective != "masked-patches"
     for command in list_next_commands(result.folder, settings.dataset, result.judged_by, has_head):

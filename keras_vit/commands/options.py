@@ -54,9 +54,9 @@ def option_of(parameter):
 
 
 def with_options_of(
-    function: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
+    *functions: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
 ) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are its own, `function`'s and `Settings`'.
+    """A decorator for a command that hands its arguments on: its options are its own, the `functions`' and `Settings`'.
 
     Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
     `Settings` that are options of the command, None for all; `without` those that are not.
@@ -64,7 +64,7 @@ def with_options_of(
 
     def decorate(command):
         fields = [option_of(p) for p in parameters_of_settings(without, **defaults) if only is None or p.name in only]
-        own = [p for f in (function, command) for p in inspect.signature(f).parameters.values()]
+        own = [p for f in (*functions, command) for p in inspect.signature(f).parameters.values()]
         options = [*fields, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
         command.__signature__ = inspect.Signature(sorted(options, key=lambda p: p.default is not p.empty))
         return command

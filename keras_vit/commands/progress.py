@@ -24,26 +24,6 @@ def format_seconds(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-class Clock:
-    """Times the steps of a training with all that is done between them, validation too; not the first, which is
-    compiled.
-    """
-
-    def __init__(self):
-        self.first = None
-        self.steps = 0
-
-    def end_step(self, steps):
-        if self.first is None:
-            self.first = time.monotonic()
-        else:
-            self.steps += steps
-
-    @property
-    def steps_per_second(self) -> float | None:
-        return self.steps / max(time.monotonic() - self.first, 1e-9) if self.steps else None
-
-
 class FitProgress(keras.callbacks.Callback):
     """A line per epoch: metrics, the best so far, images per second, the time left. In a terminal, a bar below.
 
@@ -81,7 +61,7 @@ class FitProgress(keras.callbacks.Callback):
         self.epoch = 0
         self.headings = None
         self.bar = None
-        self.clock = Clock()
+        self.timed_from = None  # the end of the first step, which is compiled
 
     def on_train_begin(self, logs=None):
         if self.bar is not None:
@@ -108,9 +88,10 @@ class FitProgress(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.step += 1
-        self.clock.end_step(1)
+        self.timed_from = self.timed_from or time.monotonic()
         loss = {name: value for name, value in (logs or {}).items() if name == "loss"}
-        said = (self.describe(loss), self.describe_rate(), self.describe_left())
+        rate, left = self.describe_rate(), self.describe_left()
+        said = (self.describe(loss), rate and f"{rate} images/s", left and f"{left} left")
         self.bar.update(
             self.task,
             completed=self.step,
@@ -130,8 +111,8 @@ class FitProgress(keras.callbacks.Callback):
         if self.monitor in logs:
             cells["best"] = self.describe_best(logs)
         if self.batch_size:
-            cells["images/s"] = self.describe_rate().partition(" ")[0]
-        cells["left"] = self.describe_left().partition(" ")[0]
+            cells["images/s"] = self.describe_rate()
+        cells["left"] = self.describe_left()
         self.print_row(cells)
 
     def print_row(self, cells):
@@ -161,13 +142,21 @@ class FitProgress(keras.callbacks.Callback):
         """The metrics on one line."""
         return "  ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items() if name not in HIDDEN)
 
+    @property
+    def steps_per_second(self):
+        """Over all steps but the first, with all that is done between them, validation too; None before the second."""
+        steps = self.step - self.start - 1
+        return steps / max(time.monotonic() - self.timed_from, 1e-9) if steps > 0 else None
+
     def describe_rate(self):
-        rate = self.clock.steps_per_second
-        return f"{rate * self.batch_size:.0f} images/s" if rate and self.batch_size else ""
+        """Images per second."""
+        rate = self.steps_per_second
+        return f"{rate * self.batch_size:.0f}" if rate and self.batch_size else ""
 
     def describe_left(self):
-        rate = self.clock.steps_per_second
-        return f"{format_seconds((self.total - self.step) / rate)} left" if rate and self.total else ""
+        """The time to the last step."""
+        rate = self.steps_per_second
+        return format_seconds((self.total - self.step) / rate) if rate and self.total else ""
 
     def on_train_end(self, logs=None):
         if self.total is None or self.step >= self.total or getattr(self.model, "stop_training", False):

@@ -35,7 +35,8 @@ def print_results(console, settings, summary):
         console.print(f"Trained on {summary['share_of_images']:.2g} of the images that the paper's setting sees.")
 
 
-def start_vtab(
+@with_options_of(only=OPTIONS)
+def train_vtab(
     *,
     model: Model,
     out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the results, which is made.")],
@@ -54,6 +55,14 @@ def start_vtab(
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
     **fields,
 ) -> None:
+    """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).
+
+    Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
+    learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
+    resisc45, diabetic_retinopathy and sun397 may need a download by hand; the error says where.
+
+    Example: keras-vit vtab ViT-B/16 --out runs/vtab
+    """
     settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
     names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
     measures.find_tasks(names)
@@ -69,16 +78,3 @@ def start_vtab(
         raise
     print_results(Console(), settings, summary)
     Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)
-
-
-@with_options_of(start_vtab, only=OPTIONS)
-def train_vtab(**arguments) -> None:
-    """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).
-
-    Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
-    learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
-    resisc45, diabetic_retinopathy and sun397 may need a download by hand; the error says where.
-
-    Example: keras-vit vtab ViT-B/16 --out runs/vtab
-    """
-    start_vtab(**arguments)

@@ -6,6 +6,52 @@ import inspect
 import keras
 
 
+def first_leaf(batch):
+    """The images of a batch: what comes first in it."""
+    return (keras.tree.flatten(batch) or [None])[0]
+
+
+def watch_dataset(dataset, check):
+    """The dataset, whose first batch of floats is checked where it is made."""
+    if keras.backend.backend() == "jax":
+        for batch in dataset.take(1).as_numpy_iterator():
+            check(first_leaf(batch))
+        return dataset
+    import tensorflow as tf
+
+    spec = tf.nest.flatten(dataset.element_spec)[0]
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.uint8:
+        return dataset
+
+    def pass_on(i, batch):
+        images = tf.nest.flatten(batch)[0]
+        # Automatic control dependencies of the mapped function see to it that this runs.
+        tf.cond(i == 0, lambda: tf.numpy_function(check, [images], tf.bool), lambda: True)
+        return batch
+
+    return dataset.enumerate().map(pass_on)
+
+
+def watch_batches(batches, check):
+    for i, batch in enumerate(batches):
+        if not i:
+            check(first_leaf(batch))
+        yield batch
+
+
+def watch(data, check, several):
+    """The data, checked, or about to be once its first batch passes by."""
+    if inspect.isgenerator(data):
+        return watch_batches(data, check)
+    if hasattr(data, "element_spec"):
+        return data if several or not hasattr(data, "map") else watch_dataset(data, check)
+    if isinstance(data, keras.utils.PyDataset):
+        check(first_leaf(data[0]))
+    elif hasattr(first_leaf(data), "shape"):
+        check(first_leaf(data)[:32])
+    return data
+
+
 def checks_first_batch(method):
     """`method`, an instance's `fit` or its like, which first has `self.check_images(images)` see the first images.
 
@@ -40,49 +86,3 @@ def checks_first_batch(method):
             raise
 
     return checked
-
-
-def watch(data, check, several):
-    """The data, checked, or about to be once its first batch passes by."""
-    if inspect.isgenerator(data):
-        return watch_batches(data, check)
-    if hasattr(data, "element_spec"):
-        return data if several or not hasattr(data, "map") else watch_dataset(data, check)
-    if isinstance(data, keras.utils.PyDataset):
-        check(first_leaf(data[0]))
-    elif hasattr(first_leaf(data), "shape"):
-        check(first_leaf(data)[:32])
-    return data
-
-
-def first_leaf(batch):
-    """The images of a batch: what comes first in it."""
-    return (keras.tree.flatten(batch) or [None])[0]
-
-
-def watch_batches(batches, check):
-    for i, batch in enumerate(batches):
-        if not i:
-            check(first_leaf(batch))
-        yield batch
-
-
-def watch_dataset(dataset, check):
-    """The dataset, whose first batch of floats is checked where it is made."""
-    if keras.backend.backend() == "jax":
-        for batch in dataset.take(1).as_numpy_iterator():
-            check(first_leaf(batch))
-        return dataset
-    import tensorflow as tf
-
-    spec = tf.nest.flatten(dataset.element_spec)[0]
-    if not isinstance(spec, tf.TensorSpec) or spec.dtype == tf.uint8:
-        return dataset
-
-    def pass_on(i, batch):
-        images = tf.nest.flatten(batch)[0]
-        # Automatic control dependencies of the mapped function see to it that this runs.
-        tf.cond(i == 0, lambda: tf.numpy_function(check, [images], tf.bool), lambda: True)
-        return batch
-
-    return dataset.enumerate().map(pass_on)

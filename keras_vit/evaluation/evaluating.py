@@ -169,8 +169,7 @@ def evaluate_multi_label(
     Args:
         model: of as many classes as the examples have.
         examples: whose images have several classes, as of a "csv:FILE".
-        batch_size: changes the time alone.
-        tell: called after every batch with the number of examples so far.
+        batch_size, tell: as `evaluate`.
 
     Raises:
         ConfigError: for examples of one class each, and for a model of other classes.

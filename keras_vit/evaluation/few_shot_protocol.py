@@ -162,7 +162,8 @@ def extract_features(
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
     (360, 64)
     """
-    return read_features(*feature_reader(model), examples, batch_size, tell)
+    reader, preprocessing = feature_reader(model)
+    return read_features(reader, preprocessing, examples, batch_size, tell)
 
 
 def solve_all(reader, train, test, shots, seeds, batch_size, tell=None):

@@ -109,6 +109,15 @@ def names_in_tables(model):
     return names | ({"BiT-L"} if model == "R152x4" else set())
 
 
+def find_few_shot(model, dataset, shots):
+    """Table 8's ViT-B/16 with its learned 1-D position embedding: ImageNet, 5 shots, linear."""
+    if (model, dataset, shots) != ("ViT-B/16", "imagenet2012", 5):
+        return []
+    (row,) = (row for row in published(8) if row["position embedding"] == "1d")
+    value = 100 * row["stem"]
+    return [{"table": "8", "value": value, "model": model, "pre-training": None, "deviation": None}]
+
+
 def find_published(model: str | None, dataset: str, shots: int | None = None) -> list[dict]:
     """The paper's top-1 accuracies of a model on a dataset (Tables 2, 5, 6 and 9, D.9; with shots, Table 8).
 
@@ -140,15 +149,6 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
                 top5 = {"top-5": row["top-5"]} if "top-5" in row else {}
                 found.append({"table": table, "value": values[0], **given, **top5})
     return found
-
-
-def find_few_shot(model, dataset, shots):
-    """Table 8's ViT-B/16 with its learned 1-D position embedding: ImageNet, 5 shots, linear."""
-    if (model, dataset, shots) != ("ViT-B/16", "imagenet2012", 5):
-        return []
-    (row,) = (row for row in published(8) if row["position embedding"] == "1d")
-    value = 100 * row["stem"]
-    return [{"table": "8", "value": value, "model": model, "pre-training": None, "deviation": None}]
 
 
 def describe_published(rows: Iterable[dict]) -> list[str]:

@@ -100,14 +100,14 @@ def count_confusion(labels: np.ndarray, predicted: np.ndarray, num_classes: int)
     return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
+def share(part, whole):
+    """The quotient; None of nothing."""
+    return float(part / whole) if whole else None
+
+
 def score_classes(confusion: np.ndarray, names: tuple) -> tuple[ClassScore, ...]:
     predicted, count, right = confusion.sum(0), confusion.sum(1), confusion.diagonal()
     return tuple(
         ClassScore(str(name), int(n), share(hits, guesses), share(hits, n), share(2 * hits, n + guesses))
         for name, n, guesses, hits in zip(names, count, predicted, right, strict=True)
     )
-
-
-def share(part, whole):
-    """The quotient; None of nothing."""
-    return float(part / whole) if whole else None

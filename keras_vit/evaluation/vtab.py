@@ -10,9 +10,7 @@ import numpy as np
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.evaluation.paper import VTAB_GROUPS, VTAB_TASKS, published
 
-TASKS: dict[str, str] = {}  # {task: its group}
-for _group, _tasks in VTAB_GROUPS.items():
-    TASKS |= dict.fromkeys(_tasks, _group)
+TASKS = {task: group for group, tasks in VTAB_GROUPS.items() for task in tasks}
 
 
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:

@@ -104,16 +104,16 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
         raise ConfigError(f"An image has 1, 3 or 4 channels. The model takes {num_channels}.")
     if isinstance(image, str | os.PathLike):
         return read_image(image, num_channels)
-    is_bytes = isinstance(image, bytes | bytearray | memoryview)
-    what = "The bytes cannot be read as an image" if is_bytes else "The image cannot be read"
-    if not is_bytes and not isinstance(image, Image.Image):
-        return to_array(image_of_array(image), num_channels)
+    what = "The image cannot be read"
     try:
-        if is_bytes:
+        if isinstance(image, bytes | bytearray | memoryview):
+            what = "The bytes cannot be read as an image"
             with open_image(bytes(image)) as opened:
                 return to_array(opened, num_channels)
-        with blame_image():  # Pillow reads a file's pixels only now
-            require_within_limits(image, b"")
-            return to_array(image, num_channels)
+        if isinstance(image, Image.Image):
+            with blame_image():  # Pillow reads a file's pixels only now
+                require_within_limits(image, b"")
+                return to_array(image, num_channels)
     except ImageError as error:
         raise ImageError(f"{what}: {error}") from error
+    return to_array(image_of_array(image), num_channels)

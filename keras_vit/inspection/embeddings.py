@@ -6,6 +6,14 @@ from keras import Model, ops
 from keras_vit.errors import ConfigError
 
 
+def first_kernel(model):
+    names = {layer.name for layer in model.layers}
+    for name in ("conv_root", "root_conv", "embedding"):  # of the hybrid, the ResNet, the ViT
+        if name in names:
+            return model.get_layer(name).kernel
+    raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
+
+
 def filters(model: Model, count: int = 28) -> np.ndarray:
     """Principal components of the filters that see pixels, largest variance first: (count, height, width, channels).
 
@@ -28,12 +36,17 @@ def filters(model: Model, count: int = 28) -> np.ndarray:
     return components.reshape(-1, *kernel.shape[:-1])
 
 
-def first_kernel(model):
-    names = {layer.name for layer in model.layers}
-    for name in ("conv_root", "root_conv", "embedding"):  # of the hybrid, the ResNet, the ViT
-        if name in names:
-            return model.get_layer(name).kernel
-    raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
+def require_position_layers(model):
+    """Names of the layers that add position embeddings to patches; a ConfigError where there are none."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "position_layers"):
+        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
+    if not config.position_layers:
+        raise ConfigError(
+            "position_similarity takes a model whose patches have position embeddings, 1d or 2d. Received: one with "
+            f"position_embedding={config.position_embedding!r}."
+        )
+    return config.position_layers
 
 
 def position_similarity(model: Model, block: int = 0) -> np.ndarray:
@@ -61,16 +74,3 @@ def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     patches = embedding[-rows * columns :]
     unit = patches / np.maximum(np.linalg.norm(patches, axis=-1, keepdims=True), np.finfo("float64").tiny)
     return np.clip(unit @ unit.T, -1, 1).reshape(rows, columns, rows, columns)
-
-
-def require_position_layers(model):
-    """Names of the layers that add position embeddings to patches; a ConfigError where there are none."""
-    config = getattr(model, "config", None)
-    if not hasattr(config, "position_layers"):
-        raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
-    if not config.position_layers:
-        raise ConfigError(
-            "position_similarity takes a model whose patches have position embeddings, 1d or 2d. Received: one with "
-            f"position_embedding={config.position_embedding!r}."
-        )
-    return config.position_layers

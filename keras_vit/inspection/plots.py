@@ -71,6 +71,21 @@ def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
     return figure
 
 
+def draw_position_similarity(figure, name, similarity):
+    rows, columns = spread(similarity.shape[0]), spread(similarity.shape[1])
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    figure.suptitle(name)
+    for axis, (i, j) in zip(axes.flat, ((i, j) for i in rows for j in columns), strict=True):
+        axis.set_axis_off()
+        tile = axis.imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
+    figure.colorbar(tile, ax=axes, label="cosine similarity")
+
+
+def size_of_maps(rows, columns):
+    """Width and height, in inches, of a panel of maps of so many patches, with its title and colours."""
+    return 0.9 * len(spread(columns)) + 1.2, 0.9 * rows / columns * len(spread(rows)) + 0.6
+
+
 def plot_position_similarity(similarity: np.ndarray | Mapping[str, np.ndarray]) -> "Figure":
     """Figure 7, centre: a map for each patch, its similarity to all others; (rows, columns, rows, columns).
 
@@ -87,21 +102,6 @@ def plot_position_similarity(similarity: np.ndarray | Mapping[str, np.ndarray]) 
     for panel, (name, maps) in zip(panels, models.items(), strict=True):
         draw_position_similarity(panel, name, maps)
     return figure
-
-
-def size_of_maps(rows, columns):
-    """Width and height, in inches, of a panel of maps of so many patches, with its title and colours."""
-    return 0.9 * len(spread(columns)) + 1.2, 0.9 * rows / columns * len(spread(rows)) + 0.6
-
-
-def draw_position_similarity(figure, name, similarity):
-    rows, columns = spread(similarity.shape[0]), spread(similarity.shape[1])
-    axes = figure.subplots(len(rows), len(columns), squeeze=False)
-    figure.suptitle(name)
-    for axis, (i, j) in zip(axes.flat, ((i, j) for i in rows for j in columns), strict=True):
-        axis.set_axis_off()
-        tile = axis.imshow(similarity[i, j], vmin=-1, vmax=1, cmap="viridis")
-    figure.colorbar(tile, ax=axes, label="cosine similarity")
 
 
 def plot_attention_distance(distance: np.ndarray) -> "Figure":

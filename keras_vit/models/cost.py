@@ -159,6 +159,17 @@ def count_layers(config: ViTConfig | ResNetConfig) -> int:
     return getattr(config, "num_layers", 0) + sum(depths)
 
 
+def sequence(config, size):
+    """The number of patches, and of tokens, of an image of that size."""
+    rows, columns = config.grid_of(size)
+    return rows * columns, rows * columns + (config.classifier == "token")
+
+
+def relative_logits(config, patches):
+    """How many logits a head of a block has of relative position embeddings: for each query and offset."""
+    return patches * (2 * patches - 1) if config.position_embedding == "relative" else 0
+
+
 def count_flops(
     config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None, padding: bool = True
 ) -> int:
@@ -182,17 +193,6 @@ def count_flops(
     total = patches * patch_weights(config) + config.num_layers * block + head_kernels(config)
     total += 2 * config.count_pairs(size) * d
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
-
-
-def relative_logits(config, patches):
-    """How many logits a head of a block has of relative position embeddings: for each query and offset."""
-    return patches * (2 * patches - 1) if config.position_embedding == "relative" else 0
-
-
-def sequence(config, size):
-    """The number of patches, and of tokens, of an image of that size."""
-    rows, columns = config.grid_of(size)
-    return rows * columns, rows * columns + (config.classifier == "token")
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:

@@ -215,14 +215,14 @@ def search_recipe(
     """
     if not grid:
         raise ConfigError(f"There is nothing to search: give fields of {recipe.name} and values to try.")
-    folder = folder and Path(folder)
+    home = Path(folder) if folder else None
     points = make_points(recipe, grid)
     asked = {"recipe": dataclasses.asdict(recipe), "points": points, "seed": seed}
-    results = ResultsFile(folder / SCORES, asked) if folder else None
+    results = ResultsFile(home / SCORES, asked) if home else None
     scores = []
     for number, point in enumerate(points):
         name = f"point-{number}"
-        place = folder and folder / name
+        place = home / name if home else None
         if results and name in results.found:
             accuracy = results.find(name)
         else:

@@ -29,18 +29,14 @@ class ShortReads(io.FileIO):
         return super().read(size)
 
 
-def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
-    """The zip archive at `path`, if it promises no more than its bytes can hold.
+def require_few(tensors):
+    if tensors > MOST_TENSORS:
+        raise Fault(f"holds {tensors:,} tensors; checkpoints of at most {MOST_TENSORS:,} are read.")
 
-    Raises:
-        Fault: for a file that is not a zip archive, or whose directory is a trap.
-    """
-    with blame_file(complaint):
-        with ShortReads(path) as file:
-            zipfile.ZipFile(file)
-        archive = zipfile.ZipFile(path)
-    require_honest(archive.infolist(), path)
-    return archive
+
+def most_bytes(path):
+    """To how many bytes a file may unpack."""
+    return 8 * path.stat().st_size + SLACK
 
 
 def require_honest(members, path):
@@ -55,14 +51,18 @@ def require_honest(members, path):
         )
 
 
-def most_bytes(path):
-    """To how many bytes a file may unpack."""
-    return 8 * path.stat().st_size + SLACK
+def open_archive(path: Path, complaint: str) -> zipfile.ZipFile:
+    """The zip archive at `path`, if it promises no more than its bytes can hold.
 
-
-def require_few(tensors):
-    if tensors > MOST_TENSORS:
-        raise Fault(f"holds {tensors:,} tensors; checkpoints of at most {MOST_TENSORS:,} are read.")
+    Raises:
+        Fault: for a file that is not a zip archive, or whose directory is a trap.
+    """
+    with blame_file(complaint):
+        with ShortReads(path) as file:
+            zipfile.ZipFile(file)
+        archive = zipfile.ZipFile(path)
+    require_honest(archive.infolist(), path)
+    return archive
 
 
 def parse_json(text):

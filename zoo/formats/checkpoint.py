@@ -54,6 +54,22 @@ def blame_file(complaint: str) -> Iterator[None]:
         raise Fault(f"{complaint}: {cause}. Fetch the file again from its source.") from error
 
 
+class SharedRead:
+    """A tensor's `read` whose values are kept for so many uses."""
+
+    def __init__(self, read, uses):
+        self.read, self.uses, self.left, self.values = read, uses, 0, None
+
+    def __call__(self):
+        if not self.left:
+            self.left, self.values = self.uses, self.read()
+        self.left -= 1
+        values = self.values
+        if not self.left:
+            self.values = None
+        return values
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a file: its name there, its shape, and `read()`, which fetches its values."""
@@ -72,22 +88,6 @@ class Tensor:
     def share(self, uses):
         """This tensor for `uses` others made of it: its values are read for the first and dropped after the last."""
         return replace(self, read=SharedRead(self.read, uses))
-
-
-class SharedRead:
-    """A tensor's `read` whose values are kept for so many uses."""
-
-    def __init__(self, read, uses):
-        self.read, self.uses, self.left, self.values = read, uses, 0, None
-
-    def __call__(self):
-        if not self.left:
-            self.left, self.values = self.uses, self.read()
-        self.left -= 1
-        values = self.values
-        if not self.left:
-            self.values = None
-        return values
 
 
 def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
@@ -161,6 +161,14 @@ def serialize_model(model):
     return {"class_name": type(model).__name__, "config": config}
 
 
+def read_labels(labels, num_classes):
+    if labels is None:
+        return None
+    if not isinstance(labels, list) or len(labels) != num_classes:
+        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
+    return tuple(map(str, labels))
+
+
 def read_description(description):
     """(config, preprocessing, labels) of a model's description, checked: our own constructors are all that runs."""
     try:
@@ -178,14 +186,6 @@ def read_description(description):
             f"describes a model of {config.num_channels} channels and its preprocessing of {len(preprocessing.mean)}."
         )
     return config, preprocessing, read_labels(values.get("labels"), config.num_classes)
-
-
-def read_labels(labels, num_classes):
-    if labels is None:
-        return None
-    if not isinstance(labels, list) or len(labels) != num_classes:
-        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
-    return tuple(map(str, labels))
 
 
 @dataclass(frozen=True)

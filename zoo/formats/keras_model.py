@@ -12,20 +12,6 @@ from keras_vit.zoo.formats.keras_weights import open_weights
 COMPLAINT = "cannot be read as a Keras model"
 
 
-def read(path, hints):
-    """The file, of one of our models, as an `OpenCheckpoint`."""
-    with open_archive(path, COMPLAINT) as archive, tempfile.TemporaryDirectory() as folder:
-        with blame_file(COMPLAINT), archive.open("config.json") as stream:
-            text = stream.read(MOST_JSON + 1)
-        description = parse_json(text)
-        require_our_model(description)
-        facts, trainable = read_description(description), read_trainable(description["config"])
-        weights = Path(folder, "model.weights.h5")
-        with blame_file(COMPLAINT), archive.open(weights.name) as stream, open(weights, "wb") as copy:
-            shutil.copyfileobj(stream, copy)
-        return dataclasses.replace(open_weights(path, weights, *facts), trainable=trainable)
-
-
 def require_our_model(description):
     """Refuses the description of a model that is not one which this package registers with Keras."""
     is_object = isinstance(description, dict)
@@ -42,6 +28,20 @@ def read_trainable(config):
     if not all(isinstance(value, bool) for value in values):
         raise Fault("does not say by True and False which parts of its model train.")
     return trainable
+
+
+def read(path, hints):
+    """The file, of one of our models, as an `OpenCheckpoint`."""
+    with open_archive(path, COMPLAINT) as archive, tempfile.TemporaryDirectory() as folder:
+        with blame_file(COMPLAINT), archive.open("config.json") as stream:
+            text = stream.read(MOST_JSON + 1)
+        description = parse_json(text)
+        require_our_model(description)
+        facts, trainable = read_description(description), read_trainable(description["config"])
+        weights = Path(folder, "model.weights.h5")
+        with blame_file(COMPLAINT), archive.open(weights.name) as stream, open(weights, "wb") as copy:
+            shutil.copyfileobj(stream, copy)
+        return dataclasses.replace(open_weights(path, weights, *facts), trainable=trainable)
 
 
 def write(model, path):

@@ -37,25 +37,8 @@ def open_file(path):
             yield file
 
 
-def count_stored_numbers(path):
-    """How many floating-point numbers the file holds, of two bytes or more each.
-
-    Raises:
-        Fault: for links, for arrays whose values are elsewhere, absent, text, or unpack to more than they should.
-    """
-    with open_file(path) as file:
-        found = list(find_datasets(file))
-        for dataset in found:
-            if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
-                raise weights_fault(f"{dataset.name} is not a plain array of numbers")
-        if sum(byte_size(dataset.shape, dataset) for dataset in found) > most_bytes(path):
-            raise weights_fault("its arrays have more values than its bytes can hold")
-        if sum(dataset.id.get_storage_size() for dataset in found) > path.stat().st_size:
-            raise weights_fault("its arrays take more bytes than there are")
-        for dataset in found:
-            require_stored(dataset, most_bytes(path))
-        floats = [dataset for dataset in found if dataset.dtype.kind in "fV" and dataset.dtype.itemsize > 1]
-        return sum(math.prod(dataset.shape) for dataset in floats)
+def weights_fault(why):
+    return Fault(f"does not hold the weights of a model: {why}. Save it again with zoo.save.")
 
 
 def find_datasets(file):
@@ -84,20 +67,6 @@ def find_datasets(file):
                 raise weights_fault(f"{key} is neither a group nor an array")
 
 
-def require_stored(dataset, most):
-    """Refuses an array whose values were never written, or that unpacks to more than they are."""
-    plan = dataset.id.get_create_plist()
-    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
-    if dataset.chunks and byte_size(dataset.chunks, dataset) > most:
-        raise weights_fault(f"{dataset.name} is made of chunks of shape {dataset.chunks}")
-    if not filters and dataset.id.get_storage_size() < byte_size(dataset.shape, dataset):
-        raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, whose values are not there")
-    if len(set(filters)) < len(filters) or not set(filters) <= {DEFLATE, SHUFFLE, CHECKSUM}:
-        raise weights_fault(f"{dataset.name} is compressed in a way that Keras does not use")
-    if filters:
-        require_honest_chunks(dataset)
-
-
 def byte_size(shape, dataset):
     """Bytes of so many of the array's values."""
     return math.prod(shape) * dataset.dtype.itemsize
@@ -113,29 +82,39 @@ def require_honest_chunks(dataset):
             raise weights_fault(f"a chunk of {dataset.name} unpacks to more than it should")
 
 
-def weights_fault(why):
-    return Fault(f"does not hold the weights of a model: {why}. Save it again with zoo.save.")
+def require_stored(dataset, most):
+    """Refuses an array whose values were never written, or that unpacks to more than they are."""
+    plan = dataset.id.get_create_plist()
+    filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
+    if dataset.chunks and byte_size(dataset.chunks, dataset) > most:
+        raise weights_fault(f"{dataset.name} is made of chunks of shape {dataset.chunks}")
+    if not filters and dataset.id.get_storage_size() < byte_size(dataset.shape, dataset):
+        raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, whose values are not there")
+    if len(set(filters)) < len(filters) or not set(filters) <= {DEFLATE, SHUFFLE, CHECKSUM}:
+        raise weights_fault(f"{dataset.name} is compressed in a way that Keras does not use")
+    if filters:
+        require_honest_chunks(dataset)
 
 
-def read(path, hints):
-    """The file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
+def count_stored_numbers(path):
+    """How many floating-point numbers the file holds, of two bytes or more each.
+
+    Raises:
+        Fault: for links, for arrays whose values are elsewhere, absent, text, or unpack to more than they should.
+    """
     with open_file(path) as file:
-        is_there = ATTRIBUTE in file.attrs and file.attrs.get_id(ATTRIBUTE).shape == ()
-        description = file.attrs[ATTRIBUTE] if is_there else None
-    if not isinstance(description, str):
-        raise Fault(
-            "does not say which model its weights belong to. Make that model with weights=None and call its "
-            "load_weights, or save with keras_vit.zoo.save."
-        )
-    return open_weights(path, path, *read_description(parse_json(description)))
-
-
-def open_weights(path, weights, config, preprocessing, labels):
-    """The `OpenCheckpoint` of the file at `path`, whose values are in the HDF5 file `weights`."""
-    require_plausible(config, count_stored_numbers(weights))
-    table = official_variables(build_with_weights(weights, config))
-    tensors = {name: as_tensor(name, variable, shape) for name, (variable, shape) in table.items()}
-    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+        found = list(find_datasets(file))
+        for dataset in found:
+            if dataset.is_virtual or dataset.external or dataset.shape is None or dataset.dtype.kind not in "fiubV":
+                raise weights_fault(f"{dataset.name} is not a plain array of numbers")
+        if sum(byte_size(dataset.shape, dataset) for dataset in found) > most_bytes(path):
+            raise weights_fault("its arrays have more values than its bytes can hold")
+        if sum(dataset.id.get_storage_size() for dataset in found) > path.stat().st_size:
+            raise weights_fault("its arrays take more bytes than there are")
+        for dataset in found:
+            require_stored(dataset, most_bytes(path))
+        floats = [dataset for dataset in found if dataset.dtype.kind in "fV" and dataset.dtype.itemsize > 1]
+        return sum(math.prod(dataset.shape) for dataset in floats)
 
 
 def build_with_weights(weights, config):
@@ -152,6 +131,34 @@ def as_tensor(name, variable, shape):
     return Tensor(name, shape, lambda: variable.numpy().reshape(shape))
 
 
+def open_weights(path, weights, config, preprocessing, labels):
+    """The `OpenCheckpoint` of the file at `path`, whose values are in the HDF5 file `weights`."""
+    require_plausible(config, count_stored_numbers(weights))
+    table = official_variables(build_with_weights(weights, config))
+    tensors = {name: as_tensor(name, variable, shape) for name, (variable, shape) in table.items()}
+    return OpenCheckpoint(path, config, tensors, preprocessing, labels)
+
+
+def read(path, hints):
+    """The file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
+    with open_file(path) as file:
+        is_there = ATTRIBUTE in file.attrs and file.attrs.get_id(ATTRIBUTE).shape == ()
+        description = file.attrs[ATTRIBUTE] if is_there else None
+    if not isinstance(description, str):
+        raise Fault(
+            "does not say which model its weights belong to. Make that model with weights=None and call its "
+            "load_weights, or save with keras_vit.zoo.save."
+        )
+    return open_weights(path, path, *read_description(parse_json(description)))
+
+
+def require_room(path, size):
+    """Raises OSError unless so many bytes can be written: a full disk makes HDF5 crash the process, not raise."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 def write(model, path):
     """Writes Keras' weights, with the model's description in an attribute."""
     import h5py
@@ -160,10 +167,3 @@ def write(model, path):
     model.save_weights(path, overwrite=True)
     with h5py.File(path, "a") as file:
         file.attrs[ATTRIBUTE] = json.dumps(serialize_model(model))
-
-
-def require_room(path, size):
-    """Raises OSError unless so many bytes can be written: a full disk makes HDF5 crash the process, not raise."""
-    if hasattr(os, "posix_fallocate"):
-        with open(path, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)

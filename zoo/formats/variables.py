@@ -46,6 +46,13 @@ def is_under_strategy():
     return tf.distribute.has_strategy()
 
 
+def list_names(kind, names, most=5):
+    if not names:
+        return ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{kind}: {', '.join(names[:most])}{more}"
+
+
 def require_fit(model_name, tensors, table, wanted):
     """Refuses tensors that are not in the table {name: (variable, shape)}, or lack one of the names `wanted`."""
     misfits = [name for name in wanted if name in tensors and tensors[name].shape != table[name][1]]
@@ -58,13 +65,6 @@ def require_fit(model_name, tensors, table, wanted):
     )
     if any(problems):
         raise Fault(f"does not fit the model {model_name}. Tensors {'; '.join(filter(None, problems))}.")
-
-
-def list_names(kind, names, most=5):
-    if not names:
-        return ""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{kind}: {', '.join(names[:most])}{more}"
 
 
 def to_precision(values, dtype):

@@ -4,7 +4,6 @@ Each is named once in the log and skipped, and too many of them are an error. Er
 once per example: a dataset of its own for every example takes a quarter of the time that a small JPEG takes to decode.
 """
 
-import functools
 import os
 import threading
 
@@ -58,12 +57,6 @@ class Unreadable:
                     "max_unreadable."
                 )
         return readable
-
-    def find_readable_in_graph(self, chunk, channels):
-        """`find_readable` of a chunk of examples; int64 (m,), m >= 1."""
-        find = functools.partial(self.find_readable, channels=channels)
-        places = tf.numpy_function(find, [chunk["index"], chunk["data"]], tf.int64)
-        return tf.ensure_shape(places, (None,))
 
 
 def read_chunks(chunks, size, read, fill):

@@ -55,12 +55,6 @@ def as_bytes(data):
     return data.item() if isinstance(data, np.ndarray) else data
 
 
-def decode_with_pillow(data, channels):
-    """The image in a file's contents, uint8 (h, w, channels), upright."""
-    with pillow.open_image(as_bytes(data)) as image:
-        return pillow.to_array(image, channels)
-
-
 def choose_decoder(data, channels):
     """Which of `read_photo`'s decoders reads a file's contents as Pillow does, a numpy int32: the last is Pillow."""
     data = as_bytes(data)
@@ -90,9 +84,12 @@ def read_photo(data, box, channels):
     def decode_png(data):
         return crop(tf.io.decode_png(data, channels), box)
 
+    def decode_with_pillow(data):
+        with pillow.open_image(as_bytes(data)) as image:
+            return pillow.to_array(image, channels)
+
     def decode_other(data):
-        image = tf.numpy_function(lambda data: decode_with_pillow(data, channels), [data], tf.uint8, stateful=False)
-        return crop(image, box)
+        return crop(tf.numpy_function(decode_with_pillow, [data], tf.uint8, stateful=False), box)
 
     def look_closer(data):
         # TensorFlow's operations can read the EXIF data too (images/tf_jpeg.py), but are so many that iterators on
