@@ -62,6 +62,9 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
 
     config = getattr(model, "config", None)
     labels = getattr(model, "labels", None)
+    fields = None
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = dataclasses.asdict(config)
     return {
         "name": model.name,
         "inputs": [
@@ -73,7 +76,7 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
         "preprocessing": describe_preprocessing(getattr(model, "preprocessing", None)),
         "labels": None if labels is None else list(labels),
         "probabilities": getattr(config, "probabilities", "softmax"),
-        "config": dataclasses.asdict(config) if dataclasses.is_dataclass(config) else None,
+        "config": fields,
         "source": None,
         "licence": None,
         "versions": {"keras_vit": __version__, "keras": keras.__version__},

@@ -11,6 +11,8 @@ from keras_vit.errors import ExportError
 from keras_vit.export.description import DESCRIBED
 from keras_vit.export.formats import Format, format_named, raise_reading_errors, recognise, require_known_operations
 from keras_vit.export.proof.model_json import FIELDS, read_model_json
+from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.files import find_misfit
 
 DESCRIPTION = "model.json"
 
@@ -67,7 +69,7 @@ def read_stored_description(row, path):
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
-        wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
+        wrong = [name for name in DESCRIBED if find_misfit(about[name], FIELDS[name])]
     if wrong:
         raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
     return about
@@ -98,19 +100,13 @@ def open_artefact(path: Path) -> Artefact | None:
         raise ExportError(f"{place} does not take images (n, h, w, c) and give one row of logits for each.")
     require_known_operations(row.name, place)
     with raise_reading_errors(place, "cannot be opened"):
-        run = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])
+        compute = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])
     batch = about["inputs"][0]["shape"][0] if about else None
-    return Artefact(place, about, run_in_parts(lambda images: run([images])[0], batch))
 
-
-def run_in_parts(run, batch):
-    """`run` for any number of images, of an artefact that takes `batch` at a time (None: any number)."""
-    if batch is None:
-        return run
-
-    def run_filled_up(images):
+    def run(images):
+        if batch is None:
+            return compute([images])[0]
         filled = np.concatenate([images, np.repeat(images[-1:], -len(images) % batch, axis=0)])
-        parts = [run(filled[at : at + batch]) for at in range(0, len(filled), batch)]
-        return np.concatenate(parts)[: len(images)]
+        return run_in_batches(compute, [filled], (batch,))[0][: len(images)]
 
-    return run_filled_up
+    return Artefact(place, about, run)

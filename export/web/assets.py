@@ -84,13 +84,6 @@ def describe_runtime(vendor: bool) -> dict[str, str | int]:
     }
 
 
-def write_imports(vendor):
-    """The import map: which script the name "ort" stands for, and the digest that it must have."""
-    runtime = describe_runtime(vendor)
-    script = runtime["script"]
-    return json.dumps({"imports": {"ort": script}, "integrity": {script: runtime["script_integrity"]}})
-
-
 def write_policy(imports, vendor):
     """The Content-Security-Policy: the page's own files, and the runtime's where they lie elsewhere."""
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
@@ -110,9 +103,13 @@ def write_policy(imports, vendor):
 
 
 def page_texts(name, vendor):
-    """{name: text} of the page's own files, for a model of that name."""
+    """{name: text} of the page's own files, for a model of that name.
+
+    The import map says which script the name "ort" stands for, and the digest that it must have.
+    """
     texts = {file: (HERE / file).read_text("utf-8") for file in TEXTS}
-    imports = write_imports(vendor)
+    script, integrity = (describe_runtime(vendor)[name] for name in ("script", "script_integrity"))
+    imports = json.dumps({"imports": {"ort": script}, "integrity": {script: integrity}})
     page = texts["index.html"].replace("{imports}", imports).replace("{policy}", write_policy(imports, vendor))
     texts["index.html"] = page.replace("{title}", html.escape(name))
     return texts
