@@ -86,17 +86,30 @@ def write_accuracies(experiment: Experiment, lines: Sequence[dict[str, str]]) ->
     return "\n".join(text)
 
 
+def name_difference(first: str, second: str) -> str:
+    """What two settings share is said once.
+
+    >>> name_difference("ViT, average, 800 updates", "ViT, 800 updates")
+    'ViT, average against ViT, 800 updates'
+    """
+    one, other, shared = first.split(", "), second.split(", "), []
+    while one[1:] and other[1:] and one[-1] == other[-1]:
+        shared.insert(0, one.pop())
+        other.pop()
+    return ", ".join([f"{', '.join(one)} against {', '.join(other)}", *shared])
+
+
 def write_differences(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
     """A Markdown table: the experiment's pairs of settings, in points, with the interval of 95 % over the seeds."""
-    if not experiment.pairs:
-        return ""
-    text = [f"| difference | {' | '.join(HEADS[c].replace(', %', ', points') for c in experiment.columns)} |"]
-    text.append("|---" + "|---:" * len(experiment.columns) + "|")
+    rows = []
     for first, second in experiment.pairs:
         found = [compare(lines, first, second, column) for column in experiment.columns]
         if None not in found:
-            text.append(f"| {first}, against {second} | {' | '.join(found)} |")
-    return "\n".join(text) if len(text) > 2 else ""
+            rows.append(f"| {name_difference(first, second)} | {' | '.join(found)} |")
+    if not rows:
+        return ""
+    heads = [HEADS[column].replace(", %", ", points") for column in experiment.columns]
+    return "\n".join([f"| difference | {' | '.join(heads)} |", "|---" + "|---:" * len(heads) + "|", *rows])
 
 
 def compare(lines: Sequence[dict[str, str]], first: str, second: str, column: str) -> str | None:

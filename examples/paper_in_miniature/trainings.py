@@ -85,7 +85,9 @@ class Workshop:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def load_data(self, task: str, split: str, **choice) -> data.Examples:
-        return fractals.load(split) if task == "fractals" else data.load(self.datasets[task], split, **choice)
+        if task == "fractals":
+            return fractals.load(split, count=QUICK_EXAMPLES if self.quick else fractals.HELD_OUT)
+        return data.load(self.datasets[task], split, **choice)
 
     def load_training_data(self, wanted: Training) -> data.Examples:
         if wanted.task == "fractals":  # of more images than the training sees, those it sees
