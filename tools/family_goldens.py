@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from random_models import draw_images, import_timm, randomize, run, save_timm, save_transformers
+from random_models import draw_images, import_timm, import_transformers, randomize, run, save_timm
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "family"
 OTHER_SIZES = ((20, 12), (20, 28))
@@ -97,7 +97,7 @@ def write_timm(name, architecture, arguments):
 
 def build_transformers():
     """{name: (model, what it answers to pixels)} of transformers."""
-    import transformers as t
+    t = import_transformers()
 
     quick = {"hidden_act": "quick_gelu"}
     clip = t.CLIPConfig(vision_config=TOWER | quick, text_config=TEXT | quick, projection_dim=10)
@@ -122,7 +122,7 @@ def write_transformers(name, model):
     """A checkpoint of transformers; CLIP and SigLIP resize positions where they are asked to, the others always."""
 
     folder = GOLDEN / name
-    save_transformers(model, folder)
+    model.save_pretrained(folder)
     size = getattr(model.config, "vision_config", model.config).image_size
     is_clip = any(kind in type(model).__name__ for kind in ("CLIP", "Siglip"))
     call_model = getattr(model, "get_image_features", model)

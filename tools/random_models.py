@@ -10,10 +10,10 @@ TORCHVISION = ("nms", "roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "d
 DECLARED = []  # a library of torch takes its declarations along when it goes
 
 
-def import_timm():
-    """The package timm; one operator after another is declared where torchvision was built for another torch.
+def declare_operators():
+    """Declares torchvision's operators where its build for another torch brings none.
 
-    timm imports torchvision, and torchvision's import fails where torch knows none of its operators. No ViT calls one.
+    timm and transformers import torchvision, and its import fails where torch does not know them. No ViT calls one.
     """
     import torch
 
@@ -22,10 +22,23 @@ def import_timm():
         for name in (*TORCHVISION, *(f"_{name}_backward" for name in TORCHVISION)):
             with contextlib.suppress(RuntimeError):  # it is there
                 DECLARED[0].define(f"{name}(Tensor a) -> Tensor")
+
+
+def import_timm():
+    declare_operators()
     import timm
 
     logging.getLogger("timm").setLevel(logging.ERROR)
     return timm
+
+
+def import_transformers():
+    declare_operators()
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
 
 
 def randomize(model, seed=0):
@@ -73,11 +86,3 @@ def run(call, images, dtype="float32"):
 def save_timm(model, folder, **config):
     """model.safetensors and config.json, as timm pushes them to the Hub."""
     import_timm().models.save_for_hf(model, folder, safe_serialization=True, **config)
-
-
-def save_transformers(model, folder):
-    """model.safetensors and config.json, as transformers saves them; without the names of standard classes."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    model.save_pretrained(folder)
