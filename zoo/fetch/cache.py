@@ -47,7 +47,8 @@ def cached_path(url: str) -> Path:
         names[-1] = f"{hashlib.sha256(parts.query.encode()).hexdigest()[:12]}-{names[-1]}"
     # No host has a "+" in its name.
     scheme, port = "" if parts.scheme == "https" else "http+", f"+{parts.port}" if parts.port else ""
-    return settings.cache_dir().joinpath(f"{scheme}{parts.hostname.replace(':', '-')}{port}", *names)
+    host = (parts.hostname or "").replace(":", "-")
+    return settings.cache_dir().joinpath(f"{scheme}{host}{port}", *names)
 
 
 @contextlib.contextmanager
