@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 from keras_vit.models.variants import VARIANTS
+from keras_vit.zoo.fetch.addresses import read_hub
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import checkpoints, default_tag
 
@@ -13,7 +14,9 @@ RULE = "|---|---:|---:|---:|---:|---:|---|---:|---|---|"
 
 
 def find_link(checkpoint):
-    """The address of the weights, or the card of those that come with the package."""
+    """The address of the weights, or the card of those that come with the package, or the page of the Hub."""
+    if checkpoint.url.startswith("hf://"):
+        return f"https://huggingface.co/{read_hub(checkpoint.url)[0]}"
     return f"../zoo/weights/{checkpoint.file.removesuffix('.npz')}.md" if checkpoint.file else checkpoint.url
 
 
