@@ -24,7 +24,7 @@ from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.report import Report
-from keras_vit.export.staging.stage import stage
+from keras_vit.export.staging import stage
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import LAYOUT, LAYOUT_FILES, WEB_LAYOUTS
 from keras_vit.export.web.assets import TEXTS

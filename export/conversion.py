@@ -15,7 +15,7 @@ from keras_vit.export.preparation import Source, prepare, raise_converter_errors
 from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, require_parity
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.report import Report, size_of
-from keras_vit.export.staging.stage import stage
+from keras_vit.export.staging import stage
 
 
 class Options(TypedDict, total=False):

@@ -4,7 +4,7 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
 
 - `__init__.py` writes artefacts. `write(order, path)` writes what an `Order` says to `path`, which for a folder may be
   there already, empty. Returns {layer: way} of the layers that are stored more finely than its `quantize` says. A file,
-  unlike a folder, must end in a seal, see `staging.listing.seal`.
+  unlike a folder, must end in a seal, see `staging.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,

@@ -14,7 +14,7 @@ from keras_vit.export.proof.comparison import model_runner
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.staging.listing import read_manifest
+from keras_vit.export.staging import ExportFolder
 
 ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # of model.json
 ROUNDING = 1e-4  # of the largest output, between machines
@@ -22,7 +22,7 @@ ROUNDING = 1e-4  # of the largest output, between machines
 
 def find_others(folder, formats):
     """(model.json, its artefacts of other formats) of the bundle in `folder`; (None, []) where there is none."""
-    if read_manifest(folder) is None or not (Path(folder) / "model.json").is_file():
+    if not ExportFolder(folder).digests() or not (Path(folder) / "model.json").is_file():
         return None, []
     about = read_model_json(folder)
     return about, [entry for entry in about["artefacts"] if entry["format"] not in formats]
@@ -57,11 +57,20 @@ def require_same_model(folder, before, others, about, source):
 
 
 def keep_artefacts(folder, others, staging):
-    """Copies the files of artefacts that stay from the bundle to where the new one is written."""
-    files = read_manifest(folder) or {}
+    """Copies the files of artefacts that stay from the bundle to where the new one is written.
+
+    Raises:
+        ExportError: when an export that was killed had begun to replace one of them.
+    """
+    files = ExportFolder(folder).digests()
     for entry in others:
         pattern = re.compile(format_named(entry["format"]).bundled_pattern(), re.ASCII)
         for name in filter(pattern.fullmatch, files):
+            if len(files[name]) > 1:
+                raise ExportError(
+                    f"An export to {folder} was cut off while it replaced {name}. Export to {entry['format']} too, "
+                    "which replaces it, or choose another folder."
+                )
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(folder, name), staging / name)
 

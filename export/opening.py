@@ -12,6 +12,7 @@ from keras_vit.export.description import DESCRIBED
 from keras_vit.export.formats import Format, format_named, raise_reading_errors, recognise, require_known_operations
 from keras_vit.export.proof.model_json import FIELDS, read_model_json
 from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.files import find_misfit
 
 DESCRIPTION = "model.json"
 
@@ -68,7 +69,7 @@ def read_stored_description(row, path):
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
-        wrong = [name for name in DESCRIBED if not FIELDS[name](about[name])]
+        wrong = [name for name in DESCRIBED if find_misfit(about[name], FIELDS[name])]
     if wrong:
         raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
     return about

@@ -20,14 +20,13 @@ from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
 from keras_vit.export.report import Report, size_of
-from keras_vit.export.staging.listing import MANIFEST, files_in, read_manifest
-from keras_vit.export.staging.placing import JOURNAL, join_names
-from keras_vit.export.staging.stage import HIDDEN
+from keras_vit.export.staging import MANIFEST, ExportFolder, join_names
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.export.web.assets import list_foreign_files
 from keras_vit.files import sha256_of_regular
+from keras_vit.owned import files_in
 
 LEAST_TIME = 120  # seconds that an artefact may take
 TIME_PER_BYTE = 2e-6  # seconds; a ViT in int8 takes half of this on one slow core
@@ -84,20 +83,19 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
 
 
 def require_manifest(folder):
-    """What the bundle's manifest says; raises where there is none."""
-    files = read_manifest(folder)
-    if files is None:
-        raise ExportError(f"{folder} is not a bundle: it has no {MANIFEST}. Expected a folder that export wrote.")
-    return files
+    """{name: SHA-256} of the files that the bundle lists; raises where no export wrote it, or one was cut off."""
+    listed = ExportFolder(folder).digests()
+    if not listed:
+        raise ExportError(
+            f"{folder} is not a bundle: it has no {MANIFEST}, or an empty one. Expected a folder that export wrote."
+        )
+    if any(len(known) != 1 for known in listed.values()):
+        raise ExportError(f"An export to {folder} was cut off while it replaced the files. Export to it again.")
+    return {name: known[0] for name, known in listed.items()}
 
 
 def require_intact(folder):
-    """{name: SHA-256} of the files of the bundle; raises unless each is there, not a link, and unchanged."""
-    if (folder / HIDDEN / JOURNAL).exists():
-        raise ExportError(
-            f"An export to {folder} was cut off while it replaced the files. Export to it again: this first "
-            "restores the files of the earlier export."
-        )
+    """The files that the bundle lists; raises unless each is there, not a link, and unchanged."""
     files = require_manifest(folder)
     for name in sorted({*files, *NEEDED}):
         require_digest(folder, name, files.get(name))

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -55,6 +56,15 @@ def remove_empty_folders(home: Path, name: str) -> None:
             (home / folder).rmdir()
 
 
+def back_up(path: Path, backup: Path) -> None:
+    """Gives a file a second name, on the same disk."""
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, backup)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, backup)
+
+
 @contextlib.contextmanager
 def lock(path: Path, busy: KerasVitError) -> Iterator[None]:
     """Holds the lock file `path`, which goes with the process, however that ends, and is removed at the end.
@@ -96,6 +106,7 @@ class OwnFolder:
     writer: ClassVar[str]  # "an export", for errors
     error: ClassVar[type[KerasVitError]]
     fields: ClassVar[dict[str, Any]] = {}  # further fields of the record, and their kinds; see `files.read_record`
+    longest: ClassVar[int] = 1 << 26  # bytes of the record
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)
@@ -118,7 +129,7 @@ class OwnFolder:
             return None
         fields = {**self.fields, "files": {self.is_name: (is_digest, [is_digest])}}
         what, advice = f"the list of what {self.writer} wrote", "Choose another folder."
-        return read_record(path, fields, what=what, error=self.error, advice=advice)
+        return read_record(path, fields, what=what, error=self.error, advice=advice, most_bytes=self.longest)
 
     def digests(self) -> dict[str, list[str]]:
         """{name: the SHA-256 that the file may have}, of what the record lists."""
@@ -146,15 +157,16 @@ class OwnFolder:
         return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
-        """Refuses to go on where a file of these names is there that was not written here, or was changed since.
+        """Refuses to go on where a file of these names, or of the record, is not own, or was changed since.
 
         Every file that is there is read.
 
         Raises:
             KerasVitError: `error`, which names the file.
         """
-        known, begun = self.digests(), self.read() is not None
-        for name in names:
+        known = self.digests()
+        begun = known or self.read() is not None
+        for name in sorted({*names, *known}):
             path = self.path / name
             self.require_plain_folders(name)
             foreign = [path] if os.path.lexists(path) and not self.is_own(name, known.get(name, ())) else []
@@ -202,27 +214,56 @@ class OwnFolder:
             del left[name]
         self.save(left)
 
-    def take(self, source: Path, last: str | None = None) -> list[str]:
-        """Replaces all that was written here by the files of the folder `source`, on the same disk.
+    def enter(self, names: Iterable[str]) -> None:
+        """Makes the record list these files, which others have written for this writer, as they are now."""
+        self.save({name: [self.digest_of(name)] for name in names})
 
-        After a kill meanwhile the record still lists both, and the next call replaces either.
+    def take(self, staging: Path) -> list[str]:
+        """Replaces all that was written here by the files of the folder `staging`/new, on the same disk.
 
-        Args:
-            last: the file that takes its place when all others have.
+        The record, if it is one of them, takes its place last. An error puts back what stood before, from
+        `staging`/old. After a kill the record still lists both, and the next call replaces either.
 
         Returns:
-            The names of the files that were removed, since `source` has none of that name.
+            The names of the files that were removed, since there is no new one of that name.
+
+        Raises:
+            KerasVitError: `error`, when a file that is not own is in the way, or what stood before cannot be put back.
         """
-        new = {name: sha256_of_regular(source / name) for name in files_in(source)}
+        new = {name: [sha256_of_regular(staging / "new" / name)] for name in files_in(staging / "new")}
         old = self.digests()
-        self.require_own({*old, *new})
-        self.save(old | {name: [*old.get(name, []), digest] for name, digest in new.items()})
+        self.require_own(new)
+        names = [*sorted({*old, *new} - {self.record}), self.record]
+        for name in names:
+            if (self.path / name).exists():
+                back_up(self.path / name, staging / "old" / name)
         gone = sorted(name for name in set(old) - set(new) if (self.path / name).exists())
+        try:
+            self.save({name: list(dict.fromkeys(old.get(name, []) + new.get(name, []))) for name in {**old, **new}})
+            for name in sorted(new, key=lambda name: name == self.record):
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(staging / "new" / name, self.path / name)
+            for name in gone:
+                (self.path / name).unlink()
+            self.save(new)
+        except BaseException:
+            self.put_back(names, staging / "old")
+            raise
         for name in gone:
-            (self.path / name).unlink()
             remove_empty_folders(self.path, name)
-        for name in sorted(new, key=lambda name: name == last):
-            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(source / name, self.path / name)
-        self.save({name: [digest] for name, digest in new.items()})
         return gone
+
+    def put_back(self, names: Iterable[str], backups: Path) -> None:
+        """Restores the files of these names from their backups, and removes those that have none."""
+        try:
+            for name in sorted(names, key=lambda name: not (backups / name).exists()):
+                if (backups / name).exists():
+                    os.replace(backups / name, self.path / name)
+                else:
+                    (self.path / name).unlink(missing_ok=True)
+                    remove_empty_folders(self.path, name)
+        except OSError as error:
+            raise self.error(
+                f"{self.path} has files of two times: writing there failed, and what stood before could not be put "
+                f"back: {error.strerror or error}. Write there again, which replaces both."
+            ) from error

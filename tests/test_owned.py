@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -84,7 +85,7 @@ def killed(work, at):
 
             return call
 
-        for name in ("replace", "unlink", "mkdir", "rmdir", "fsync", "open"):
+        for name in ("replace", "link", "unlink", "mkdir", "rmdir", "fsync", "open"):
             setattr(os, name, watch(getattr(os, name)))
         try:
             work()
@@ -97,11 +98,12 @@ def test_what_a_kill_leaves_is_known(tmp_path):
     """Before each call that changes the disk, of writing a file and of taking the files of a folder."""
 
     def take(number):
-        source = tmp_path / f"source{number}"
-        (source / "sub").mkdir(parents=True, exist_ok=True)
-        (source / f"{number}.txt").write_text(str(number))
-        (source / "sub/both.txt").write_text(str(number))
-        notes.take(source)
+        staging = tmp_path / f"staging{number}"
+        shutil.rmtree(staging, ignore_errors=True)
+        (staging / "new/sub").mkdir(parents=True)
+        (staging / f"new/{number}.txt").write_text(str(number))
+        (staging / "new/sub/both.txt").write_text(str(number))
+        notes.take(staging)
 
     notes, at = Notes(tmp_path / "notes"), 0
     take(1)

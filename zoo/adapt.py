@@ -13,7 +13,9 @@ from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.models.cost import positioned_prefix
 from keras_vit.zoo.formats.architecture import ROOT
+from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 from keras_vit.zoo.resizing import (
@@ -40,6 +42,17 @@ ARGUMENTS = (
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
+# Fields that a checkpoint's weights decide.
+FIXED = (
+    "position_embedding",
+    "position_embedding_at",
+    "class_token_position",
+    "pre_norm",
+    "patch_bias",
+    "qkv_bias",
+    "gated_mlp",
+    "num_registers",
+)
 
 
 def require_distinct(labels):
@@ -145,6 +158,8 @@ def plan_target(config, labels, request):
         wanted = dataclasses.replace(wanted, representation_size=None)
     if new_head and "probabilities" not in request.fields:
         wanted = dataclasses.replace(wanted, probabilities="softmax")
+    if new_head and hasattr(wanted, "head_bias") and "head_bias" not in request.fields:
+        wanted = dataclasses.replace(wanted, head_bias=True)
     kept = None if new_head or wanted.num_classes != config.num_classes else labels
     names = as_labels(kept if request.labels is None else request.labels, wanted)
     return Target(config=wanted, labels=names, new_head=new_head)
@@ -157,7 +172,7 @@ def plan_adaptation(config, labels, request):
         ConfigError: for a request that is invalid, or for other position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
-    for name in ("position_embedding", "position_embedding_at"):
+    for name in FIXED:
         own, wanted = getattr(config, name, None), getattr(target.config, name, None)
         if own != wanted:
             raise ConfigError(
@@ -167,13 +182,18 @@ def plan_adaptation(config, labels, request):
     return target
 
 
+def drop(tensors, prefixes):
+    """Removes the tensors whose names start so."""
+    for name in [name for name in tensors if name.startswith(prefixes)]:
+        del tensors[name]
+
+
 def set_head(tensors, source, target, new_head):
     """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
     prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
     if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
-    for name in [name for name in tensors if name.startswith(prefixes)]:
-        del tensors[name]
+    drop(tensors, prefixes)
     return prefixes
 
 
@@ -193,25 +213,31 @@ def set_channels(tensors, source, target):
 
 
 def set_classifier(tensors, source, target):
-    """The class token leaves with its 1-D position embeddings, or comes with zero ones."""
-    if source.classifier == target.classifier:
-        return ()
-    for name, positions in tensors.items():
+    """The class token leaves with its 1-D position embeddings, or comes with zero ones; attention pooling likewise."""
+    fresh = ()
+    if source.classifier == "map" != target.classifier:
+        drop(tensors, (f"{POOL}/",))
+    elif target.classifier == "map" != source.classifier:
+        fresh += (f"{POOL}/",)
+    if source.has_class_token == target.has_class_token:
+        return fresh
+    for name, positions in tensors.items() if target.class_token_position else ():
         if name.endswith("/pos_embedding"):
             n, l, d = positions.shape
             without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
-            tensors[name] = without if target.classifier == "gap" else prepend_zero(positions)
-    if target.classifier == "token":
-        return ("cls",)
+            tensors[name] = prepend_zero(positions) if target.has_class_token else without
+    if target.has_class_token:
+        return (*fresh, "cls")
     del tensors["cls"]
-    return ()
+    return fresh
 
 
 def set_grid(tensors, source, target, interpolation):
     """The position embeddings on the model's grid of patches; the class token's stays."""
     if source.grid == target.grid:
         return
-    prefix, (rows, columns) = int(target.classifier == "token"), target.grid
+    rows, columns = target.grid
+    prefix = positioned_prefix(target)
 
     def resize_side(axis):
         matrix = POSITION_MATRICES[interpolation](source.grid[axis], target.grid[axis])

@@ -13,7 +13,7 @@ from keras_vit.files import sha256
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
-from keras_vit.models.config import ModelFields
+from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
@@ -25,6 +25,8 @@ from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 
+# Fields of a configuration that a file's tensors cannot tell, nor resizing them change.
+UNTOLD = ("activation", "gelu_approximate", "layer_norm_epsilon", "class_token_position")
 WEIGHTS = Path(__file__).with_name("weights")  # those that come with this package: no network, no cache, no lock
 
 
@@ -121,6 +123,12 @@ def apply_registry(checkpoint, public):
             f"is not {public.name}: it has {found.num_classes} classes and takes {found.image_size} pixels; "
             f"{expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
         )
+    for name in public.fields:
+        if getattr(found, name) != getattr(expected, name):
+            raise Fault(
+                f"is not {public.name}: {name} is {getattr(found, name)!r}; {getattr(expected, name)!r} was expected. "
+                "Remove it and load again."
+            )
     tensors = checkpoint.tensors
     if not public.valid_head:
         found = dataclasses.replace(found, num_classes=0)
@@ -140,26 +148,30 @@ def open_as_variant(path, row, hints):
     checkpoint = with_image_size(open_checkpoint(path, hints), row.config)
     with about_file(path):
         require_variant(checkpoint.config, row)
-    return checkpoint, row.name, "linear"
+    return checkpoint, row.name
 
 
 def locate(name, hints, request):
-    """(the OpenCheckpoint that a name stands for, the model's title, how its position embeddings are resized)."""
+    """(the OpenCheckpoint that a name stands for, the model's title)."""
     found = registry.resolve(name)
     if isinstance(found, Path):
-        return open_checkpoint(found, hints), found.name.split(".")[0], "linear"
+        return open_checkpoint(found, hints), found.name.split(".")[0]
     if found.file:
         path = find_shipped(found)
     else:
         require_possible(found, request)
         path = fetch_with_companions(found)
-    checkpoint = open_checkpoint(path, hints)
     if found.variant is None:
-        return checkpoint, path.name.split(".")[0], "linear"
+        return open_checkpoint(path, hints), path.name.split(".")[0]
+    untold = {name: value for name, value in found.fields.items() if name in UNTOLD}
+    untold["position_interpolation"] = found.position_interpolation
+    own_size = found.config.image_size
+    hints = dataclasses.replace(hints, own_size=own_size, fields={**untold, **hints.fields})
+    checkpoint = open_checkpoint(path, hints)
     with about_file(path):
         checkpoint = with_image_size(checkpoint, found.config)
         require_variant(checkpoint.config, VARIANTS[found.variant])
-        return apply_registry(checkpoint, found), found.variant, found.position_interpolation
+        return apply_registry(checkpoint, found), found.variant
 
 
 def load(
@@ -172,7 +184,7 @@ def load(
     head: Literal["new", "keep"] | None = None,
     num_heads: int | None = None,
     preprocessing: Preprocessing | None = None,
-    position_interpolation: Literal["linear", "bilinear", "bicubic"] | None = None,
+    position_interpolation: PositionInterpolation | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     **fields: Unpack[ModelFields],
 ) -> Classifier:
@@ -200,7 +212,8 @@ def load(
         preprocessing: a `keras_vit.models.Preprocessing` in place of the file's; a .safetensors file without JSON
             files that state one needs it before `model.preprocessing` can be used.
         position_interpolation: "linear" resizes position embeddings as the authors of ViT do, "bilinear" as those of
-            FlexiViT, "bicubic" as timm; None takes what the registry has for that checkpoint, "linear" for files.
+            FlexiViT, "bicubic" as timm, "bicubic-plain" as transformers, "dinov2" as its authors; None as those do from
+            whom the weights come. The model's configuration keeps it.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
             classifier adapt it, dropout_rate=0.1 and the like are set. With weights=None any field can be, such as
@@ -230,16 +243,19 @@ def load(
     variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
-    hints = Hints(num_heads=num_heads, image_size=image_size, patch_size=fields.get("patch_size"))
+    untold = {name: value for name, value in fields.items() if name in UNTOLD}
+    hints = Hints(num_heads, image_size=image_size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
-        checkpoint, title, interpolation = open_as_variant(Path(weights), variant, hints)
+        checkpoint, title = open_as_variant(Path(weights), variant, hints)
     else:
-        checkpoint, title, interpolation = locate(name, hints, request)
+        checkpoint, title = locate(name, hints, request)
+    if position_interpolation and isinstance(checkpoint.config, ViTConfig):
+        request.fields["position_interpolation"] = position_interpolation
     target = plan_adaptation(checkpoint.config, checkpoint.labels, request)
     preprocessing = fit_preprocessing(preprocessing or checkpoint.preprocessing, target.config)
     with about_file(checkpoint.path), VariableFiller() as filler:
         model = build(target.config, preprocessing, target.labels, policy, keras_name(title))
-        interpolation = position_interpolation or interpolation
+        interpolation = position_interpolation or getattr(target.config, "position_interpolation", "linear")
         tensors, fresh = adapt(checkpoint.tensors, checkpoint.config, target, interpolation)
         filler.assign(model, tensors, fresh)
         if not fresh and tensors.keys() == checkpoint.tensors.keys():

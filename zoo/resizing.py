@@ -25,6 +25,20 @@ def cubic(x, a=-0.5):
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
+def clamped_matrix(old, new, offset=0.0):
+    """PyTorch's bicubic between pixel centres without antialiasing, (new, old): places outside are those of the edge.
+
+    A step of the output is old / (new + offset) of the input; DINOv2's authors have an `offset` of 0.1.
+    """
+    centres = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
+    first = np.floor(centres).astype(int)
+    matrix = np.zeros((new, old))
+    for tap in range(-1, 3):
+        place = np.clip(first + tap, 0, old - 1)
+        np.add.at(matrix, (np.arange(new), place), cubic(centres - (first + tap), a=-0.75))
+    return matrix
+
+
 def centred_matrix(old, new, kernel, antialias=True):
     """Interpolation between pixel centres, (new, old); `antialias` widens the kernel of an axis that shrinks."""
     widen = max(old / new, 1) if antialias else 1
@@ -42,13 +56,16 @@ POSITION_MATRICES = {
     "linear": corner_aligned_matrix,
     "bilinear": lambda old, new: centred_matrix(old, new, triangle),
     "bicubic": lambda old, new: centred_matrix(old, new, cubic),
+    "bicubic-plain": clamped_matrix,
+    "dinov2": lambda old, new: clamped_matrix(old, new, offset=0.1),
 }
 
 
 def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear"):
     """Position embeddings (1, prefix + rows * columns, d) on another grid (section 3.2).
 
-    "linear" is the way of ViT's authors, "bilinear" of FlexiViT's, "bicubic" timm's.
+    "linear" is the way of ViT's authors, "bilinear" of FlexiViT's, "bicubic" timm's, "bicubic-plain" transformers',
+    "dinov2" that of DINOv2's authors.
     """
     head, grid = values[:, :prefix], values[0, prefix:].reshape(*old_grid, -1)
     for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):

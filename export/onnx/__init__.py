@@ -14,7 +14,7 @@ from keras_vit.export.onnx.graph import Node
 from keras_vit.export.onnx.lowering import Unsupported, lower
 from keras_vit.export.onnx.passes import simplify
 from keras_vit.export.onnx.quantizing import quantize_layers
-from keras_vit.export.staging.listing import seal
+from keras_vit.export.staging import seal
 
 __all__ = ["write"]
 

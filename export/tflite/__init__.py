@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_vit.export import saved_model
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import follow_export_calls
-from keras_vit.export.staging.listing import seal
+from keras_vit.export.staging import seal
 from keras_vit.export.tflite.converter import convert_saved_model
 from keras_vit.export.tflite.operators import builtin_operators
 from keras_vit.text import printable

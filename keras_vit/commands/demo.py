@@ -1,9 +1,11 @@
 """`keras-vit demo`: shipped weights learn something else, become files for every runtime, and show where they look."""
 
+import contextlib
 import dataclasses
+import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +15,17 @@ from PIL import Image
 from rich.table import Table
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands.demo_files import PARTS, replace_parts
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.commands.options import spell_option
 from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.arrays import read_digits
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import ExportError, KerasVitError
+from keras_vit.files import make_folder
+from keras_vit.owned import OwnFolder, files_in
 from keras_vit.trainers.settings import Settings
+from keras_vit.training.runs.folder import require_writable
 
 if TYPE_CHECKING:
     from keras_vit.evaluation import Share
@@ -47,6 +51,52 @@ BUNDLES: dict[str, dict[str, Any]] = {
     "int8": {"formats": ("onnx", "tflite"), "quantize": "int8"},
 }
 FINETUNED, SCRATCH = "fine-tuned", "from random weights"
+# In the demo's folder, and what each part is.
+PARTS = {
+    "finetuned": "the run from the shipped weights, with curves.png",
+    "scratch": "the run from random weights",
+    "dist": "three formats, a page for browsers, predict.py and a model card",
+    "int8": "ONNX and TFLite in int8",
+    "report": "index.html: what it learned, and where it looks",
+    "digits": "ten pictures to ask it about",
+}
+
+
+class DemoFolder(OwnFolder):
+    """What a demo has made, all of which the next one replaces; a file of anybody else's among it is refused."""
+
+    record, writer, error = "keras-vit-demo.json", "a demo", ExportError
+    names = re.compile(f"({'|'.join(PARTS)})/.+", re.DOTALL)
+
+    def list_parts(self):
+        """The names of all files of PARTS, whoever wrote them."""
+        names = []
+        for part in PARTS:
+            self.require_plain_folders(f"{part}/file")
+            names += [f"{part}/{name}" for name in files_in(self.path / part)]
+        return names
+
+
+@contextlib.contextmanager
+def replace_parts(out: Path) -> Iterator[None]:
+    """Removes what an earlier demo has written in `out`; however the one inside ends, the next knows its files.
+
+    Raises:
+        ExportError: when a file is in the way that no demo has written.
+        RunError: when nothing can be written there.
+    """
+    require_writable(out)
+    folder = DemoFolder(out)
+    folder.require_own(folder.list_parts())
+    with make_folder(out):
+        folder.remove(folder.digests())
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError, ExportError):
+                folder.enter(folder.list_parts())
+                if not folder.digests():
+                    (out / folder.record).unlink()
 
 
 def spell_training(settings: Settings, out: Path) -> str:

@@ -31,13 +31,16 @@ def as_inputs(model: Model, images: Any) -> Any:
     return model._standardize_inputs(ops.convert_to_tensor(images))[0]
 
 
+MOST_BEFORE = 17  # tokens before the patches: more are of another grid
+
+
 def require_grid(weights: np.ndarray, grid: tuple[int, int]) -> int:
-    """The number of patches; ConfigError where weights are not of that grid, with or without a class token."""
+    """The number of patches; ConfigError where weights are not of that grid, with or without tokens before it."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
-    if len(shape) != 5 or shape[-2:] not in ((patches, patches), (patches + 1, patches + 1)):
+    if len(shape) != 5 or shape[-2] != shape[-1] or not patches <= shape[-1] <= patches + MOST_BEFORE:
         raise ConfigError(
             f"The weights of {grid[0]}x{grid[1]} patches must be (num_layers, n, num_heads, l, l) with l {patches}, "
-            f"or {patches + 1} with the class token. Received: shape {shape}."
+            f"or {patches + 1} with the class token, and more with registers. Received: shape {shape}."
         )
     return patches
 

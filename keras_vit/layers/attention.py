@@ -1,7 +1,7 @@
 """Multi-head self-attention (Appendix A)."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -10,12 +10,21 @@ from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense
-from keras_vit.layers.positions import RelativePositionLogits
+from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
+
+BIASED = {"qkv": "qkv", "qv": "qv", "none": ""}
 
 
 def project(x, dense):
     """dense(x) of every token, (n, l, d), as one plain matrix product of (n * l, d)."""
     return ops.reshape(dense(ops.reshape(x, (-1, x.shape[2]))), (-1, *x.shape[1:]))
+
+
+def choose_queries(x, class_token, queries):
+    """The tokens that attend to those of x: x itself, its first alone, or `queries`."""
+    if queries is not None:
+        return queries
+    return x[:, :1] if class_token else x
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -27,10 +36,13 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         dropout_rate: dropout of the attention weights A, in [0, 1). 0 in every official configuration.
         relative_patches: with relative position embeddings (Appendix D.4), how many of the last tokens are patches;
             None without.
+        rotary_grid: with rotary positions, (rows, columns) of the last tokens, the patches; None without.
+        qkv_bias: which of queries, keys and values have a bias: "qkv", "qv" or "none".
 
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
         class_token: compute the first token's output alone, (n, 1, d); not with `return_weights`.
+        queries: tokens (n, m, d) that attend to those of x, in place of x itself, for (n, m, d); as `class_token`.
 
     Attributes:
         largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
@@ -47,18 +59,29 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     # H/14 at 518 pixels, the paper's largest, has 16 heads * 1370**2 = 3.0e7; S/16 at 1,024 has 1.0e8.
     largest_whole: float = 2**25
 
-    def __init__(self, num_heads: int, dropout_rate: float = 0.0, relative_patches: int | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        num_heads: int,
+        dropout_rate: float = 0.0,
+        relative_patches: int | None = None,
+        rotary_grid: tuple[int, int] | None = None,
+        qkv_bias: Literal["qkv", "qv", "none"] = "qkv",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.dropout_rate = dropout_rate
         self.relative_patches = relative_patches
+        self.rotary_grid = None if rotary_grid is None else tuple(rotary_grid)
+        self.qkv_bias = qkv_bias
 
     def build(self, input_shape):
         d = input_shape[-1]
         if d % self.num_heads:
             raise ValueError(f"{self.name}: num_heads must divide the width. Received: {self.num_heads} and {d}.")
-        for name in ("query", "key", "value", "out"):
-            dense = keras.layers.Dense(d, dtype=self.dtype_policy, name=name)
+        for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("out", None)):
+            use_bias = letter is None or letter in BIASED[self.qkv_bias]
+            dense = keras.layers.Dense(d, use_bias=use_bias, dtype=self.dtype_policy, name=name)
             dense.build((None, d))
             setattr(self, name, dense)
         self.scale = (d // self.num_heads) ** -0.5
@@ -67,33 +90,46 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         if self.relative_patches is not None:
             self.relative = RelativePositionLogits(self.relative_patches, dtype=self.dtype_policy, name="relative")
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
+        self.rotary = None
+        if self.rotary_grid is not None:
+            self.rotary = RotaryPositions(self.rotary_grid, self.num_heads, dtype=self.dtype_policy, name="rotary")
+            self.rotary.build((None, *input_shape[1:]))
 
-    def call(self, x, training=None, return_weights=False, class_token=False):
-        asking = x[:, :1] if class_token else x
+    def call(self, x, training=None, return_weights=False, class_token=False, queries=None):
+        asking = choose_queries(x, class_token, queries)
         q, k, v = project(asking, self.query), project(x, self.key), project(x, self.value)
+        q, k = self.rotate(q, k)
         y, a = self.attend(q, k, v, training, whole=return_weights)
         y = project(y, self.out)
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def export_call(self, x, training=None, return_weights=False, class_token=False, norm=None):
+    def export_call(self, x, training=None, return_weights=False, class_token=False, queries=None, norm=None):
         """The same with two biases fewer, since the rows of A sum to 1.
 
         The key's bias shifts every row of q k^T by a number, which softmax ignores; relative logits, of queries alone,
-        lack it anyway. The value's goes through A as it is, into the bias of `out`.
+        lack it anyway. Rotary positions turn it by every key's place, so that they keep it. The value's goes through A
+        as it is, into the bias of `out`.
 
         Args:
             norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
                 projections.
         """
-        asking = x[:, :1] if class_token else x
+        asking = choose_queries(x, class_token, queries)
         projections = (self.query, self.key, self.value)
-        (q, q_bias), (k, _), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
+        (q, q_bias), (k, k_bias), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
         q = project(asking, lambda x: ops.matmul(x, q) + q_bias)
         k, v = (project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v))
+        q, k = self.rotate(q, k if self.rotary is None else k + k_bias)
         y, a = self.attend(q, k, v, training, whole=True)
         bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
         y = project(y, lambda y: ops.matmul(y, self.out.kernel) + bias)
         return (y, self.spread_weights(a)) if return_weights else y
+
+    def rotate(self, q, k):
+        """Queries and keys, turned by their places where positions are rotary; a class token's query is at none."""
+        if self.rotary is None:
+            return q, k
+        return (self.rotary(q) if q.shape[1] == k.shape[1] else q), self.rotary(k)
 
     @fast.attention_in_blocks
     def attend(self, q, k, v, training, whole=False):

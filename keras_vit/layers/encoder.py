@@ -1,6 +1,6 @@
 """The pre-norm Transformer encoder block (section 3.1, Eq. 2 and 3)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -12,6 +12,14 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
 
 
+def quick_gelu(x):
+    """CLIP's approximation of GELU."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+ACTIVATIONS = {"quick_gelu": quick_gelu, "silu": ops.silu}  # beside GELU, a layer of its own
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(ConfiguredLayer):
     """Dense, GELU, dropout, Dense, dropout: (n, l, d) -> (n, l, d).
@@ -20,16 +28,29 @@ class MLP(ConfiguredLayer):
         mlp_dim: width of the hidden layer.
         dropout_rate: dropout after each dense layer (Appendix B.1), in [0, 1).
         gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
+        activation: of the hidden layer: "gelu", "quick_gelu" (CLIP's x sigmoid(1.702 x)) or "silu".
+        gated_mlp: multiply the hidden layer by the activation of another dense layer, the gate, in place of activating
+            it; with "silu" that is SwiGLU (arXiv 2002.05202).
 
     >>> tuple(MLP(mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu_approximate: bool = True, **kwargs: Any):
+    def __init__(
+        self,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        gelu_approximate: bool = True,
+        activation: Literal["gelu", "quick_gelu", "silu"] = "gelu",
+        gated_mlp: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.mlp_dim = mlp_dim
         self.dropout_rate = dropout_rate
         self.gelu_approximate = gelu_approximate
+        self.activation = activation
+        self.gated_mlp = gated_mlp
 
     def dense(self, units, name):
         # vit_jax's initial biases.
@@ -40,8 +61,12 @@ class MLP(ConfiguredLayer):
         d = input_shape[-1]
         self.hidden = self.dense(self.mlp_dim, "hidden")
         self.hidden.build((None, d))
+        self.gate = self.dense(self.mlp_dim, "gate") if self.gated_mlp else None
+        if self.gate is not None:
+            self.gate.build((None, d))
         self.gelu = GELU(self.gelu_approximate, dtype=self.dtype_policy, name="gelu")
         self.gelu.build((None, self.mlp_dim))
+        self.activate = {"gelu": self.gelu, **ACTIVATIONS}[self.activation]
         self.out = self.dense(d, "out")
         self.out.build((None, self.mlp_dim))
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
@@ -49,16 +74,51 @@ class MLP(ConfiguredLayer):
     def call(self, x, training=None):
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per dense layer
-        x = self.gelu(self.hidden(x))
+        x = self.hide(lambda dense: dense(x))
         x = self.out(self.dropout(x, training=training))
         return ops.reshape(self.dropout(x, training=training), (-1, l, d))
+
+    def hide(self, project):
+        """The hidden layer's values, where `project` applies a dense layer to the tokens."""
+        hidden = project(self.hidden)
+        return self.activate(hidden) if self.gate is None else self.activate(project(self.gate)) * hidden
 
     def export_call(self, x, training=None, norm=None):
         """The same; if `norm` is given, `x` lacks its scale and shift, which are folded into the first product."""
         l, d = x.shape[1:]
-        kernel, bias = fold_norm_into_dense(norm, self.hidden)
-        x = self.gelu(ops.matmul(ops.reshape(x, (-1, d)), kernel) + bias)
-        return ops.reshape(self.out(x), (-1, l, d))
+        x = ops.reshape(x, (-1, d))
+
+        def project(dense):
+            kernel, bias = fold_norm_into_dense(norm, dense)
+            return ops.matmul(x, kernel) + bias
+
+        return ops.reshape(self.out(self.hide(project)), (-1, l, d))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class LayerScale(ConfiguredLayer):
+    """Scales each channel of a branch before it is added (arXiv 2103.17239): (..., d) -> (..., d).
+
+    Args:
+        initial: of every channel's scale.
+
+    >>> tuple(LayerScale()(keras.ops.ones((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def __init__(self, initial: float = 1e-5, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.initial = initial
+
+    def build(self, input_shape):
+        initializer = keras.initializers.Constant(self.initial)
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer=initializer)
+
+    def call(self, x):
+        return x * ops.cast(self.gamma, x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -76,6 +136,7 @@ class EncoderBlock(ConfiguredLayer):
         layer_norm_epsilon: added to the variance in both layer norms.
         stochastic_depth_rate: share of the examples for which training leaves out the MSA, and of those for which it
             leaves out the MLP, in [0, 1); the others' are scaled up to keep the mean (arXiv 1603.09382).
+        layer_scale: what `LayerScale` begins with, of the MSA's and of the MLP's channels; None for no such scales.
         **kwargs: the other arguments of `MultiHeadSelfAttention` and `MLP`.
 
     Call arguments:
@@ -102,6 +163,7 @@ class EncoderBlock(ConfiguredLayer):
         attention_dropout_rate: float = 0.0,
         layer_norm_epsilon: float = 1e-6,
         stochastic_depth_rate: float = 0.0,
+        layer_scale: float | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -111,6 +173,7 @@ class EncoderBlock(ConfiguredLayer):
         self.attention_dropout_rate = attention_dropout_rate
         self.layer_norm_epsilon = layer_norm_epsilon
         self.stochastic_depth_rate = stochastic_depth_rate
+        self.layer_scale = layer_scale
 
     def build(self, input_shape):
         dtype = self.dtype_policy
@@ -124,8 +187,12 @@ class EncoderBlock(ConfiguredLayer):
         self.stochastic_depth = Dropout(
             self.stochastic_depth_rate, noise_shape=(None, 1, 1), dtype=dtype, name="stochastic_depth"
         )
-        for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
-            layer.build(input_shape)
+        self.attention_scale = self.mlp_scale = keras.layers.Identity(dtype=dtype, name="no_scale")
+        if self.layer_scale is not None:
+            self.attention_scale = LayerScale(self.layer_scale, dtype=dtype, name="attention_scale")
+            self.mlp_scale = LayerScale(self.layer_scale, dtype=dtype, name="mlp_scale")
+        for name in ("attention_norm", "attention", "attention_scale", "mlp_norm", "mlp", "mlp_scale"):
+            getattr(self, name).build(input_shape)
 
     @fast.rematerialized_block
     def call(self, z, training=None, return_weights=False, class_token=False):
@@ -138,12 +205,13 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
+        y = self.attention_scale(self.dropout(y, training=training))
         z = z[:, :1] if class_token else z
-        return z + self.stochastic_depth(self.dropout(y, training=training), training=training), weights
+        return z + self.stochastic_depth(y, training=training), weights
 
     def transform(self, z, training):
         """What Eq. 3 makes of z'."""
-        y = self.mlp(self.mlp_norm(z), training=training)
+        y = self.mlp_scale(self.mlp(self.mlp_norm(z), training=training))
         return z + self.stochastic_depth(y, training=training)
 
     def export_call(self, z, training=None, return_weights=False, class_token=False):
@@ -152,8 +220,9 @@ class EncoderBlock(ConfiguredLayer):
         asked = {"return_weights": return_weights, "class_token": class_token}
         y = self.attention.export_call(y, **asked, norm=self.attention_norm)
         y, weights = y if return_weights else (y, None)
-        z = (z[:, :1] if class_token else z) + y
-        z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
+        z = (z[:, :1] if class_token else z) + self.attention_scale(y)
+        y = self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
+        z = z + self.mlp_scale(y)
         return (z, weights) if return_weights else z
 
     def compute_output_shape(self, input_shape):

@@ -52,9 +52,10 @@ class LayerNormalization(ConfiguredLayer):
 
 def fold_norm_into_dense(norm, dense):
     """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
+    bias = ops.zeros(dense.kernel.shape[-1:]) if dense.bias is None else dense.bias
     if norm is None:
-        return dense.kernel, dense.bias
-    return norm.gamma[:, None] * dense.kernel, ops.matmul(norm.beta, dense.kernel) + dense.bias
+        return dense.kernel, bias
+    return norm.gamma[:, None] * dense.kernel, ops.matmul(norm.beta, dense.kernel) + bias
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

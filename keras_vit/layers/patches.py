@@ -18,35 +18,50 @@ class PatchEmbedding(ConfiguredLayer):
     Args:
         hidden_size: width of the tokens.
         patch_size: int or (height, width), in pixels or cells of the feature map.
+        patch_bias: whether a bias is added.
+        drop_remainder: whether the last pixels of an image that is not a whole number of patches are left unread.
 
     Raises:
-        ValueError: when height or width is unknown, or not a whole number of patches.
+        ValueError: when height or width is unknown, or not a whole number of patches without `drop_remainder`.
 
     >>> tuple(PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape)
     (2, 16, 64)
     """
 
-    def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs: Any):
+    def __init__(
+        self,
+        hidden_size: int,
+        patch_size: int | tuple[int, int],
+        patch_bias: bool = True,
+        drop_remainder: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
+        self.patch_bias = patch_bias
+        self.drop_remainder = drop_remainder
 
     def build(self, input_shape):
         self.compute_grid_shape(input_shape)
         ph, pw, c = *self.patch_size, input_shape[-1]
         self.kernel = self.add_weight(name="kernel", shape=(ph, pw, c, self.hidden_size), initializer="lecun_normal")
-        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
+        self.bias = None
+        if self.patch_bias:
+            self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
 
     def call(self, images):
         _, h, w, d = self.compute_grid_shape(images.shape)
         x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
-        return ops.reshape(x, (-1, h * w, d)) + self.bias
+        x = ops.reshape(x, (-1, h * w, d))
+        return x if self.bias is None else x + self.bias
 
     def compute_grid_shape(self, input_shape):
         """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
         n, h, w, _ = input_shape
         ph, pw = self.patch_size
-        if h is None or w is None or h % ph or w % pw:
+        fits = h is not None and w is not None and h >= ph and w >= pw
+        if not fits or (not self.drop_remainder and (h % ph or w % pw)):
             raise ValueError(
                 f"{self.name} needs a known height and width that are whole numbers of {ph}x{pw} patches. "
                 f"Received: input_shape={tuple(input_shape)}. Images of several sizes are resized first, as by "
@@ -80,16 +95,31 @@ class ClassToken(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class TakeClassToken(ConfiguredLayer):
-    """The class token's state z_L^0 as the image representation (Eq. 4): (n, l, d) -> (n, d).
+class Registers(ConfiguredLayer):
+    """Puts learnable tokens without a place before the patches (arXiv 2309.16588): (n, l, d) -> (n, l + k, d).
 
-    >>> tuple(TakeClassToken()(keras.ops.zeros((2, 17, 64))).shape)
-    (2, 64)
+    Args:
+        num_registers: how many, k.
+        first: how many tokens, the class token, stay before them.
+
+    >>> tuple(Registers(num_registers=4, first=1)(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 21, 64)
     """
 
+    def __init__(self, num_registers: int, first: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_registers = num_registers
+        self.first = first
+
+    def build(self, input_shape):
+        shape = (1, self.num_registers, input_shape[-1])
+        self.token = self.add_weight(name="token", shape=shape, initializer="zeros")
+
     def call(self, x):
-        return x[:, 0]
+        shape = (ops.shape(x)[0], self.num_registers, x.shape[-1])
+        registers = ops.broadcast_to(ops.cast(self.token, x.dtype), shape)
+        return ops.concatenate([x[:, : self.first], registers, x[:, self.first :]], axis=1)
 
     def compute_output_shape(self, input_shape):
-        n, _, d = input_shape
-        return n, d
+        n, l, d = input_shape
+        return n, l + self.num_registers, d

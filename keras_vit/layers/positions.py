@@ -10,6 +10,7 @@ from keras_vit.layers.base import ConfiguredLayer
 
 INITIAL_DEVIATION = 0.02  # vit_jax's
 TEMPERATURE = 10_000  # of the slowest sine's period
+ROTARY_BASE = 100.0  # DINOv3's longest period, of its coordinates from -1 to 1
 
 
 def new_embedding(layer, name, *shape):
@@ -149,6 +150,59 @@ class RelativePositionLogits(ConfiguredLayer):
     def compute_output_shape(self, input_shape):
         n, heads, l, _ = input_shape
         return n, heads, l, l
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class RotaryPositions(ConfiguredLayer):
+    """Turns queries or keys by the places of their patches, DINOv3's rotary positions: (n, l, d) -> (n, l, d).
+
+    Of each head's channels i and i + d / (2 heads) are a vector of the plane, turned by 2 pi c / period: the first half
+    of these vectors by the row c of the patch, the others by its column, both from -1 to 1 over the image; the periods
+    lie between 1 and 100 in a geometric row (arXiv 2508.10104). So a logit depends on how far apart two patches are.
+    Tokens before the patches are not turned.
+
+    Args:
+        grid: (rows, columns) of patches, the last rows * columns tokens.
+        num_heads: attention heads, of a multiple of 4 channels.
+
+    Raises:
+        ValueError: when the channels of a head are no multiple of 4.
+
+    >>> tuple(RotaryPositions(grid=(4, 4), num_heads=4)(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 17, 64)
+    """
+
+    def __init__(self, grid: tuple[int, int], num_heads: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        _, l, d = input_shape
+        if d % (4 * self.num_heads):
+            raise ValueError(
+                f"{self.name}: rotary positions need heads of 4, 8, 12, ... channels. Received: {d} channels in "
+                f"{self.num_heads} heads."
+            )
+        quarter = d // self.num_heads // 4
+        periods = ROTARY_BASE ** (np.arange(quarter) / quarter)
+        y, x = np.meshgrid(*((np.arange(side) + 0.5) / side * 2 - 1 for side in self.grid), indexing="ij")
+        angles = np.concatenate([2 * np.pi * place.reshape(-1, 1) / periods for place in (y, x)], axis=1)
+        angles = np.pad(angles, ((l - len(angles), 0), (0, 0)))
+        cos, sin = np.cos(angles), np.sin(angles)
+        self.cos = np.concatenate([cos, cos], axis=1).astype("float32")[:, None]  # (l, 1, d / heads)
+        self.sin = np.concatenate([-sin, sin], axis=1).astype("float32")[:, None]
+
+    def call(self, x):
+        _, l, d = x.shape
+        width = d // self.num_heads
+        x = ops.reshape(x, (-1, l, self.num_heads, width))
+        swapped = ops.concatenate([x[..., width // 2 :], x[..., : width // 2]], axis=-1)
+        x = x * ops.cast(self.cos, x.dtype) + swapped * ops.cast(self.sin, x.dtype)
+        return ops.reshape(x, (-1, l, d))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
 
 def align_offsets(logits, rows, p):

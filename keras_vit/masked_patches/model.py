@@ -52,7 +52,7 @@ class TakePatches(ConfiguredLayer):
     """The tokens of some patches: tokens (n, l, d) and places int (n, k) to (n, k, d).
 
     Args:
-        prefix_tokens: how many tokens stand before the patches: 1 with a class token, else 0.
+        prefix_tokens: how many tokens stand before the patches: the class token and registers.
 
     >>> ops.convert_to_numpy(TakePatches(prefix_tokens=1)(np.array([[[7.0], [8.0], [9.0]]]), np.array([[1]]))).item()
     9.0
@@ -125,8 +125,7 @@ class MaskedPatchModel(DistributedModel):
         # `call`, unlike a call of the model, makes its layers those of this model.
         x = CorruptPatches(dtype=policy, name="corrupt_patches")(embed.call(inputs["images"]), inputs["sources"])
         x = encode.call(x)
-        prefix_tokens = int(config.classifier == "token")
-        x = TakePatches(prefix_tokens, dtype=policy, name="take_patches")(x, inputs["places"])
+        x = TakePatches(config.prefix_tokens, dtype=policy, name="take_patches")(x, inputs["places"])
         super().__init__(inputs, predict_patches(x, objective, policy), name=name)
         self.dtype_policy = policy
         self.encoder = encoder

@@ -173,10 +173,10 @@ def image_input(height, width, num_channels, dtype):
     return keras.Input((height, width, num_channels), dtype=wide_type(dtype.compute_dtype), name="images")
 
 
-def linear_head(x, width, dtype, name="head"):
+def linear_head(x, width, dtype, name="head", use_bias=True):
     """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
     dtype = wide_type(dtype.compute_dtype)
-    return keras.layers.Dense(width, kernel_initializer="zeros", dtype=dtype, name=name)(x)
+    return keras.layers.Dense(width, use_bias=use_bias, kernel_initializer="zeros", dtype=dtype, name=name)(x)
 
 
 def inner_parts(part):

@@ -85,8 +85,8 @@ def set_depths(config):
 
 
 # What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8);
-# sincos2d is big_vision's.
-PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d"]
+# sincos2d is big_vision's, rope DINOv3's.
+PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d", "rope"]
 PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
 # What makes probabilities of the logits: softmax where an image has one class, sigmoid where it has several or none.
 ProbabilityKind = Literal["softmax", "sigmoid"]
@@ -97,11 +97,24 @@ Probabilities = Annotated[
 ]
 
 
+Classifier = Literal["token", "gap", "token+gap", "map"]
+Activation = Literal["gelu", "quick_gelu", "silu"]
+QkvBias = Literal["qkv", "qv", "none"]
+PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain", "dinov2"]
+
+
+def option(default):
+    """A field of a configuration that a file made before it leaves out: its default is what such a model computes."""
+    return dataclasses.field(default=default, metadata={"option": True})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
     """A Vision Transformer or a hybrid; fields are the arguments of `VisionTransformer`, where they are explained."""
 
-    image_size: Annotated[tuple[int, int], "int or (height, width) in pixels; a whole number of patches."] = (224, 224)
+    image_size: Annotated[
+        tuple[int, int], "int or (height, width) in pixels; a whole number of patches, unless drop_remainder is True."
+    ] = (224, 224)
     patch_size: Annotated[
         tuple[int, int], "int or (height, width), in pixels, or in cells of the backbone's feature map."
     ] = (16, 16)
@@ -115,7 +128,9 @@ class ViTConfig:
         "width of the tanh layer before the head (pre-training, section 3.1); True for hidden_size, None for none.",
     ] = None
     classifier: Annotated[
-        Literal["token", "gap"], '"token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3).'
+        Classifier,
+        '"token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3), "token+gap" both side by '
+        'side, "map" an attention of one learned query (SigLIP).',
     ] = "token"
     dropout_rate: Annotated[
         float, "after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1)."
@@ -136,7 +151,8 @@ class ViTConfig:
         PositionEmbeddingKind,
         '"1d" is the paper\'s. Appendix D.4 tries "none", a bag of patches; "2d", a row\'s embedding beside a '
         'column\'s; "relative", one for each offset between patches in raster order, in the attention of every block. '
-        '"sincos2d" is big_vision\'s: sines and cosines of column and row, which do not learn.',
+        '"sincos2d" is big_vision\'s: sines and cosines of column and row, which do not learn; "rope" DINOv3\'s: '
+        "queries and keys of every block are turned by row and column.",
     ] = "1d"
     position_embedding_at: Annotated[
         PositionEmbeddingPlace,
@@ -149,6 +165,36 @@ class ViTConfig:
         "block (arXiv 1603.09382, section 3).",
     ] = 0.0
     probabilities: Probabilities = "softmax"
+    activation: Annotated[
+        Activation, 'of the MLPs: "gelu", "quick_gelu" (CLIP) or "silu" (the gated ones of DINOv2 and DINOv3).'
+    ] = option("gelu")
+    gated_mlp: Annotated[
+        bool, "MLPs multiply their hidden layer by an activated gate, of as many weights; with silu, SwiGLU."
+    ] = option(False)
+    pre_norm: Annotated[bool, "a layer norm before the first block (CLIP)."] = option(False)
+    patch_bias: Annotated[bool, "the patch embedding has a bias; CLIP's has none."] = option(True)
+    head_bias: Annotated[bool, "the head has a bias; CLIP's projection has none."] = option(True)
+    qkv_bias: Annotated[QkvBias, 'which of queries, keys and values have a bias: "qkv", "qv" (DINOv3) or "none".'] = (
+        option("qkv")
+    )
+    layer_scale: Annotated[
+        float | None, "what the learned scales of each block's two branches begin with (DINOv2); None for none."
+    ] = option(None)
+    num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = option(0)
+    class_token: Annotated[
+        bool | None, "a class token stands before the patches; None where the classifier reads it."
+    ] = option(None)
+    class_token_position: Annotated[
+        bool, "the class token has a 1d position embedding too; False in DeiT-III. Registers have none."
+    ] = option(True)
+    drop_remainder: Annotated[
+        bool, "images may be no whole number of patches: their last pixels stay unread (SigLIP's So400m/14 at 384)."
+    ] = option(False)
+    position_interpolation: Annotated[
+        PositionInterpolation,
+        'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors, "bilinear" '
+        'FlexiViT\'s, "bicubic" timm, "bicubic-plain" (without antialiasing) transformers, "dinov2" its authors.',
+    ] = option("linear")
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
@@ -163,25 +209,25 @@ class ViTConfig:
             f"backbone must be a BackboneConfig, or None for plain ViT. Received: backbone={self.backbone!r}.",
         )
         set_counts(self, "hidden_size", "num_layers", "num_heads", "mlp_dim", "num_channels")
-        set_counts(self, "num_classes", least=0)
+        set_counts(self, "num_classes", "num_registers", least=0)
         if self.representation_size is True:
             object.__setattr__(self, "representation_size", self.hidden_size)
         if self.representation_size is not None:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon", "stochastic_depth_rate")
-        require(
-            isinstance(self.gelu_approximate, bool),
-            f"gelu_approximate must be True or False. Received: gelu_approximate={self.gelu_approximate!r}.",
-        )
-        require(
-            self.classifier in ("token", "gap"), f"classifier must be 'token' or 'gap'. Received: {self.classifier!r}."
-        )
+        for name in FLAGS:
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"{name} must be True or False. Received: {name}={value!r}.")
+        for name, kinds in CHOICES.items():
+            value, known = getattr(self, name), get_args(kinds)
+            require(value in known, f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
         require(
             self.hidden_size % self.num_heads == 0,
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
         )
-        require_whole_patches(self.image_size, self.pixels_per_token)
+        require_whole_patches(self.image_size, self.pixels_per_token, self.drop_remainder)
         require_positions(self)
+        require_tokens(self)
         require_probabilities(self)
 
     def block_rate(self, i: int) -> float:
@@ -191,9 +237,30 @@ class ViTConfig:
     @property
     def block_parameters(self) -> int:
         """The number of weights of an encoder block, but for its relative position embeddings."""
+        d, scales = self.hidden_size, 0 if self.layer_scale is None else 2
+        biases = {"qkv": 4, "qv": 3, "none": 1}[self.qkv_bias]
+        return 4 * d * d + biases * d + self.mlp_parameters + 2 * 2 * d + scales * d
+
+    @property
+    def mlp_parameters(self) -> int:
+        """The number of weights of an MLP."""
         d, m = self.hidden_size, self.mlp_dim
-        attention, mlp, norms = 4 * d * (d + 1), (d + 1) * m + (m + 1) * d, 2 * 2 * d
-        return attention + mlp + norms
+        return (1 + self.gated_mlp) * (d + 1) * m + (m + 1) * d
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether a class token stands before the patches."""
+        return self.classifier in ("token", "token+gap") if self.class_token is None else self.class_token
+
+    @property
+    def prefix_tokens(self) -> int:
+        """How many tokens stand before the patches: the class token and the registers."""
+        return self.has_class_token + self.num_registers
+
+    @property
+    def features(self) -> int:
+        """The width of what the classifier reads of the tokens."""
+        return self.hidden_size * (2 if self.classifier == "token+gap" else 1)
 
     @property
     def reads_class_token_alone(self) -> bool:
@@ -224,12 +291,12 @@ class ViTConfig:
     def count_pairs(self, image_size: tuple[int, int]) -> int:
         """How many pairs of a token and one that it attends to all blocks have together, for images of that size."""
         rows, columns = self.grid_of(image_size)
-        return self.num_layers * (rows * columns + (self.classifier == "token")) ** 2
+        return self.num_layers * (rows * columns + self.prefix_tokens) ** 2
 
     @property
     def position_layers(self) -> tuple[str, ...]:
         """Names of the layers that add position embeddings: one after the stem, or one before each block."""
-        if self.position_embedding in ("none", "relative"):
+        if self.position_embedding in ("none", "relative", "rope"):
             return ()
         if self.position_embedding_at == "stem":
             return ("posembed_input",)
@@ -241,15 +308,34 @@ class ViTConfig:
         """How many patches attend to each other by relative position embeddings, too; None for no such embeddings."""
         return self.grid[0] * self.grid[1] if self.position_embedding == "relative" else None
 
+    @property
+    def rotary_grid(self) -> tuple[int, int] | None:
+        """The grid by whose places queries and keys are turned; None for no rotary positions."""
+        return self.grid if self.position_embedding == "rope" else None
+
+
+FLAGS = (
+    "gelu_approximate",
+    "gated_mlp",
+    "pre_norm",
+    "patch_bias",
+    "head_bias",
+    "class_token_position",
+    "drop_remainder",
+)
+CHOICES = {
+    "classifier": Classifier,
+    "activation": Activation,
+    "qkv_bias": QkvBias,
+    "position_embedding": PositionEmbeddingKind,
+    "position_embedding_at": PositionEmbeddingPlace,
+    "position_interpolation": PositionInterpolation,
+}
+
 
 def require_positions(config):
-    """Refuses position embeddings that Table 8 does not have."""
+    """Refuses position embeddings that no model has."""
     kind, place = config.position_embedding, config.position_embedding_at
-    for name, value, known in (
-        ("position_embedding", kind, get_args(PositionEmbeddingKind)),
-        ("position_embedding_at", place, get_args(PositionEmbeddingPlace)),
-    ):
-        require(value in known, f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
     require(
         place == "stem" or kind in ("1d", "2d"),
         f"position_embedding_at={place!r} says where 1d and 2d embeddings are added. Received: "
@@ -263,6 +349,31 @@ def require_positions(config):
         kind != "sincos2d" or (config.hidden_size % 4 == 0 and config.hidden_size >= 8),
         f"sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size={config.hidden_size}.",
     )
+    require(
+        kind != "rope" or config.hidden_size % (4 * config.num_heads) == 0,
+        f"rope needs heads of 4, 8, 12, ... channels. Received: hidden_size={config.hidden_size} in "
+        f"{config.num_heads} heads.",
+    )
+    require(
+        config.class_token_position or (kind, place) == ("1d", "stem"),
+        "class_token_position=False says that 1d embeddings, added at the stem, are of the patches alone. Received: "
+        f"position_embedding={kind!r}, position_embedding_at={place!r}. Leave class_token_position out.",
+    )
+
+
+def require_tokens(config):
+    """Refuses a classifier without the token that it reads, and scales that begin with no number."""
+    value, reads = config.class_token, config.classifier in ("token", "token+gap")
+    require(value in (None, True, False), f"class_token must be True, False or None. Received: class_token={value!r}.")
+    require(
+        not reads or value is not False,
+        f"classifier={config.classifier!r} reads the class token. Received: class_token=False. Choose gap or map.",
+    )
+    scale = config.layer_scale
+    require(
+        scale is None or (is_number(scale) and abs(scale) < 1e6),
+        f"layer_scale must be a number, or None for no scales. Received: layer_scale={scale!r}.",
+    )
 
 
 def require_probabilities(config):
@@ -270,8 +381,9 @@ def require_probabilities(config):
     require(kind in known, f"probabilities must be one of {', '.join(known)}. Received: probabilities={kind!r}.")
 
 
-def require_whole_patches(image_size, step):
-    if min(*image_size, *step) > 0 and image_size[0] % step[0] == 0 and image_size[1] % step[1] == 0:
+def require_whole_patches(image_size, step, drop_remainder=False):
+    rests = [0 if drop_remainder and size >= s else size % s for size, s in zip(image_size, step, strict=True) if s]
+    if min(*image_size, *step) > 0 and not any(rests):
         return
     nearest = (
         tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
@@ -322,7 +434,7 @@ class ModelFields(TypedDict, total=False):
     num_layers: int
     mlp_dim: int
     representation_size: int | None
-    classifier: Literal["token", "gap"]
+    classifier: Classifier
     dropout_rate: float
     attention_dropout_rate: float
     num_channels: int
@@ -338,6 +450,17 @@ class ModelFields(TypedDict, total=False):
     kernel_std_epsilon: float
     stochastic_depth_rate: float
     probabilities: ProbabilityKind
+    activation: Activation
+    gated_mlp: bool
+    pre_norm: bool
+    patch_bias: bool
+    head_bias: bool
+    qkv_bias: QkvBias
+    layer_scale: float | None
+    num_registers: int
+    class_token: bool | None
+    class_token_position: bool
+    drop_remainder: bool
 
 
 class ConstructorFields(ModelFields, total=False):
@@ -346,6 +469,7 @@ class ConstructorFields(ModelFields, total=False):
     image_size: int | tuple[int, int] | None
     num_classes: int
     num_heads: int
+    position_interpolation: PositionInterpolation
 
 
 def parameters_of(config_class) -> list[inspect.Parameter]:

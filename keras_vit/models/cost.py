@@ -113,15 +113,36 @@ def patch_weights(config):
     return config.patch_size[0] * config.patch_size[1] * channels * config.hidden_size
 
 
+def positioned_prefix(config):
+    """How many tokens before the patches have a 1-D position embedding: registers in every layer alone."""
+    if config.position_embedding_at != "stem":
+        return config.prefix_tokens
+    return int(config.has_class_token and config.class_token_position)
+
+
+def pooling_parameters(config):
+    """Of attention pooling: probe, four dense layers, a norm and an MLP."""
+    d = config.hidden_size
+    return d + 4 * (d + 1) * d + 2 * d + config.mlp_parameters if config.classifier == "map" else 0
+
+
+def pooling_products(config, patches):
+    """Multiply-adds of attention pooling: keys and values of all patches, all else of one token."""
+    d = config.hidden_size
+    mlp = (2 + config.gated_mlp) * d * config.mlp_dim
+    return 2 * (patches + 1) * d * d + 2 * patches * d + mlp if config.classifier == "map" else 0
+
+
 def position_weights(config):
     """Of all layers that add position embeddings (Eq. 1, Appendix D.4), or attend by relative ones."""
     d, (rows, columns) = config.hidden_size, config.grid
     each = {
         "none": 0,
-        "1d": (rows * columns + (config.classifier == "token")) * d,
+        "1d": (rows * columns + positioned_prefix(config)) * d,
         "2d": (rows + columns) * d // 2,
         "relative": (2 * rows * columns - 1) * d // config.num_heads,
         "sincos2d": 0,
+        "rope": 0,
     }[config.position_embedding]
     in_every_layer = config.position_embedding == "relative" or config.position_embedding_at == "every-layer"
     return config.num_layers * each if in_every_layer else each
@@ -130,7 +151,7 @@ def position_weights(config):
 def head_kernels(config):
     """Weights of the kernels of pre-logits and head."""
     width = config.representation_size or 0
-    return config.hidden_size * width + (width or config.hidden_size) * config.num_classes
+    return config.features * width + (width or config.features) * config.num_classes
 
 
 def count_parameters(config: ViTConfig | ResNetConfig) -> int:
@@ -145,9 +166,9 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
         convolutions = add_up(config, config.image_size or (1, 1), lambda convolution: convolution.parameters)
         return int(convolutions + 2 * channels * config.norms_first + (channels + 1) * config.num_classes)
     d = config.hidden_size
-    total = patch_weights(config) + d + position_weights(config) + (config.classifier == "token") * d
-    total += config.num_layers * config.block_parameters + 2 * d
-    total += head_kernels(config) + (config.representation_size or 0) + config.num_classes
+    total = patch_weights(config) + config.patch_bias * d + position_weights(config) + config.prefix_tokens * d
+    total += config.num_layers * config.block_parameters + 2 * d * (1 + config.pre_norm) + pooling_parameters(config)
+    total += head_kernels(config) + (config.representation_size or 0) + config.head_bias * config.num_classes
     if config.backbone:
         total += add_up(config, (1, 1), lambda convolution: convolution.parameters)
     return int(total)
@@ -162,7 +183,7 @@ def count_layers(config: ViTConfig | ResNetConfig) -> int:
 def sequence(config, size):
     """The number of patches, and of tokens, of an image of that size."""
     rows, columns = config.grid_of(size)
-    return rows * columns, rows * columns + (config.classifier == "token")
+    return rows * columns, rows * columns + config.prefix_tokens
 
 
 def relative_logits(config, patches):
@@ -189,9 +210,10 @@ def count_flops(
     if isinstance(config, ResNetConfig):
         return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
     d, patches, tokens = config.hidden_size, *sequence(config, size)
-    block = tokens * (4 * d * d + 2 * d * config.mlp_dim) + relative_logits(config, patches) * d
+    mlp = (2 + config.gated_mlp) * d * config.mlp_dim
+    block = tokens * (4 * d * d + mlp) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + head_kernels(config)
-    total += 2 * config.count_pairs(size) * d
+    total += 2 * config.count_pairs(size) * d + pooling_products(config, patches)
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
 
 
@@ -205,7 +227,8 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     if isinstance(config, ResNetConfig):
         return int(add_up(config, size, count) + config.num_classes)
     d, patches, tokens = config.hidden_size, *sequence(config, size)
-    block = tokens * (4 * d + config.mlp_dim + 2 * d)  # q, k, v, A v, out; MLP
+    mlp = (1 + config.gated_mlp) * config.mlp_dim + d
+    block = tokens * (5 * d + mlp)  # q, k, v, A v, out; MLP
     block += config.num_heads * relative_logits(config, patches)
     total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
     total += (config.representation_size or 0) + config.num_classes

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 
 from keras_vit.layers import (
+    AttentionPooling,
+    AveragePatches,
     ClassToken,
     Dropout,
     EncoderBlock,
@@ -14,6 +16,7 @@ from keras_vit.layers import (
     PositionEmbedding,
     PositionEmbedding2D,
     PostActivationBottleneck,
+    Registers,
     SineCosineEmbedding2D,
     StandardizedConv2D,
     TakeClassToken,
@@ -120,12 +123,19 @@ def position_layer(config, dtype, name):
 
 def tokens(x, config, dtype):
     """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size)."""
-    x = PatchEmbedding(config.hidden_size, config.patch_size, dtype=dtype, name="embedding")(x)
-    if config.classifier == "token":
+    x = PatchEmbedding(**PatchEmbedding.arguments_in(config), dtype=dtype, name="embedding")(x)
+    if config.has_class_token and config.class_token_position:
         x = ClassToken(dtype=dtype, name="cls")(x)
     if config.position_layers and config.position_embedding_at == "stem":
         x = position_layer(config, dtype, "posembed_input")(x)
-    return Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
+    if config.has_class_token and not config.class_token_position:
+        x = ClassToken(dtype=dtype, name="cls")(x)
+    if config.num_registers:
+        x = Registers(config.num_registers, int(config.has_class_token), dtype=dtype, name="registers")(x)
+    x = Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
+    if config.pre_norm:
+        x = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="pre_norm")(x)
+    return x
 
 
 def encoder(x, config, dtype, make_block):
@@ -145,10 +155,14 @@ def encoder(x, config, dtype, make_block):
 
 
 def pool(x, config, dtype):
-    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, hidden_size)."""
+    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features)."""
     if config.classifier == "token":
         return TakeClassToken(dtype=dtype, name="pool")(x)
-    return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="pool")(x)
+    first = config.prefix_tokens
+    if config.classifier == "map":
+        arguments = AttentionPooling.arguments_in(config) | {"first": first}
+        return AttentionPooling(**arguments, dtype=dtype, name="pool")(x)
+    return AveragePatches(first, config.classifier == "token+gap", dtype=dtype, name="pool")(x)
 
 
 def head(x, config, dtype):
@@ -156,5 +170,5 @@ def head(x, config, dtype):
     if config.representation_size:
         x = keras.layers.Dense(config.representation_size, activation="tanh", dtype=dtype, name="pre_logits")(x)
     if config.num_classes:
-        x = linear_head(x, config.num_classes, dtype)
+        x = linear_head(x, config.num_classes, dtype, use_bias=config.head_bias)
     return x

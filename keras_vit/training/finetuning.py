@@ -125,7 +125,8 @@ def dense_layers(model):
     blocks = [layer for layer in model.layers if layer.name.startswith("encoderblock_") and layer.trainable]
     for block in blocks:
         attention, mlp = block.attention, block.mlp
-        yield from (attention.query, attention.key, attention.value, attention.out, mlp.hidden, mlp.out)
+        yield from (attention.query, attention.key, attention.value, attention.out)
+        yield from filter(None, (mlp.hidden, mlp.gate, mlp.out))
 
 
 def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:

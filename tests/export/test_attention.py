@@ -17,8 +17,9 @@ from PIL import Image
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import require_known_operations
-from keras_vit.export.staging import listing
+from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.models import AxialVisionTransformer, ResNet, VisionTransformer
+from keras_vit.owned import files_in
 
 TINY = {"image_size": (16, 24), "patch_size": 8, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "mlp_dim": 64}
 MODELS = {
@@ -161,8 +162,8 @@ def test_verify_compares_it_again(made, tmp_path):
     arrays = dict(np.load(dist / "examples.npz"))
     arrays["output_1"] = np.roll(arrays["output_1"], 1, axis=1)
     np.savez_compressed(dist / "examples.npz", **arrays)
-    (dist / listing.MANIFEST).unlink()
-    listing.write_manifest(dist)
+    (dist / MANIFEST).unlink()
+    ExportFolder(dist).enter(files_in(dist))
     with pytest.raises(ParityError, match=r"model.onnx does not match the model"):
         export.verify(dist)
 
@@ -180,7 +181,7 @@ def test_a_bundle_cannot_name_other_methods(made, model, tmp_path):
     dist = Path(shutil.copytree(made, tmp_path / "dist"))
     about = json.loads((dist / "model.json").read_text().replace('"attention"', '"save"'))
     (dist / "model.json").write_text(json.dumps(about))
-    (dist / listing.MANIFEST).unlink()
-    listing.write_manifest(dist)
+    (dist / MANIFEST).unlink()
+    ExportFolder(dist).enter(files_in(dist))
     with pytest.raises(ExportError, match="its field 'further_outputs'"):
         export.bundle(model, dist, ["saved_model"])

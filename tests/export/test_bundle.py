@@ -22,13 +22,14 @@ from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import predict_script
 from keras_vit.export.card import write_card
-from keras_vit.export.staging import listing
+from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.owned import files_in
 
 TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 1, "num_heads": 4, "mlp_dim": 64}
 LABELS = ("cat", "dog", "hen")
-FILES = ["README.md", "examples.npz", listing.MANIFEST, "model.json", "model.onnx", "model.tflite", "predict.py"]
+FILES = ["README.md", "examples.npz", MANIFEST, "model.json", "model.onnx", "model.tflite", "predict.py"]
 
 
 def shaken(model):
@@ -263,8 +264,8 @@ def test_a_wrong_model_with_right_digests_is_found(tmp_path):
     export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / "dist" / "model.onnx")
     with pytest.raises(ExportError, match="model.onnx was changed"):
         export.verify(tmp_path / "dist")
-    (tmp_path / "dist" / listing.MANIFEST).unlink()
-    listing.write_manifest(tmp_path / "dist")
+    (tmp_path / "dist" / MANIFEST).unlink()
+    ExportFolder(tmp_path / "dist").enter(files_in(tmp_path / "dist"))
     with pytest.raises(ParityError):
         export.verify(tmp_path / "dist")
 

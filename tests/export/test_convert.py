@@ -19,7 +19,7 @@ from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import onnx
 from keras_vit.export.formats import require_known_operations
-from keras_vit.export.staging import listing
+from keras_vit.export.staging import seal, stage
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 FORMATS = ("model.onnx", "model.tflite", "model")
@@ -152,13 +152,11 @@ def two_faced(zero_head=False):
 
 def former_export(path):
     """A file or folder that an export may replace, and the contents of its parent."""
-    from keras_vit.export.staging.stage import stage
-
     with stage(path, (), is_folder=not path.suffix) as staging:
         file = staging if path.suffix else staging / "saved_model.pb"
         file.write_bytes(b"old")
         if path.suffix:
-            listing.seal(file, onnx.append_property)
+            seal(file, onnx.append_property)
     return contents(path.parent)
 
 

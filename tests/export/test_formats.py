@@ -7,10 +7,9 @@ import pytest
 
 from keras_vit.commands import export as command
 from keras_vit.errors import ExportError
-from keras_vit.export import formats
+from keras_vit.export import formats, staging
 from keras_vit.export.card import predict_source
 from keras_vit.export.proof.parity import KINDS
-from keras_vit.export.staging import listing
 
 ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
 
@@ -27,8 +26,8 @@ def test_the_protocol_of_a_format(row):
 @ROWS
 def test_an_export_may_write_the_files_of_a_format(row):
     for name in row.bundled_files():
-        assert listing.NAMES.fullmatch(name)
-        assert not listing.NAMES.fullmatch(f"{name}x") and not listing.NAMES.fullmatch(f"x{name}")
+        assert staging.NAMES.fullmatch(name)
+        assert not staging.NAMES.fullmatch(f"{name}x") and not staging.NAMES.fullmatch(f"x{name}")
     assert formats.format_named(row.name) is formats.format_of_path(f"vit{row.suffix}") is row
 
 

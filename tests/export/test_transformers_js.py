@@ -14,7 +14,7 @@ import pytest
 from keras_vit import export
 from keras_vit.errors import ExportError
 from keras_vit.export.proof.parity import KINDS
-from keras_vit.export.staging import listing
+from keras_vit.export.staging import ExportFolder
 from keras_vit.export.web import LAYOUT_FILES, transformers_js
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
@@ -109,7 +109,7 @@ def test_the_bundle_lists_it_and_the_next_export_removes_it(made, tmp_path):
     model, out = made
     dist = Path(shutil.copytree(out, tmp_path / "dist"))
     export.verify(dist)
-    assert set(listing.read_manifest(dist)) >= {f"transformers/{name}" for name in LAYOUT_FILES}
+    assert set(ExportFolder(dist).digests()) >= {f"transformers/{name}" for name in LAYOUT_FILES}
     (dist / "transformers/config.json").write_text("{}")
     with pytest.raises(ExportError, match="config.json was changed after the export"):
         export.verify(dist)

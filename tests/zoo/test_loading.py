@@ -168,7 +168,7 @@ QUERY = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/query/kernel"
             lambda t: t.update({"embedding/kernel": np.ones((8, 8), "float32")}),
             "embedding/kernel of shape .*; expected 4 axes",
         ),
-        (lambda t: t.update({"MAPHead_0/probe": np.ones(3, "float32")}), "pools by attention"),
+        (lambda t: t.update({"MAPHead_0/probe": np.ones((1, 1, 64), "float32")}), "missing: MAPHead_0/"),
         (lambda t: t.pop("cls"), "no square grid"),
         (lambda t: t.update({"conv_root/kernel": t.pop("embedding/kernel")}), "a ResNet with a norm after each"),
         (lambda t: t.update({"cls": np.array(["a"])}), "expected an array of numbers"),

@@ -16,8 +16,11 @@ PLACES = (
     ("Transformer/posembed_shared", "every-layer-shared"),
 )
 RELATIVE = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/relative_embedding"
-QUERY = "Transformer/{block}_0/MultiHeadDotProductAttention_1/query/kernel"
+ATTENTION = "Transformer/{block}_0/MultiHeadDotProductAttention_1"
 HIDDEN = "Transformer/{block}_0/MlpBlock_3/Dense_0/kernel"
+GATE = "Transformer/{block}_0/MlpBlock_3/Dense_gate/kernel"
+SCALE = "Transformer/{block}_0/LayerScale_0/scale"
+INITIAL_SCALE = 1e-5  # timm's, where no file says what LayerScale began with
 ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
 # Pixels of the images that big_vision's files without positions were trained on (configs/vit_s16_i1k.py).
@@ -26,13 +29,14 @@ ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
 COLUMN_POSITIONS = "block1/unit1/column_attention/relative_pos_emb"
 
 
-def read_config(tensors, hints, stated_size=None):
+def read_config(tensors, hints, stated_size=None, stated=None):
     """The configuration that official tensors were made with.
 
     Args:
         tensors: of a checkpoint, {official name: Tensor}.
         hints: the caller's `Hints`: the image size tells the aspect of position embeddings that make no square.
         stated_size: (height, width) of its images, where its files say so.
+        stated: {field: its value}, what a layout or its files say of the configuration, and no tensor can.
 
     Raises:
         Fault: when a tensor that tells the architecture is missing or has no sensible shape.
@@ -40,7 +44,7 @@ def read_config(tensors, hints, stated_size=None):
     """
     if ROW_POSITIONS in tensors:
         return read_axial_resnet(tensors)
-    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints)
+    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints, stated or {})
 
 
 def shape_of(tensors, name, rank):
@@ -64,20 +68,56 @@ def count_units(tensors, pattern):
     return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
 
 
-def read_vit(tensors, stated_size, hints):
+def read_options(tensors, block, stated):
+    """{field of `ViTConfig`: its value} of the options of the encoder that the tensors show.
+
+    Biases are left out of the paper's layers by CLIP, of the patches and the projection, and by models that state it or
+    have rotary positions, of queries, keys and values. Elsewhere one that is not there is missing.
+    """
+    pre_norm, attention = "Transformer/pre_norm/scale" in tensors, ATTENTION.format(block=block)
+    biased = "".join(part[0] for part in ("query", "key", "value") if f"{attention}/{part}/bias" in tensors)
+    may_lack = "qkv_bias" in stated or stated.get("position_embedding") == "rope"
+    return {
+        "pre_norm": pre_norm,
+        "patch_bias": not pre_norm or "embedding/bias" in tensors,
+        "head_bias": not pre_norm or "head/kernel" not in tensors or "head/bias" in tensors,
+        "qkv_bias": {"qv": "qv", "": "none"}.get(biased, "qkv") if may_lack else "qkv",
+        "gated_mlp": GATE.format(block=block) in tensors,
+        "layer_scale": stated.get("layer_scale", INITIAL_SCALE) if SCALE.format(block=block) in tensors else None,
+        "num_registers": shape_of(tensors, "registers", 3)[1] if "registers" in tensors else 0,
+    }
+
+
+def read_classifier(tensors, stated):
+    """(classifier, class_token) of `ViTConfig`; attention pooling and class token show, what is averaged is stated."""
+    token = "cls" in tensors
+    pool = "map" if "MAPHead_0/probe" in tensors else "token" if token else "gap"
+    classifier = stated.get("classifier", pool)
+    return classifier, None if token == (classifier in ("token", "token+gap")) else token
+
+
+def read_vit(tensors, stated_size, hints, stated):
     ph, pw, channels, hidden_size = shape_of(tensors, "embedding/kernel", 4)
     axial = any(name.startswith(f"Transformer/{AxialViTConfig.block_name}_") for name in tensors)
     config_class = AxialViTConfig if axial else ViTConfig
     block = config_class.block_name
-    _, num_heads, _ = shape_of(tensors, QUERY.format(block=block), 3)
+    _, num_heads, _ = shape_of(tensors, f"{ATTENTION.format(block=block)}/query/kernel", 3)
     _, mlp_dim = shape_of(tensors, HIDDEN.format(block=block), 2)
     backbone = read_backbone(tensors) if "conv_root/kernel" in tensors else None
-    classifier = "token" if "cls" in tensors else "gap"
+    classifier, class_token = read_classifier(tensors, stated)
     stride = backbone.stride if backbone else 1
-    stated = stated_size and (stated_size, (ph * stride, pw * stride))
-    positions, (rows, columns) = read_positions(tensors, classifier, stated, wanted_patches(hints, (ph, pw)))
+    step = ph * stride, pw * stride
+    prefix = int("cls" in tensors and stated.get("class_token_position", True))
+    sizes = [(size, step) for size in (stated_size, hints.own_size) if size]
+    if stated.get("position_embedding") == "rope":
+        positions, grid = {}, grid_of(*(sizes or [(own_size(hints, step), step)])[0])
+    else:
+        own = sizes[0] if sizes else None
+        positions, grid = read_positions(tensors, prefix, own, wanted_patches(hints, (ph, pw)))
+    image_size = choose_size(grid, step, [*sizes, *wanted_here(hints, step)])
     return config_class(
-        image_size=(rows * ph * stride, columns * pw * stride),
+        image_size=image_size,
+        drop_remainder=any(size % s for size, s in zip(image_size, step, strict=True)),
         patch_size=(ph, pw),
         hidden_size=hidden_size,
         num_layers=count_indices(tensors, rf"Transformer/{block}_(\d+)/"),
@@ -85,16 +125,34 @@ def read_vit(tensors, stated_size, hints):
         mlp_dim=mlp_dim,
         num_classes=read_width(tensors, "head/kernel") or 0,
         representation_size=read_width(tensors, "pre_logits/kernel"),
-        classifier=classifier,
         num_channels=shape_of(tensors, "conv_root/kernel", 4)[2] if backbone else channels,
         backbone=backbone,
         **positions,
+        **{**stated, **read_options(tensors, block, stated), "classifier": classifier, "class_token": class_token},
     )
 
 
-def read_positions(tensors, classifier, stated, wanted):
+def wanted_here(hints, step):
+    """[(the image size that the caller wants, patch size)] in patches of the file; [] where none is given."""
+    return [] if hints.image_size is None else [(pair("image_size", hints.image_size), step)]
+
+
+def own_size(hints, step):
+    """The image size of a file that has no positions and states no size: what is wanted, or some 224 pixels."""
+    wanted = wanted_here(hints, step)
+    return wanted[0][0] if wanted else tuple(max(PIXELS // side, 1) * side for side in step)
+
+
+def choose_size(grid, step, sizes):
+    """The image size of a model of that grid: the first of `sizes` that has it, or whole patches."""
+    fits = [size for size, steps in sizes if grid_of(size, steps) == grid]
+    return fits[0] if fits else tuple(count * side for count, side in zip(grid, step, strict=True))
+
+
+def read_positions(tensors, prefix, stated, wanted):
     """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
 
+    Of 1-D ones the first `prefix` are of tokens before the patches.
     A file without any, or with relative ones, does not say more of its grid than how many patches there are.
     """
     if RELATIVE in tensors:
@@ -105,22 +163,22 @@ def read_positions(tensors, classifier, stated, wanted):
             rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
             columns, _ = shape_of(tensors, f"{layer}/column_embedding", 2)
             return {"position_embedding": "2d", "position_embedding_at": place}, (rows, columns)
-    if computes_positions(tensors, classifier):
+    if computes_positions(tensors):
         ph, pw, _, _ = tensors["embedding/kernel"].shape
         return {"position_embedding": "sincos2d"}, (max(PIXELS // ph, 1), max(PIXELS // pw, 1))
     layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
     _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
-    return {"position_embedding_at": place}, read_grid(length - (classifier == "token"), stated, wanted)
+    return {"position_embedding_at": place}, read_grid(length - prefix, stated, wanted)
 
 
-def computes_positions(tensors, classifier):
+def computes_positions(tensors):
     """Whether they are of a file in Linen's names without positions and class token: big_vision's posemb="sincos2d".
 
     In any other file without positions, these are missing.
     """
     stored = any(name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
     hidden = tensors.get(HIDDEN.format(block=ViTConfig.block_name))
-    return classifier == "gap" and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
+    return "cls" not in tensors and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
 
 
 def read_width(tensors, name):
@@ -142,7 +200,7 @@ def read_grid(length, stated, wanted):
     the one rectangle of the wanted aspect.
     """
     if stated and count_patches(*stated) == length:
-        return tuple(side // step for side, step in zip(*stated, strict=True))
+        return grid_of(*stated)
     side = math.isqrt(max(length, 0))
     if side and side * side == length:
         return side, side
@@ -166,9 +224,14 @@ def describe_grid(length, wanted):
     return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
 
 
+def grid_of(image_size, patch_size):
+    """(rows, columns) of the whole patches of an image."""
+    return tuple(side // step for side, step in zip(image_size, patch_size, strict=True))
+
+
 def count_patches(image_size, patch_size):
     """How many whole patches an image has."""
-    return math.prod(side // step for side, step in zip(image_size, patch_size, strict=True))
+    return math.prod(grid_of(image_size, patch_size))
 
 
 def read_backbone(tensors):

@@ -9,7 +9,7 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -114,12 +114,16 @@ class Hints:
         variant_heads: those of the variant asked for, where nothing is stated.
         image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
         patch_size: of the model asked for; None for the file's.
+        own_size: (height, width) of the images that the file was trained on, where that is known.
+        fields: of the configuration, those that tensors cannot tell, {name: value}.
     """
 
     num_heads: int | None = None
     variant_heads: int | None = None
     image_size: int | tuple[int, int] | None = None
     patch_size: int | tuple[int, int] | None = None
+    own_size: tuple[int, int] | None = None
+    fields: Mapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,8 @@ def read_description(description):
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        config = kind(**{field.name: values[field.name] for field in fields(kind)})
+        kept = [x.name for x in fields(kind) if not x.metadata.get("option") or x.name in values]
+        config = kind(**{name: values[name] for name in kept})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
     except ConfigError:

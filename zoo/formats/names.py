@@ -69,6 +69,8 @@ def kernel_shape(shape, heads):
 
 AXES = {
     "same": Axes((), same_shape, same_shape, as_is, as_is),
+    # one vector, or a row of them, without the axes that transformers leaves out -> (1, tokens, width)
+    "tokens": Axes((1, 2, 3), lambda shape, heads: (1,) * (3 - len(shape)) + shape, same_shape, as_is, as_is),
     # (outputs, inputs) -> (inputs, outputs)
     "dense": Axes((2,), lambda shape, heads: shape[::-1], same_shape, transpose, np.transpose),
     # (outputs, inputs, h, w) -> (h, w, inputs, outputs)
@@ -113,7 +115,9 @@ class Leaf(NamedTuple):
 
 BIAS = Leaf("bias", "bias", "bias")
 LEAVES = {
-    "token": (Leaf("", "token", ""),),
+    "token": (Leaf("", "token", "", "tokens"),),
+    "probe": (Leaf("probe", "probe", "", "tokens"),),
+    "layer scale": (Leaf("scale", "gamma", ""),),
     "dense": (Leaf("kernel", "kernel", "weight", "dense"), BIAS),
     "conv": (Leaf("kernel", "kernel", "weight", "conv"),),
     "patches": (Leaf("kernel", "kernel", "weight", "conv"), BIAS),
@@ -124,7 +128,7 @@ LEAVES = {
     "out of heads": (Leaf("kernel", "kernel", "weight", "out of heads"), BIAS),
     # The authors' files have 1-D embeddings alone; the others' names are this package's (Appendix D.4).
     "positions": (
-        Leaf("pos_embedding", "embedding", ""),
+        Leaf("pos_embedding", "embedding", "", "tokens"),
         Leaf("row_embedding", "row_embedding", None),
         Leaf("column_embedding", "column_embedding", None),
     ),
@@ -161,6 +165,9 @@ def conv_and_norm(i):
 
 BLOCK, BLOCK_LAYER = "Transformer/encoderblock_{i}", "encoderblock_{i}"
 ATTENTION, MLP = f"{BLOCK}/MultiHeadDotProductAttention_1", f"{BLOCK}/MlpBlock_3"
+# big_vision's names; those of registers, pre-norm, layer scales and gates, which the authors do not have, are ours.
+POOL = "MAPHead_0"
+POOL_ATTENTION, POOL_MLP = f"{POOL}/MultiHeadDotProductAttention_0", f"{POOL}/MlpBlock_0"
 
 VIT = (
     *ROOT,
@@ -170,19 +177,33 @@ VIT = (
     *SHORTCUT,
     Row("embedding", "embedding", "patches"),
     Row("cls", "cls", "token"),
+    Row("registers", "registers", "token"),
     Row("Transformer/posembed_input", "posembed_input", "positions"),
     Row("Transformer/posembed_{i}", "posembed_{i}", "positions"),
     Row("Transformer/posembed_shared", "posembed_shared", "positions"),
+    Row("Transformer/pre_norm", "pre_norm", "norm"),
     Row(f"{BLOCK}/LayerNorm_0", f"{BLOCK_LAYER}.attention_norm", "norm"),
     Row(f"{ATTENTION}/query", f"{BLOCK_LAYER}.attention.query", "into heads"),
     Row(f"{ATTENTION}/key", f"{BLOCK_LAYER}.attention.key", "into heads"),
     Row(f"{ATTENTION}/value", f"{BLOCK_LAYER}.attention.value", "into heads"),
     Row(f"{ATTENTION}/out", f"{BLOCK_LAYER}.attention.out", "out of heads"),
     Row(ATTENTION, f"{BLOCK_LAYER}.attention.relative", "relative"),
+    Row(f"{BLOCK}/LayerScale_0", f"{BLOCK_LAYER}.attention_scale", "layer scale"),
     Row(f"{BLOCK}/LayerNorm_2", f"{BLOCK_LAYER}.mlp_norm", "norm"),
     Row(f"{MLP}/Dense_0", f"{BLOCK_LAYER}.mlp.hidden", "dense"),
+    Row(f"{MLP}/Dense_gate", f"{BLOCK_LAYER}.mlp.gate", "dense"),
     Row(f"{MLP}/Dense_1", f"{BLOCK_LAYER}.mlp.out", "dense"),
+    Row(f"{BLOCK}/LayerScale_1", f"{BLOCK_LAYER}.mlp_scale", "layer scale"),
     Row("Transformer/encoder_norm", "encoder_norm", "norm"),
+    Row(POOL, "pool", "probe"),
+    Row(f"{POOL_ATTENTION}/query", "pool.attention.query", "into heads"),
+    Row(f"{POOL_ATTENTION}/key", "pool.attention.key", "into heads"),
+    Row(f"{POOL_ATTENTION}/value", "pool.attention.value", "into heads"),
+    Row(f"{POOL_ATTENTION}/out", "pool.attention.out", "out of heads"),
+    Row(f"{POOL}/LayerNorm_0", "pool.norm", "norm"),
+    Row(f"{POOL_MLP}/Dense_0", "pool.mlp.hidden", "dense"),
+    Row(f"{POOL_MLP}/Dense_gate", "pool.mlp.gate", "dense"),
+    Row(f"{POOL_MLP}/Dense_1", "pool.mlp.out", "dense"),
     Row("pre_logits", "pre_logits", "dense"),
     Row("head", "head", "dense"),
 )
@@ -261,21 +282,47 @@ TIMM_VIT = {
     f"{UNIT}/gn_proj": "patch_embed.backbone.stages.{b}.blocks.{u}.downsample.norm",
     "embedding": "patch_embed.proj",
     "cls": "cls_token",
+    "registers": "reg_token",
     "Transformer/posembed_input": "pos_embed",
+    "Transformer/pre_norm": "norm_pre",
     f"{BLOCK}/LayerNorm_0": "blocks.{i}.norm1",
     f"{ATTENTION}/query": "blocks.{i}.attn.q",
     f"{ATTENTION}/key": "blocks.{i}.attn.k",
     f"{ATTENTION}/value": "blocks.{i}.attn.v",
     f"{ATTENTION}/out": "blocks.{i}.attn.proj",
+    f"{BLOCK}/LayerScale_0": ("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
     f"{BLOCK}/LayerNorm_2": "blocks.{i}.norm2",
-    f"{MLP}/Dense_0": "blocks.{i}.mlp.fc1",
+    f"{MLP}/Dense_0": ("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.fc1_x"),
+    f"{MLP}/Dense_gate": "blocks.{i}.mlp.fc1_g",
     f"{MLP}/Dense_1": "blocks.{i}.mlp.fc2",
+    f"{BLOCK}/LayerScale_1": ("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
     "Transformer/encoder_norm": "norm",
+    POOL: "attn_pool.latent",
+    f"{POOL_ATTENTION}/query": "attn_pool.q",
+    f"{POOL_ATTENTION}/key": "attn_pool.k",
+    f"{POOL_ATTENTION}/value": "attn_pool.v",
+    f"{POOL_ATTENTION}/out": "attn_pool.proj",
+    f"{POOL}/LayerNorm_0": "attn_pool.norm",
+    f"{POOL_MLP}/Dense_0": "attn_pool.mlp.fc1",
+    f"{POOL_MLP}/Dense_1": "attn_pool.mlp.fc2",
     "pre_logits": "pre_logits.fc",
     "head": "head",
 }
 # The bare stem of R+ViT-Ti/16 goes by shorter names.
 TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
+
+# timm's class Eva, of DINOv3.
+TIMM_EVA = TIMM_VIT | {
+    f"{BLOCK}/LayerScale_0": "blocks.{i}.gamma_1",
+    f"{BLOCK}/LayerScale_1": "blocks.{i}.gamma_2",
+}
+# Meta's own files of DINOv2 and DINOv3.
+META = TIMM_VIT | {
+    "registers": ("register_tokens", "storage_tokens"),
+    f"{MLP}/Dense_0": ("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w2"),
+    f"{MLP}/Dense_gate": "blocks.{i}.mlp.w1",
+    f"{MLP}/Dense_1": ("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3"),
+}
 
 HF_BACKBONE = "embeddings.patch_embeddings.backbone.bit"
 HF_UNIT = f"{HF_BACKBONE}.encoder.stages.{{b}}.layers.{{u}}"
@@ -301,6 +348,70 @@ HF_VIT = {
     "Transformer/encoder_norm": "layernorm",
     "pre_logits": "pooler.dense",
     "head": "classifier",
+}
+
+
+HF_BLOCK = "encoder.layer.{i}"
+HF_DINOV2 = {
+    "embedding": "embeddings.patch_embeddings.projection",
+    "cls": "embeddings.cls_token",
+    "registers": "embeddings.register_tokens",
+    "Transformer/posembed_input": "embeddings.position_embeddings",
+    f"{BLOCK}/LayerNorm_0": f"{HF_BLOCK}.norm1",
+    f"{ATTENTION}/query": f"{HF_BLOCK}.attention.attention.query",
+    f"{ATTENTION}/key": f"{HF_BLOCK}.attention.attention.key",
+    f"{ATTENTION}/value": f"{HF_BLOCK}.attention.attention.value",
+    f"{ATTENTION}/out": f"{HF_BLOCK}.attention.output.dense",
+    f"{BLOCK}/LayerScale_0": f"{HF_BLOCK}.layer_scale1.lambda1",
+    f"{BLOCK}/LayerNorm_2": f"{HF_BLOCK}.norm2",
+    f"{MLP}/Dense_0": (f"{HF_BLOCK}.mlp.fc1", f"{HF_BLOCK}.mlp.weights_up"),
+    f"{MLP}/Dense_gate": f"{HF_BLOCK}.mlp.weights_gate",
+    f"{MLP}/Dense_1": (f"{HF_BLOCK}.mlp.fc2", f"{HF_BLOCK}.mlp.weights_out"),
+    f"{BLOCK}/LayerScale_1": f"{HF_BLOCK}.layer_scale2.lambda1",
+    "Transformer/encoder_norm": "layernorm",
+    "head": "classifier",
+}
+HF_DINOV3 = {
+    "embedding": "embeddings.patch_embeddings",
+    "cls": "embeddings.cls_token",
+    "registers": "embeddings.register_tokens",
+    f"{BLOCK}/LayerNorm_0": "layer.{i}.norm1",
+    f"{ATTENTION}/query": "layer.{i}.attention.q_proj",
+    f"{ATTENTION}/key": "layer.{i}.attention.k_proj",
+    f"{ATTENTION}/value": "layer.{i}.attention.v_proj",
+    f"{ATTENTION}/out": "layer.{i}.attention.o_proj",
+    f"{BLOCK}/LayerScale_0": "layer.{i}.layer_scale1.lambda1",
+    f"{BLOCK}/LayerNorm_2": "layer.{i}.norm2",
+    f"{MLP}/Dense_0": "layer.{i}.mlp.up_proj",
+    f"{MLP}/Dense_gate": "layer.{i}.mlp.gate_proj",
+    f"{MLP}/Dense_1": "layer.{i}.mlp.down_proj",
+    f"{BLOCK}/LayerScale_1": "layer.{i}.layer_scale2.lambda1",
+    "Transformer/encoder_norm": "norm",
+}
+# The image towers of CLIP and SigLIP, without the prefix vision_model.
+HF_TOWER = {
+    "embedding": "embeddings.patch_embedding",
+    "cls": "embeddings.class_embedding",
+    "Transformer/posembed_input": "embeddings.position_embedding.weight",
+    "Transformer/pre_norm": "pre_layrnorm",
+    f"{BLOCK}/LayerNorm_0": "encoder.layers.{i}.layer_norm1",
+    f"{ATTENTION}/query": "encoder.layers.{i}.self_attn.q_proj",
+    f"{ATTENTION}/key": "encoder.layers.{i}.self_attn.k_proj",
+    f"{ATTENTION}/value": "encoder.layers.{i}.self_attn.v_proj",
+    f"{ATTENTION}/out": "encoder.layers.{i}.self_attn.out_proj",
+    f"{BLOCK}/LayerNorm_2": "encoder.layers.{i}.layer_norm2",
+    f"{MLP}/Dense_0": "encoder.layers.{i}.mlp.fc1",
+    f"{MLP}/Dense_1": "encoder.layers.{i}.mlp.fc2",
+    "Transformer/encoder_norm": "post_layernorm",
+    POOL: "head.probe",
+    f"{POOL_ATTENTION}/query": "head.attention.q",
+    f"{POOL_ATTENTION}/key": "head.attention.k",
+    f"{POOL_ATTENTION}/value": "head.attention.v",
+    f"{POOL_ATTENTION}/out": "head.attention.out_proj",
+    f"{POOL}/LayerNorm_0": "head.layernorm",
+    f"{POOL_MLP}/Dense_0": "head.mlp.fc1",
+    f"{POOL_MLP}/Dense_1": "head.mlp.fc2",
+    "head": "visual_projection",
 }
 
 

@@ -86,7 +86,7 @@ def read(path, hints):
     if comment.startswith(b"{"):
         config, preprocessing, labels = read_description(parse_json(comment))
     else:
-        config, preprocessing, labels = read_config(tensors, hints), None, None
+        config, preprocessing, labels = read_config(tensors, hints, stated=hints.fields), None, None
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 

@@ -66,8 +66,15 @@ def require_transformer(tensors):
             "is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
             f"BiT: resnet/... or root_block/...). It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
         )
-    if any(name.startswith("MAPHead_0/") for name in tensors):
-        raise Fault("pools by attention (MAPHead_0); models of the paper pool by token or gap.")
+
+
+def rename_pooling(tensors):
+    """big_vision's old files have the parts of its attention pooling at the top, without MAPHead_0/."""
+    if "probe" not in tensors:
+        return tensors
+    parts = ("probe", "MlpBlock_0/", "MultiHeadDotProductAttention_0/", "LayerNorm_0/")
+    renamed = ((f"MAPHead_0/{name}" if name.startswith(parts) else name, tensor) for name, tensor in tensors.items())
+    return gather(renamed)
 
 
 def split_stacks(tensors, stacked, count):
@@ -172,4 +179,4 @@ def to_first_layout(tensors):
     if ROW_POSITIONS in tensors:
         return squeeze_norms(tensors)
     require_transformer(tensors)
-    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(tensors))))
+    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(rename_pooling(tensors)))))

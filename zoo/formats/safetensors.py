@@ -4,6 +4,7 @@ import json
 import math
 import struct
 import weakref
+from dataclasses import asdict
 
 import numpy as np
 
@@ -21,8 +22,11 @@ from keras_vit.zoo.formats.checkpoint import (
     serialize_model,
 )
 from keras_vit.zoo.formats.torch.layouts import (
+    as_timm_has_it,
+    complete_activation,
     find_layout,
     heads_by_size,
+    require_ours,
     sizes_of,
     strip_model_prefix,
     timm_state,
@@ -34,10 +38,7 @@ from keras_vit.zoo.formats.torch.stated import (
     require_own_config,
     stated_labels,
     stated_preprocessing,
-    transformers_bit,
-    transformers_vit,
 )
-from keras_vit.zoo.formats.torch.timm_config import timm_bit, timm_vit
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as .safetensors"
@@ -46,8 +47,6 @@ MOST_HEADER = 2**22
 # The format's names, and how numpy reads them: bfloat16 as the upper half of a float32.
 DTYPES = {"BF16": "<u2"} | {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 DTYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
-# What the config.json of either library states of a ViT or hybrid, and of a ResNet.
-STATEMENTS = {"timm": (timm_vit, timm_bit), "transformers": (transformers_vit, transformers_bit)}
 
 
 class HeldFile:
@@ -123,20 +122,21 @@ def open_safetensors(path):
 def read_with_companions(path, tensors, layout, hints):
     """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
     config_json, processor_json = read_companions(path)
-    vit, bit = STATEMENTS[layout.library]
-    stated = (vit if layout.numerics else bit)(config_json, tensors)
+    stated = layout.states(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
             "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
             "file leaves out is taken to be timm's default, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
+    fields = {**layout.numerics, **stated.fields, **hints.fields}
+    require_ours(tensors, layout.rows, "qkv_bias" in fields or fields.get("position_embedding") == "rope")
     require_own_config(sizes_of(tensors), stated)
+    fields = complete_activation(tensors, fields) if layout.numerics else {}
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
     heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)
-    tensors = to_official(tensors, layout, heads, stated.patch_positions)
-    config = read_config(tensors, hints, stated.image_size)
-    config = with_numerics(config, {**layout.numerics, **stated.fields})
+    tensors = to_official(tensors, layout, heads)
+    config = with_numerics(read_config(tensors, hints, stated.image_size, fields))
     require_own_config(vars(config), stated)
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     preprocessing = stated_preprocessing(path.name, config_json, processor_json, config)
@@ -146,12 +146,14 @@ def read_with_companions(path, tensors, layout, hints):
 def read(path, hints):
     """The file as an `OpenCheckpoint`."""
     tensors, metadata = open_safetensors(path)
-    tensors = strip_model_prefix(tensors)
-    layout, text = find_layout(tensors), metadata.get("keras_vit")
+    layout, tensors = find_layout(strip_model_prefix(tensors))
+    text = metadata.get("keras_vit")
     if text is None:
         return read_with_companions(path, tensors, layout, hints)
     config, preprocessing, labels = read_description(parse_json(text))
     tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
+    if not getattr(config, "head_bias", True):
+        tensors.pop("head/bias", None)  # the zeros that `timm_state` added
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 
@@ -176,8 +178,11 @@ def write(model, path):
     from safetensors.numpy import save_file
 
     require_timm_model(model.config)
-    metadata = {"format": "pt", "keras_vit": json.dumps(serialize_model(model))}
-    state = timm_state(model.config, official_arrays(model))
+    config, arrays = as_timm_has_it(model.config, official_arrays(model))
+    description = serialize_model(model)
+    description["config"].update(asdict(config))
+    metadata = {"format": "pt", "keras_vit": json.dumps(description)}
+    state = timm_state(config, arrays)
     try:
         save_file(state, path, metadata)
     except SafetensorError as error:  # of a full disk, too

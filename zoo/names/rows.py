@@ -84,6 +84,7 @@ class PublicCheckpoint:
         position_embedding: of a ViT or hybrid, as `keras_vit.models.VisionTransformer` names it.
         resolution: height and width of the images that the weights were last trained on, or that their authors evaluate
             them on.
+        fields: others of the configuration that differ from the variant's, {name: value}: CLIP's pre_norm and the like.
         crop, crop_mode, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
         position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
         pretraining, dataset: what the weights were trained on first and last; the head predicts the last one's
@@ -110,6 +111,7 @@ class PublicCheckpoint:
     representation_size: int | None = None
     classifier: str | None = None
     position_embedding: str = "1d"
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict)
     resolution: int | None = None
     crop: float | None = None
     crop_mode: Any = "center"
@@ -174,6 +176,7 @@ class PublicCheckpoint:
         if isinstance(config, ViTConfig):
             fields |= {"representation_size": self.representation_size, "classifier": self.classifier or "token"}
             fields |= {"position_embedding": self.position_embedding}
+            fields |= {"position_interpolation": self.position_interpolation, **self.fields}
         return dataclasses.replace(config, **fields)
 
 

@@ -57,14 +57,14 @@ class AxialViTConfig(ViTConfig):
             f"Received: num_layers={self.num_layers}.",
         )
         require(
-            self.position_embedding != "relative",
-            "An Axial-ViT has position_embedding 'none', '1d', '2d' or 'sincos2d'. Received: 'relative', which spans "
-            "all patches.",
+            self.position_embedding not in ("relative", "rope") and not self.num_registers,
+            "An Axial-ViT has position_embedding 'none', '1d', '2d' or 'sincos2d' and no registers: attention runs "
+            f"along lines of patches. Received: {self.position_embedding!r} and num_registers={self.num_registers}.",
         )
 
     def count_pairs(self, image_size: tuple[int, int]) -> int:
         rows, columns = self.grid_of(image_size)
-        patches, token = rows * columns, int(self.classifier == "token")
+        patches, token = rows * columns, int(self.has_class_token)
         # A class token attends to all, and no patch to it.
         return self.num_layers // 2 * (patches * (columns + rows) + 2 * token * (patches + 1))
 

@@ -3,6 +3,7 @@
 import functools
 import re
 import string
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,8 +14,32 @@ from keras_vit.models.config import ViTConfig
 from keras_vit.models.variants import SIZES
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.checkpoint import Fault, Tensor, gather
-from keras_vit.zoo.formats.names import AXES, BIT, HF_BIT, HF_VIT, TIMM_BARE, TIMM_BIT, TIMM_VIT, VIT, torch_names
-from keras_vit.zoo.formats.official import prepend_zero
+from keras_vit.zoo.formats.names import (
+    AXES,
+    BIT,
+    HF_BIT,
+    HF_DINOV2,
+    HF_DINOV3,
+    HF_TOWER,
+    HF_VIT,
+    META,
+    TIMM_BARE,
+    TIMM_BIT,
+    TIMM_EVA,
+    TIMM_VIT,
+    VIT,
+    torch_names,
+)
+from keras_vit.zoo.formats.torch.stated import (
+    Stated,
+    nothing_stated,
+    transformers_bit,
+    transformers_dinov2,
+    transformers_dinov3,
+    transformers_tower,
+    transformers_vit,
+)
+from keras_vit.zoo.formats.torch.timm_config import timm_bit, timm_eva, timm_vit
 
 # What is added to the numbers in a name. Stages and units of a ResNet count from 0 in torch, from 1 in official names;
 # blocks of the encoder count from 0 in both.
@@ -59,40 +84,92 @@ def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
 
 # Both libraries' convolutions and group norms.
 RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
-TIMM_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-6}
-HF_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-12}
+TIMM_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-6, "position_interpolation": "bicubic"}
+META_NUMERICS = TIMM_NUMERICS | {"position_interpolation": "dinov2"}
+# transformers resizes by PyTorch's bicubic without antialiasing, but for DINOv2 with registers.
+HF_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-12, "position_interpolation": "bicubic-plain"}
+CLIP_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-5}
+SIGLIP_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-6, "gelu_approximate": True}
+DINOV2_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-6}
+DINOV3_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-5, "position_embedding": "rope"}
+AVERAGED = {"classifier": "gap"}  # timm's default of its class Eva, beside a class token
+# What the text tower beside an image tower consists of; integers of old files.
+TEXT = r"text_model\..*|text_projection\.weight|logit_(scale|bias)|(.*\.)?position_ids"
+MASK = r"(embeddings\.)?mask_token"  # of pre-training
+# Meta's masks are 0 for the biases of keys.
+META_TRAINING = rf"{MASK}|rope_embed\.periods|local_cls_norm\..*"
+META_MASKED = rf"{META_TRAINING}|.*\.attn\.qkv\.bias_mask|.*\.attn\.k\.bias"
 
 
 class Layout(NamedTuple):
-    """A family of state dicts: a tensor that tells it, its rows, who writes it, the numerics of its Transformer."""
+    """A family of state dicts.
 
-    probe: str
-    rows: tuple
+    Args:
+        probes: tensors that tell it, all of them.
+        layout: {official name: name there}.
+        library: who writes it.
+        numerics: fields of a Transformer's configuration that its tensors cannot tell; {} for a ResNet.
+        states: of config.json and the tensors, the `Stated`.
+        ignored: the pattern of the names that are left unread.
+    """
+
+    probes: tuple[str, ...]
+    layout: dict
     library: str
     numerics: dict
+    states: Callable[[dict, dict], Stated]
+    ignored: str = "(?!)"
+
+    @property
+    def rows(self):
+        """(torch's template, official template, kind of axes) of each tensor."""
+        return torch_names(VIT if self.numerics else BIT, self.layout)
 
 
+STEM, HF_STEM = "patch_embed.proj.weight", "embeddings.patch_embeddings.projection.weight"
+TOWER_STEM = "embeddings.patch_embedding.weight"
+# The first whose probes are there.
 LAYOUTS = (
-    Layout("patch_embed.backbone.conv.weight", torch_names(VIT, TIMM_BARE), "timm", TIMM_NUMERICS),
-    Layout("patch_embed.proj.weight", torch_names(VIT, TIMM_VIT), "timm", TIMM_NUMERICS),
-    Layout("stem.conv.weight", torch_names(BIT, TIMM_BIT), "timm", {}),
-    Layout("embeddings.patch_embeddings.projection.weight", torch_names(VIT, HF_VIT), "transformers", HF_NUMERICS),
-    Layout("embedder.convolution.weight", torch_names(BIT, HF_BIT), "transformers", {}),
+    Layout(("patch_embed.backbone.conv.weight",), TIMM_BARE, "timm", TIMM_NUMERICS, timm_vit),
+    Layout((STEM, "storage_tokens"), META, "Meta", DINOV3_NUMERICS, nothing_stated, META_MASKED),
+    Layout(
+        (STEM, "register_tokens"),
+        *(META, "Meta", META_NUMERICS | {"position_interpolation": "bicubic"}, nothing_stated, META_TRAINING),
+    ),
+    Layout((STEM, "mask_token", "blocks.0.ls1.gamma"), META, "Meta", META_NUMERICS, nothing_stated, META_TRAINING),
+    Layout((STEM, "reg_token", "blocks.0.gamma_1"), TIMM_VIT, "timm", DINOV3_NUMERICS | AVERAGED, timm_eva),
+    Layout((STEM, "reg_token"), TIMM_VIT, "timm", TIMM_NUMERICS | {"class_token_position": False}, timm_vit),
+    Layout((STEM, "norm_pre.weight"), TIMM_VIT, "timm", TIMM_NUMERICS | {"layer_norm_epsilon": 1e-5}, timm_vit),
+    Layout((STEM,), TIMM_VIT, "timm", TIMM_NUMERICS, timm_vit),
+    Layout(("stem.conv.weight",), TIMM_BIT, "timm", {}, timm_bit),
+    Layout(
+        (HF_STEM, "encoder.layer.0.layer_scale1.lambda1", "embeddings.register_tokens"),
+        *(HF_DINOV2, "transformers", DINOV2_NUMERICS | {"position_interpolation": "bicubic"}),
+        *(transformers_dinov2, MASK),
+    ),
+    Layout(
+        (HF_STEM, "encoder.layer.0.layer_scale1.lambda1"),
+        *(HF_DINOV2, "transformers", DINOV2_NUMERICS, transformers_dinov2, MASK),
+    ),
+    Layout((HF_STEM,), HF_VIT, "transformers", HF_NUMERICS, transformers_vit),
+    Layout(
+        ("embeddings.patch_embeddings.weight", "layer.0.layer_scale1.lambda1"),
+        *(HF_DINOV3, "transformers", DINOV3_NUMERICS, transformers_dinov3, MASK),
+    ),
+    Layout((TOWER_STEM, "pre_layrnorm.weight"), HF_TOWER, "transformers", CLIP_NUMERICS, transformers_tower, TEXT),
+    Layout((TOWER_STEM, "head.probe"), HF_TOWER, "transformers", SIGLIP_NUMERICS, transformers_tower, TEXT),
+    Layout(("embedder.convolution.weight",), HF_BIT, "transformers", {}, transformers_bit),
 )
 
 # What only other models have, by the names of their tensors, in either library.
 OTHER_MODELS = (
     (r"(^|\.)(dist_token|distillation_token)$", "has a distillation token"),
-    (r"(^|\.)(reg_token|register_tokens)$", "has register tokens"),
-    (r"(^|\.)(ls[12]|layer_scale[12])\.|(^|\.)(gamma_[12]|lambda_[12])$", "scales its branches (LayerScale)"),
-    (r"(^|\.)(norm_pre|pre_layrnorm|pre_layernorm)\.", "normalizes before its first block (pre_norm)"),
-    (r"(^|\.)(attn_pool|head\.probe)", "pools by attention (global_pool 'map')"),
+    (r"(^|\.)(lambda_[12])$", "scales its branches (LayerScale), as BEiT does, whose positions are relative"),
     (r"(^|\.)fc_norm\.", "normalizes after pooling (fc_norm); models of the paper normalize before it"),
     (r"attn\.(q_norm|k_norm)\.", "normalizes queries and keys (qk_norm)"),
     (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
     (r"rel_pos|relative_position", "has relative positions"),
     (r"(^|\.|_)(rope|freqs|inv_freq)", "has rotary positions"),
-    (r"mlp\.(fc1_g|fc1_x|gate|w1|w2|w3|w12)\b", "has a gated MLP"),
     (
         r"(^|\.)(decoder|mask_token|embeddings\.mask_token)",
         "fills in masked patches (mask token or decoder)",
@@ -105,7 +182,8 @@ OTHER_MODELS = (
 
 def strip_model_prefix(tensors):
     """The tensors without the prefix of transformers' classifiers."""
-    return gather((re.sub(r"^(vit|bit)\.", "", name), tensor) for name, tensor in tensors.items())
+    prefix = r"^(vit|bit|vision_model|dinov2|dinov2_with_registers)\."
+    return gather((re.sub(prefix, "", name), tensor) for name, tensor in tensors.items())
 
 
 def official_name(name, rows):
@@ -117,32 +195,53 @@ def official_name(name, rows):
     return name, "same"
 
 
-def require_ours(tensors, rows):
-    """Refuses models that compute something else than the paper's, by the names of tensors that no row has."""
+def require_ours(tensors, rows, may_lack_biases=False):
+    """Refuses models that compute something else than these, by the names of tensors that no row has."""
     for pattern, what in OTHER_MODELS:
         found = (name for name in tensors if re.search(pattern, name))
         name = next((name for name in found if official_name(name, rows)[0] == name), None)
         if name:
             raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
-    for name in tensors:
-        weight = re.fullmatch(r"(.*\.(qkv|query|q_proj|to_q))\.weight", name)
+    for name in () if may_lack_biases else tensors:
+        weight = re.fullmatch(r"(.*\.(attn\.q|query|q_proj|to_q))\.weight", name)
         if weight and f"{weight[1]}.bias" not in tensors:
+            source = tensors[name].source
             raise Fault(
-                f"holds {name} but not {weight[1]}.bias: its queries, keys or values have no bias "
+                f"holds {source} but not {source.removesuffix('weight')}bias: its queries, keys or values have no bias "
                 "(qkv_bias=False), while those of the paper's models have."
             )
 
 
+GATES = re.compile(r"\.mlp\.(fc1_g|w1|weights_gate|gate_proj)\.")
+
+
+def complete_activation(tensors, fields):
+    """The fields with an activation: what is stated, SiLU behind a gate, else GELU.
+
+    Raises:
+        Fault: for a CLIP's tower whose files do not say whether it has GELU or QuickGELU.
+    """
+    if "activation" in fields:
+        return fields
+    if "norm_pre.weight" in tensors or "pre_layrnorm.weight" in tensors:
+        raise Fault(
+            "does not say its activation: CLIP's image towers have QuickGELU (OpenAI's, DFN's, MetaCLIP's) or exact "
+            "GELU (OpenCLIP's). Put its config.json beside it, or pass activation='quick_gelu' or activation='gelu'."
+        )
+    return {**fields, "activation": "silu" if any(map(GATES.search, tensors)) else "gelu"}
+
+
 def find_layout(tensors):
-    """The `Layout` of a state dict.
+    """(the `Layout` of a state dict, its tensors with the packed ones apart and without those that it leaves unread).
 
     Raises:
         Fault: for a state dict of another model.
     """
-    layout = next((layout for layout in LAYOUTS if layout.probe in tensors), None)
-    require_ours(tensors, layout.rows if layout else ())
+    layout = next((layout for layout in LAYOUTS if tensors.keys() >= set(layout.probes)), None)
     if layout:
-        return layout
+        apart = split_packed(tensors)
+        return layout, {name: tensor for name, tensor in apart.items() if not re.fullmatch(layout.ignored, name)}
+    require_ours(tensors, ())
     raise Fault(
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
@@ -169,69 +268,106 @@ def heads_by_size(tensors):
     return None
 
 
-def split_qkv(tensors):
-    """timm keeps query, key and value in one tensor (3 d, ...): as three."""
+# Tensors that hold several of equal size: what is before and after their name, and the names of the parts.
+PACKED = (
+    (r"(.*attn)\.qkv\.(weight|bias)", "qkv"),
+    (r"(attn_pool)\.kv\.(weight|bias)", "kv"),
+    (r"(head\.attention)\.in_proj_(weight|bias)", "qkv"),
+    (r"(.*mlp)\.w12\.(weight|bias)", ("w1", "w2")),
+    (r"(.*mlp)\.weights_in\.(weight|bias)", ("weights_gate", "weights_up")),
+    (r"(blocks\.\d+\.mlp)\.fc1\.(weight|bias)", ("fc1_g", "fc1_x")),
+)
+
+
+def is_packed(name, tensors):
+    """Whether timm's fc1, which a plain MLP has too, is twice as wide as what fc2 takes: gate and value."""
+    first, _, _ = name.partition(".fc1.")
+    both = [tensors.get(f"{first}.{layer}.weight") for layer in ("fc1", "fc2")]
+    return all(t is not None and len(t.shape) == 2 for t in both) and both[0].shape[0] == 2 * both[1].shape[1]
+
+
+def split_packed(tensors):
+    """The tensors, with those that hold several, such as timm's query, key and value (3 d, ...), apart."""
     result = {}
     for name, tensor in tensors.items():
-        head, fused, tail = name.partition(".attn.qkv.")
-        if not fused or not tensor.shape or tensor.shape[0] % 3:
+        name = re.sub(r"\.attn\.([qv])_bias$", r".attn.\1.bias", name)
+        found = next(((match, parts) for row, parts in PACKED if (match := re.fullmatch(row, name))), None)
+        known = found and tensor.shape and not tensor.shape[0] % len(found[1])
+        if not known or (".fc1." in name and not is_packed(name, tensors)):
             result[name] = tensor
             continue
-        d = tensor.shape[0] // 3
-        tensor = tensor.share(3)
-        for third, letter in enumerate("qkv"):
-            result[f"{head}.attn.{letter}.{tail}"] = tensor.map(
-                (d, *tensor.shape[1:]), lambda values, third=third, d=d: values[third * d : (third + 1) * d]
+        match, parts = found
+        d = tensor.shape[0] // len(parts)
+        tensor = tensor.share(len(parts))
+        for i, part in enumerate(parts):
+            result[f"{match[1]}.{part}.{match[2]}"] = tensor.map(
+                (d, *tensor.shape[1:]), lambda values, i=i, d=d: values[i * d : (i + 1) * d]
             )
     return result
 
 
-def to_official(tensors, layout, num_heads, patch_positions=False):
-    """The tensors of a torch state dict under official names.
-
-    `patch_positions`: the class token has no position embedding, as in timm's no_embed_class; it gets zeros.
+def to_official(tensors, layout, num_heads):
+    """The tensors of a torch state dict, as `find_layout` gives them, under official names.
 
     Raises:
         Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
     """
-    tensors = split_qkv(tensors)
+    rows = layout.rows
     if layout.numerics and num_heads is None:
-        strange = next((name for name in tensors if official_name(name, layout.rows)[0] == name), None)
+        strange = next((name for name in tensors if official_name(name, rows)[0] == name), None)
         if strange:
             raise Fault(f"holds {strange}, which no ViT or hybrid of {layout.library} has.")
         raise Fault("does not say how many attention heads its model has. Pass num_heads=.")
     result = {}
     for name, tensor in tensors.items():
-        official, kind = official_name(name, layout.rows)
+        official, kind = official_name(name, rows)
         if official in result:
             raise Fault(f"holds {official} twice, once as {tensor.source}.")
         result[official] = convert_tensor(tensor, kind, num_heads)
-    positions = result.get(POSITIONS)
-    if patch_positions and "cls" in result and positions is not None and len(positions.shape) == 3:
-        result[POSITIONS] = prepend_zero(positions)
     return result
 
 
-def fuse_qkv(state):
-    """The inverse of `split_qkv`, of arrays."""
-    result = {}
-    for name, values in state.items():
-        head, split, tail = name.partition(".attn.q.")
-        if split:
-            thirds = [values, *(state[f"{head}.attn.{letter}.{tail}"] for letter in "kv")]
-            result[f"{head}.attn.qkv.{tail}"] = np.concatenate(thirds)
-        elif not re.search(r"\.attn\.[kv]\.", name):
-            result[name] = values
-    return {name: np.ascontiguousarray(values) for name, values in result.items()}
+# timm's tensors of several: the first part's name, the whole's, the parts.
+FUSED = (
+    (r"(.*\.attn)\.q\.(weight|bias)", "qkv", "qkv"),
+    (r"(attn_pool)\.k\.(weight|bias)", "kv", "kv"),
+    (r"(.*\.mlp)\.fc1_g\.(weight|bias)", "fc1", ("fc1_g", "fc1_x")),
+)
 
 
-def with_numerics(config, numerics):
-    """The configuration as that library computes: its GELU, its epsilons."""
+def fuse(state, config):
+    """The inverse of `split_packed`, of arrays {name: array} in timm's names; its DINOv3 keeps gates apart."""
+    rotary = getattr(config, "position_embedding", None) == "rope"
+    for row, whole, parts in FUSED[: 2 if rotary else 3]:
+        for match in filter(None, [re.fullmatch(row, name) for name in state]):
+            names = [f"{match[1]}.{part}.{match[2]}" for part in parts]
+            if all(name in state for name in names):
+                state[f"{match[1]}.{whole}.{match[2]}"] = np.concatenate([state.pop(name) for name in names])
+    renamed = {re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name): values for name, values in state.items()}
+    return {name: np.ascontiguousarray(values) for name, values in renamed.items()}
+
+
+def with_numerics(config):
+    """The configuration with a ResNet as that library computes it."""
     if not isinstance(config, ViTConfig):
         return replace(config, **RESNET_NUMERICS)
-    if config.backbone:
-        numerics = {**numerics, "backbone": replace(config.backbone, **RESNET_NUMERICS, kernel_std_epsilon=0.0)}
-    return replace(config, **numerics)
+    if not config.backbone:
+        return config
+    return replace(config, backbone=replace(config.backbone, **RESNET_NUMERICS, kernel_std_epsilon=0.0))
+
+
+def as_timm_has_it(config, arrays):
+    """(configuration, arrays) of an equal model of timm's.
+
+    Its class token beside registers has no position, so that the position is added to the token.
+    """
+    if not getattr(config, "num_registers", 0) or not config.has_class_token or POSITIONS not in arrays:
+        return config, arrays
+    if not config.class_token_position:
+        return config, arrays
+    positions = arrays[POSITIONS]
+    arrays = {**arrays, "cls": arrays["cls"] + positions[:, :1], POSITIONS: positions[:, 1:]}
+    return replace(config, class_token_position=False), arrays
 
 
 def timm_state(config, arrays):
@@ -247,11 +383,16 @@ def timm_state(config, arrays):
     rows = torch_names(BIT, TIMM_BIT)
     if isinstance(config, ViTConfig):
         is_bare = config.backbone is not None and not config.backbone.depths
-        rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_VIT)
+        rotary = config.position_embedding == "rope"
+        rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT)
     state = {}
     for name, values in arrays.items():
         torch, kind = next(
             (renamed, kind) for torch, official, kind in rows if (renamed := translate(name, official, torch, TO_TORCH))
         )
         state[torch] = AXES[kind].restore(values)
-    return fuse_qkv(state)
+    if getattr(config, "gated_mlp", False):
+        state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
+    if not getattr(config, "head_bias", True) and config.num_classes:
+        state["head.bias"] = np.zeros(config.num_classes, "float32")  # which timm's heads always have
+    return fuse(state, config)

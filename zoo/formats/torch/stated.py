@@ -43,9 +43,8 @@ class Stated:
     Args:
         num_heads: attention heads.
         image_size: (height, width) in pixels, which position embeddings fit.
-        fields: of the configuration, by name: activation, epsilons.
+        fields: of the configuration, by name: activation, epsilons, what the head reads.
         shapes: what the tensors must show, {name: value} by this package's names, or the files describe another model.
-        patch_positions: whether only patches have position embeddings, not the class token.
         assume_heads: whether Table 1's heads may be assumed where `num_heads` is None.
         unknown_architecture: a name in timm's config.json that this package does not know.
     """
@@ -54,7 +53,6 @@ class Stated:
     image_size: tuple | None = None
     fields: dict = field(default_factory=dict)
     shapes: dict = field(default_factory=dict)
-    patch_positions: bool = False
     assume_heads: bool = True
     unknown_architecture: str | None = None
 
@@ -82,18 +80,36 @@ def as_size(value):
     return tuple(value) if fits else None
 
 
-GELUS_BY_TANH = {
-    "gelu": False,
-    "gelu_python": False,
-    "gelu_new": True,
-    "gelu_fast": True,
-    "gelu_accurate": True,
-    "gelu_pytorch_tanh": True,
-    "gelu_python_tanh": True,
+EXACT = {"activation": "gelu", "gelu_approximate": False}
+BY_TANH = {"activation": "gelu", "gelu_approximate": True}
+ACTIVATIONS = {
+    "gelu": EXACT,
+    "gelu_python": EXACT,
+    "gelu_new": BY_TANH,
+    "gelu_fast": BY_TANH,
+    "gelu_accurate": BY_TANH,
+    "gelu_pytorch_tanh": BY_TANH,
+    "gelu_python_tanh": BY_TANH,
+    "quick_gelu": {"activation": "quick_gelu"},
+    "silu": {"activation": "silu"},
+    "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid")
+# Of an image tower's model_type: its activation, epsilon and heads, where its configuration leaves them out.
+TOWERS = {
+    "clip": ("quick_gelu", 1e-5),
+    "clip_vision_model": ("quick_gelu", 1e-5),
+    "siglip": ("gelu_pytorch_tanh", 1e-6),
+    "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6),
+}
+DINOV2_TYPES = ("dinov2", "dinov2_with_registers")
 BIT_TYPES = ("bit",)
-SHAPES = {"hidden_size": "hidden_size", "num_hidden_layers": "num_layers", "intermediate_size": "mlp_dim"}
+SHAPES = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "mlp_dim",
+    "num_register_tokens": "num_registers",
+}
 # Fields that change a ResNet's function and not its tensors, with the values of ours; the first is the default.
 BIT_FIELDS = {
     "layer_type": ("preactivation",),
@@ -118,25 +134,82 @@ def transformers_vit(config_json, tensors):
         Fault: for fields that make another function of the same tensors.
     """
     require_type(config_json, VIT_TYPES)
-    fields = {}
-    activation = config_json.get("hidden_act", "gelu")
-    known = isinstance(activation, str) and activation in GELUS_BY_TANH
-    require_stated(known, f"the activation {activation!r}", ", ".join(GELUS_BY_TANH))
-    fields["gelu_approximate"] = GELUS_BY_TANH[activation]
-    if isinstance(config_json.get("layer_norm_eps"), float):
-        fields["layer_norm_epsilon"] = config_json["layer_norm_eps"]
     if "pooler.dense.weight" in tensors:
         require_fields(config_json, {"pooler_act": ("tanh",)})
     if isinstance(config_json.get("backbone_config"), dict):
         require_fields(config_json["backbone_config"], HYBRID_FIELDS)
-    heads = config_json.get("num_attention_heads", 12 if config_json.get("model_type") in VIT_TYPES else None)
-    shapes = {ours: config_json[theirs] for theirs, ours in SHAPES.items() if type(config_json.get(theirs)) is int}
+    heads = 12 if config_json.get("model_type") in VIT_TYPES else None
+    return read_transformer(config_json, read_activation(config_json, "gelu"), heads)
+
+
+def read_activation(config_json, default):
+    """The fields of the configuration that `hidden_act` stands for."""
+    activation = config_json.get("hidden_act", default)
+    known = isinstance(activation, str) and activation in ACTIVATIONS
+    require_stated(known, f"the activation {activation!r}", ", ".join(ACTIVATIONS))
+    return ACTIVATIONS[activation]
+
+
+def read_transformer(config_json, fields, heads, without=()):
+    """The `Stated` of a Transformer's configuration, with `fields`; `heads` where it does not say how many.
+
+    Args:
+        without: names that say nothing there, though other models have them.
+    """
+    stated = {name: value for name, value in config_json.items() if name not in without}
+    if isinstance(stated.get("layer_norm_eps"), float):
+        fields = {**fields, "layer_norm_epsilon": stated["layer_norm_eps"]}
+    if isinstance(stated.get("layerscale_value"), float):
+        fields = {**fields, "layer_scale": stated["layerscale_value"]}
+    heads = stated.get("num_attention_heads", heads)
+    shapes = {ours: stated[theirs] for theirs, ours in SHAPES.items() if type(stated.get(theirs)) is int}
     return Stated(
         num_heads=heads if type(heads) is int and heads > 0 else None,
-        image_size=as_size(config_json.get("image_size")),
+        image_size=as_size(stated.get("image_size")),
         fields=fields,
         shapes=shapes,
     )
+
+
+def transformers_tower(config_json, tensors):
+    """The `Stated` of CLIP's or SigLIP's image tower; raises as `transformers_vit` does."""
+    if not config_json:
+        return Stated()
+    kind = config_json.get("model_type")
+    require_stated(kind in TOWERS, f"the model_type {kind!r}", ", ".join(TOWERS))
+    tower = config_json.get("vision_config", config_json)
+    tower = tower if isinstance(tower, dict) else {}
+    activation, epsilon = TOWERS[kind]
+    require_fields(tower, {"vision_use_head": (True,)})
+    fields = {"layer_norm_epsilon": epsilon, **read_activation(tower, activation)}
+    return read_transformer({"image_size": 224, **tower}, fields, 12)
+
+
+def transformers_dinov2(config_json, tensors):
+    """The `Stated` of a DINOv2; raises as `transformers_vit` does. Its gated MLP has SiLU, whatever is stated."""
+    require_type(config_json, DINOV2_TYPES)
+    gated = any(".mlp.weights_gate." in name for name in tensors)
+    fields = {**(ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu"))}
+    require_fields(config_json, {"qkv_bias": (True,), "use_swiglu_ffn": (gated,)})
+    if "classifier.weight" in tensors:
+        fields["classifier"] = "token+gap"
+    heads = 12 if config_json.get("model_type") in DINOV2_TYPES else None
+    return read_transformer(config_json, fields, heads, without=("intermediate_size",))
+
+
+def transformers_dinov3(config_json, tensors):
+    """The `Stated` of a DINOv3; raises as `transformers_vit` does."""
+    require_type(config_json, ("dinov3_vit",))
+    gated = any(".mlp.gate_proj." in name for name in tensors)
+    fields = {**read_activation(config_json, "silu" if gated and not config_json else "gelu")}
+    known = {"rope_theta": (100.0, 100), "key_bias": (False,), "proj_bias": (True,), "mlp_bias": (True,)}
+    require_fields(config_json, {**known, "use_gated_mlp": (gated,)})
+    return read_transformer(config_json, fields, 6 if config_json else None)
+
+
+def nothing_stated(config_json, tensors):
+    """The `Stated` of Meta's own files, beside which no config.json of a known kind lies."""
+    return Stated(assume_heads=False)
 
 
 def transformers_bit(config_json, tensors):

@@ -12,25 +12,25 @@ HARMLESS = {
     *("weight_init", "fix_init", "zero_init_last", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"),
     *("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "in_chans", "num_classes", "img_size"),
     *("class_token", "global_pool", "fc_norm", "pool_include_prefix", "no_embed_class", "act_layer", "norm_layer"),
-    *("init_values", "layers", "width_factor", "stem_chs", "channels"),
+    *("init_values", "layers", "width_factor", "stem_chs", "channels", "pre_norm", "reg_tokens", "qkv_bias"),
+    *("swiglu_mlp", "num_reg_tokens", "head_init_scale", "swiglu_align_to"),
+    *("rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "ref_feat_shape"),
 }
 # The only values, of other arguments, that models of this package follow; the first is the default.
 VIT_VALUES = {
-    "qkv_bias": (True,),
     "qk_norm": (False,),
     "scale_attn_norm": (False,),
     "scale_mlp_norm": (False,),
     "proj_bias": (True,),
     "pos_embed": ("learn",),
-    "reg_tokens": (0,),
-    "pre_norm": (False,),
     "final_norm": (True,),
     "embed_norm_layer": (None,),
     "block_fn": ("Block",),
-    "mlp_layer": ("Mlp", "mlp"),
+    "mlp_layer": ("Mlp", "mlp", "GluMlp act_layer=SiLU gate_last=False"),
     "attn_layer": ("Attention", "attn"),
     "distilled": (False,),
     "padding_same": (True,),
+    "use_rot_pos_emb": (False,),
 }
 BIT_VALUES = {
     "output_stride": (32,),
@@ -44,7 +44,55 @@ BIT_VALUES = {
     "conv_layer": ("StdConv2d eps=1e-08",),
     "global_pool": ("avg",),
 }
-GELU_BY_TANH = {"gelu": False, "gelu_tanh": True}
+# Of timm's class Eva, those that make a DINOv3.
+EVA_VALUES = {
+    "use_rot_pos_emb": (True,),
+    "use_abs_pos_emb": (False,),
+    "rope_type": ("dinov3",),
+    "rope_temperature": (100.0, 100),
+    "rope_rotate_half": (True,),
+    "rope_grid_offset": (0.0, 0),
+    "rope_grid_indexing": ("ij",),
+    "use_fc_norm": (False,),
+    "class_token": (True,),
+    "qkv_fused": (True,),
+    "qk_norm": (False,),
+    "scale_mlp": (False,),
+    "scale_attn_inner": (False,),
+    "attn_type": ("eva",),
+    "num_kv_heads": (None,),
+    "attn_pool_num_heads": (None,),
+    "attn_pool_mlp_ratio": (None,),
+    "rope_mrope_section": (None,),
+    "attn_only_layer_scale": (False,),
+    "use_post_norm": (False,),
+    "use_pre_transformer_norm": (False,),
+    "use_post_transformer_norm": (True,),
+    "global_pool": ("avg", "token"),
+}
+NOT_EVAS_DEFAULTS = (
+    "use_rot_pos_emb",
+    "use_abs_pos_emb",
+    "rope_type",
+    "rope_temperature",
+    "rope_rotate_half",
+    "use_fc_norm",
+)
+ACTIVATIONS = {
+    "gelu": {"activation": "gelu", "gelu_approximate": False},
+    "gelu_tanh": {"activation": "gelu", "gelu_approximate": True},
+    "quick_gelu": {"activation": "quick_gelu", "gelu_approximate": False},
+    "silu": {"activation": "silu", "gelu_approximate": False},
+    "SiLU": {"activation": "silu", "gelu_approximate": False},
+}
+# What a head may read: (class token, global_pool) to `classifier`.
+POOLS = {
+    (True, "token"): "token",
+    (False, "avg"): "gap",
+    (True, "avg"): "gap",
+    (False, "map"): "map",
+    (True, "map"): "map",
+}
 EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 
 
@@ -77,16 +125,40 @@ def timm_vit(config_json, tensors):
         Fault: for arguments that make another function of the same tensors, and unknown ones.
     """
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
-    is_known = architecture is None or arguments_of(architecture) is not None
     require_values(args, VIT_VALUES)
-    require_pooling(args, architecture)
-    heads = args.get("num_heads")
+    fields = {**read_numerics(args, architecture), **read_pooling(args, architecture)}
+    if args.get("no_embed_class") is True:
+        fields["class_token_position"] = False
+    if args.get("qkv_bias") is False:
+        fields["qkv_bias"] = "none"
+    return state(args, config_json, fields, {"reg_tokens": "num_registers", "pre_norm": "pre_norm"})
+
+
+def timm_eva(config_json, tensors):
+    """The `Stated` of a DINOv3, of timm's class Eva; raises as `timm_vit` does."""
+    args = stated_arguments(config_json)
+    require_values(args, EVA_VALUES)
+    if arguments_of(config_json.get("architecture")) is not None:
+        for name in NOT_EVAS_DEFAULTS:
+            require_stated(name in args, f"timm's default of {name}", f"{name}={EVA_VALUES[name][0]!r}")
+    fields = read_numerics({"norm_layer": "layernorm 1e-05", **args}, config_json.get("architecture"))
+    fields |= {"activation": "silu"} if any(".mlp.fc1_g." in name for name in tensors) else {}
+    fields["classifier"] = {"token": "token"}.get(args.get("global_pool"), "gap")
+    return state(args, config_json, fields, {"num_reg_tokens": "num_registers"})
+
+
+def state(args, config_json, fields, names):
+    """The `Stated` of arguments; `names` are those of shapes beside the common ones, {timm's: ours}."""
+    architecture, heads = config_json.get("architecture"), args.get("num_heads")
+    is_known = architecture is None or arguments_of(architecture) is not None
+    if isinstance(args.get("init_values"), int | float):
+        fields = {**fields, "layer_scale": args["init_values"]}
+    shapes = read_shapes(args) | {ours: args[theirs] for theirs, ours in names.items() if theirs in args}
     return Stated(
         num_heads=heads if type(heads) is int and heads > 0 else None,
         image_size=stated_size(args, config_json),
-        fields=read_numerics(args),
-        shapes=read_shapes(args),
-        patch_positions=args.get("no_embed_class") is True,
+        fields=fields,
+        shapes=shapes,
         assume_heads=is_known,
         unknown_architecture=None if is_known else str(architecture),
     )
@@ -108,26 +180,35 @@ def require_values(args, values):
             require_stated(name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
 
 
-def require_pooling(args, architecture):
-    """Ours pools by the class token, or averages where there is none; both after the last norm."""
-    token, pool = args.get("class_token", True), args.get("global_pool", "token")
-    if "global_pool" in args or arguments_of(architecture) is not None:
-        require_stated(
-            (bool(token), pool) in ((True, "token"), (False, "avg")),
-            f"{'a' if token else 'no'} class token and global_pool={pool!r}",
-            "'token' with a class token, and 'avg' without one",
-        )
+def read_pooling(args, architecture):
+    """{"classifier": what the head reads after the last norm}; {} where nothing is stated.
+
+    A mean beside a class token has no norm of its own, by fc_norm=False alone, which is not the default.
+    """
+    token, pool = bool(args.get("class_token", True)), args.get("global_pool", "token")
+    if "global_pool" not in args and arguments_of(architecture) is None:
+        return {}
+    averaged = (token, pool) == (True, "avg")
+    require_stated(
+        isinstance(pool, str) and (token, pool) in POOLS and (not averaged or args.get("fc_norm") is False),
+        f"{'a' if token else 'no'} class token and global_pool={pool!r}",
+        "'token' with a class token, 'map', and 'avg' without a norm after it (fc_norm=False)",
+    )
+    return {"classifier": POOLS[token, pool]}
 
 
-def read_numerics(args):
-    """Fields of the configuration: activation and epsilon."""
+def read_numerics(args, architecture):
+    """Fields of the configuration: epsilon, and activation where the architecture or an argument tells it."""
     activation = args.get("act_layer") or "gelu"
-    known = isinstance(activation, str) and activation in GELU_BY_TANH
-    require_stated(known, f"act_layer={activation!r}", " and ".join(GELU_BY_TANH))
+    known = isinstance(activation, str) and activation in ACTIVATIONS
+    require_stated(known, f"act_layer={activation!r}", " and ".join(ACTIVATIONS))
+    if architecture is None and not args.get("norm_layer"):
+        return ACTIVATIONS[activation] if args.get("act_layer") else {}
     norm = args.get("norm_layer") or "layernorm"
     norm = norm.replace("_", "").lower() if isinstance(norm, str) else repr(norm)
     require_stated(norm in EPSILONS, f"norm_layer={norm!r}", "layer norm")
-    return {"gelu_approximate": GELU_BY_TANH[activation], "layer_norm_epsilon": EPSILONS[norm]}
+    tells = args.get("act_layer") or arguments_of(architecture) is not None
+    return {"layer_norm_epsilon": EPSILONS[norm], **(ACTIVATIONS[activation] if tells else {})}
 
 
 def read_shapes(args):

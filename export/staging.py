@@ -1,0 +1,228 @@
+"""Artefacts appear when they are complete, and replace what an earlier export wrote and nothing else.
+
+The files are written to a hidden folder at their destination, which the process has locked, and are then renamed into
+their places one by one. A folder lists its files in a manifest, as `keras_vit.owned` does. A single file ends in a
+seal: the digests of the files beside it that belong to it, then the digest of all bytes before.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+from keras_vit.errors import ExportError, KerasVitError
+from keras_vit.export.formats import FORMATS, data_files
+from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
+from keras_vit.export.web import PATTERN as PAGE
+from keras_vit.files import make_folder, require_local, sha256_of_regular
+from keras_vit.owned import OwnFolder, files_in, is_regular, lock
+from keras_vit.text import printable
+
+HIDDEN = ".keras-vit-export"
+PARTS = ("new", "old")  # of the hidden folder: what takes its place, and what stood there before
+MANIFEST = "keras-vit-export.json"
+MAKER = "keras_vit.export"
+FORMAT = 1  # of the manifest
+SEAL = "keras_vit.export.seal"
+DIGITS = 64  # of a SHA-256
+SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.encode()), DIGITS), re.DOTALL)
+MOST_NAMED = 5
+
+# Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
+COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
+ALONE = (row.folder_pattern for row in FORMATS if row.is_folder)
+NAMES = re.compile("|".join([COMPANIONS, PAGE, LAYOUT, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
+
+
+def seal(path, append, data=()):
+    """Seals the file `path`.
+
+    Args:
+        append: function of the path, a key and a text, which makes the file end in that text and leaves it valid.
+        data: names of the files in the same folder that belong to it.
+    """
+    files = {name: sha256_of_regular(path.with_name(name)) for name in data}
+    append(path, SEAL, f"{json.dumps(files)} {'0' * DIGITS}")
+    digest = digest_before_seal(path)
+    with open(path, "r+b") as file:
+        file.seek(-DIGITS, os.SEEK_END)
+        file.write(digest.encode())
+
+
+def digest_before_seal(path):
+    """SHA-256 of a file without its last 64 bytes."""
+    total, left = hashlib.sha256(), path.stat().st_size - DIGITS
+    with open(path, "rb") as file:
+        while left > 0 and (part := file.read(min(left, 1 << 20))):
+            total.update(part)
+            left -= len(part)
+    return total.hexdigest()
+
+
+def read_seal(path):
+    """{name: SHA-256} of the file `path` and of the files that belong to it; None unless its seal is intact."""
+    if not is_regular(path):
+        return None
+    with open(path, "rb") as file:
+        file.seek(-min(path.stat().st_size, 4096), os.SEEK_END)
+        found = SEALED.search(file.read())
+    if found is None or found[2].decode() != digest_before_seal(path):
+        return None
+    try:
+        data = {name: digest for name, digest in json.loads(found[1]).items() if data_files(path.stem).fullmatch(name)}
+    except ValueError:
+        return None
+    return {path.name: sha256_of_regular(path), **data}
+
+
+class ExportFolder(OwnFolder):
+    """A folder that an export writes. A sealed file in it, of an export to its own path, may be replaced too.
+
+    >>> ExportFolder("nowhere").digests()
+    {}
+    """
+
+    record, names, writer, error = MANIFEST, NAMES, "an export", ExportError
+    fields = {"made_by": MAKER, "format": FORMAT}
+    longest = 1_000_000
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.facts = self.fields
+        self.hidden = self.path / HIDDEN
+
+    def is_own(self, name, known):
+        return super().is_own(name, known) or read_seal(self.path / name) is not None
+
+    def take(self, staging):
+        for name in files_in(staging / "new"):
+            if not self.is_name(name):  # such as a SavedModel's assets
+                raise ExportError(f"The model needs the file {name} beside it, which an export cannot contain.")
+        return super().take(staging)
+
+
+class SealedFile(OwnFolder):
+    """A single file that an export writes, and those beside it that belong to it; its seal is the record."""
+
+    writer, error = "an export", ExportError
+
+    def __init__(self, path):
+        super().__init__(path.parent)
+        self.record = path.name
+        self.hidden = self.path / f".{path.name}{HIDDEN}"
+
+    def read(self):
+        files = read_seal(self.path / self.record)
+        return None if files is None else {"files": files}
+
+    def save(self, files):
+        """Nothing: the sealed file is renamed."""
+
+    def remove_orphans(self):
+        """Removes data that a killed export put in its place too early, or did not come to remove."""
+        own = self.digests()
+        for part in (self.hidden / "new", self.hidden / "old"):
+            for name, digest in (read_seal(part / self.record) or {}).items():
+                is_placed = part.name == "old" or not (part / name).exists()
+                if name not in own and is_placed and self.is_own(name, [digest]):
+                    (self.path / name).unlink()
+
+
+@contextlib.contextmanager
+def stage(path, names, *, is_folder, tell=None):
+    """Yields a path in a hidden folder; what is written there replaces an earlier export at `path`.
+
+    A folder is new and empty, and gets its manifest at the end; a file must be sealed by who writes it. A process
+    killed inside leaves the hidden folder, which the next export to the same path clears.
+
+    Args:
+        path: of the file, or the folder.
+        names: of the files that will be written, as far as they are known before.
+        tell: called with a line of text that names the files of the earlier export that have no successor.
+
+    Raises:
+        ExportError: if nothing can be written there, or a file in the way is not one that an earlier export wrote.
+    """
+    with raise_file_errors(path):
+        place = place_of(path, is_folder)
+        with make_folder(place.path), hold_hidden_folder(place, path):
+            place.require_own(names)
+            new = place.hidden / "new"
+            new.mkdir()
+            yield new if is_folder else new / place.record
+            gone = place.take(place.hidden)
+    if gone and tell is not None:
+        tell(f"removed from {printable(place.path)}, of the earlier export: {join_names(gone)}")
+
+
+def place_of(path, is_folder):
+    """Where the files for `path` go. A link to a folder stands for that folder."""
+    require_local(path, ExportError)
+    path = Path(path)
+    if is_folder:
+        if path.exists() and not path.is_dir():
+            raise ExportError(f"{path} is a file, but a folder is written there. Choose another path.")
+        return ExportFolder(os.path.realpath(path))
+    if path.is_dir():
+        raise ExportError(f"{path} is a folder. Expected a path where a {path.suffix} file can be written.")
+    return SealedFile(Path(os.path.realpath(path.parent), path.name))
+
+
+@contextlib.contextmanager
+def raise_file_errors(path):
+    """Within, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
+    try:
+        yield
+    except KerasVitError:  # a DownloadError is an OSError too, and says what to do
+        raise
+    except OSError as error:
+        raise ExportError(
+            f"The export to {path} failed: {error.strerror or error}. What was there before is "
+            "unchanged. Make room, or choose another path."
+        ) from error
+
+
+@contextlib.contextmanager
+def hold_hidden_folder(place, path):
+    """Makes the hidden folder and locks it, without what a killed export left there; it goes at the end."""
+    for part in PARTS:
+        place.require_plain_folders(f"{place.hidden.name}/{part}/name")
+    place.hidden.mkdir(exist_ok=True)
+    for name in sorted(set(os.listdir(place.hidden)) - {*PARTS, "lock"}):
+        raise ExportError(
+            f"{place.hidden / name} is in the folder in which an export works, but no export wrote it. "
+            "Move it away, or choose another path."
+        )
+    busy = ExportError(f"Another export writes to {path} now. Wait for it, or choose another path.")
+    try:
+        with lock(place.hidden / "lock", busy):
+            if isinstance(place, SealedFile):
+                place.remove_orphans()
+            clear(place.hidden)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    clear(place.hidden)
+    finally:
+        with contextlib.suppress(OSError):  # another export works in it
+            place.hidden.rmdir()
+
+
+def clear(hidden):
+    for part in PARTS:
+        if (hidden / part).exists():
+            shutil.rmtree(hidden / part)
+
+
+def join_names(names):
+    """The first few names, and the number of the others.
+
+    >>> join_names(["a", "b"])
+    'a, b'
+    """
+    rest = len(names) - MOST_NAMED
+    return ", ".join(map(printable, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")

@@ -1,1 +1,0 @@
-"""Where artefacts are written: in a hidden folder first, then in place of an earlier export."""

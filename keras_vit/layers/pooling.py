@@ -1,0 +1,102 @@
+"""From the tokens to the image representation y (Eq. 4, Appendix D.3), one layer for each `classifier`."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_vit.layers.attention import MultiHeadSelfAttention
+from keras_vit.layers.base import ConfiguredLayer, takes_arguments_of
+from keras_vit.layers.encoder import MLP
+from keras_vit.layers.normalization import LayerNormalization
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class TakeClassToken(ConfiguredLayer):
+    """The class token's state z_L^0 as the image representation (Eq. 4): (n, l, d) -> (n, d).
+
+    >>> tuple(TakeClassToken()(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 64)
+    """
+
+    def call(self, x):
+        return x[:, 0]
+
+    def compute_output_shape(self, input_shape):
+        n, _, d = input_shape
+        return n, d
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AveragePatches(ConfiguredLayer):
+    """The mean of the patches' tokens (Appendix D.3): (n, l, d) -> (n, d), or (n, 2 d) after the class token.
+
+    Args:
+        first: how many tokens stand before the patches.
+        beside_token: whether the class token's state, the first one, comes before the mean.
+
+    >>> tuple(AveragePatches(first=1)(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 64)
+    """
+
+    def __init__(self, first: int = 0, beside_token: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.first = first
+        self.beside_token = beside_token
+
+    def call(self, x):
+        mean = ops.mean(x[:, self.first :] if self.first else x, axis=1)
+        return ops.concatenate([x[:, 0], mean], axis=-1) if self.beside_token else mean
+
+    def compute_output_shape(self, input_shape):
+        n, _, d = input_shape
+        return n, d * (1 + self.beside_token)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AttentionPooling(ConfiguredLayer):
+    """SigLIP's head, big_vision's MAPHead: y = MSA(probe, z), then y + MLP(LN(y)): (n, l, d) -> (n, d).
+
+    The probe, a learnable query, attends to the patches' tokens; no norm stands before its attention.
+
+    Args:
+        num_heads: attention heads; must divide d.
+        mlp_dim: width of the MLP's hidden layer.
+        layer_norm_epsilon: added to the norm's variance.
+        first: how many tokens stand before the patches.
+        **kwargs: the other arguments of `MLP`.
+
+    >>> tuple(AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 16, 64))).shape)
+    (2, 64)
+    """
+
+    @takes_arguments_of(MLP)
+    def __init__(self, num_heads: int, mlp_dim: int, layer_norm_epsilon: float = 1e-6, first: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.first = first
+
+    def build(self, input_shape):
+        n, l, d = input_shape
+        dtype = self.dtype_policy
+        normal = keras.initializers.RandomNormal(stddev=d**-0.5)
+        self.probe = self.add_weight(name="probe", shape=(1, 1, d), initializer=normal)
+        self.attention = MultiHeadSelfAttention(self.num_heads, dtype=dtype, name="attention")
+        self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="norm")
+        self.mlp = MLP(**MLP.arguments_in(self), dtype=dtype, name="mlp")
+        self.attention.build((n, l - self.first, d))
+        self.norm.build((n, 1, d))
+        self.mlp.build((n, 1, d))
+
+    def call(self, x, training=None):
+        x = x[:, self.first :] if self.first else x
+        probe = ops.broadcast_to(ops.cast(self.probe, x.dtype), (ops.shape(x)[0], 1, x.shape[-1]))
+        y = self.attention(x, training=training, queries=probe)
+        y = y + self.mlp(self.norm(y), training=training)
+        return y[:, 0]
+
+    def compute_output_shape(self, input_shape):
+        n, _, d = input_shape
+        return n, d

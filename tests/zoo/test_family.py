@@ -1,0 +1,220 @@
+"""CLIP, SigLIP, DINOv2, DINOv3 and DeiT-III: tiny checkpoints of their libraries, and what these compute for images.
+
+tests/golden/README.md says how they were made.
+"""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from golden import GOLDEN, logits
+from safetensors.numpy import load_file, save_file
+
+from keras_vit import models, zoo
+from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.masked_patches.model import MaskedPatchModel
+
+FAMILY = GOLDEN / "family"
+NAMES = sorted(path.parent.name for path in FAMILY.glob("*/io.npz"))
+IMAGES = dict(np.load(FAMILY / "images.npz"))
+# What Meta's files do not say, and no config.json beside them.
+ASKED = {name: {"num_heads": 2 if "dinov3" in name else 3} for name in NAMES if name.startswith("meta")}
+ASKED |= {name: {**asked, "image_size": 16} for name, asked in ASKED.items()}
+
+
+def path_of(name):
+    return next((FAMILY / name).glob("model.*"))
+
+
+def load(name, **arguments):
+    return zoo.load(path_of(name), **{**ASKED.get(name, {}), **arguments})
+
+
+def expected(name):
+    """{size: outputs}; the first is of the checkpoint's own size."""
+    with np.load(FAMILY / name / "io.npz") as io:
+        return {size: io[size] for size in io.files if size in IMAGES}
+
+
+def distance(model, size, outputs):
+    """The greatest difference from the outputs, by the largest of them."""
+    return np.abs(logits(model, IMAGES[size].astype("float32")) - outputs).max() / np.abs(outputs).max()
+
+
+def test_outputs_are_the_libraries_own_at_every_size():
+    """The class token or a mean or attention pooling, and positions resized as each library resizes them."""
+    far = {}
+    for name in NAMES:
+        for size, outputs in expected(name).items():
+            model = load(name, image_size=tuple(map(int, size.split("x"))))
+            far[name, size] = distance(model, size, outputs)
+    assert len(far) > 50
+    assert not {case: value for case, value in far.items() if value > 1e-5}
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors", ".keras", ".weights.h5"])
+def test_files_of_ours_keep_every_option(ending, tmp_path):
+    changed = []
+    for name in NAMES:
+        model = load(name)
+        zoo.save(model, tmp_path / f"{name}{ending}")
+        again = zoo.load(tmp_path / f"{name}{ending}")
+        size, outputs = next(iter(expected(name).items()))
+        # timm's class token with registers has no position: it is added to the token.
+        same = again.config == model.config or (ending == ".safetensors" and model.config.num_registers)
+        if not same or again._preprocessing != model._preprocessing or distance(again, size, outputs) > 1e-5:
+            changed.append(name)
+    assert not changed
+
+
+def test_timms_names_are_written_as_timm_writes_them(tmp_path):
+    """Tensor for tensor the file that timm itself saved."""
+    for name in (name for name in NAMES if name.startswith("timm")):
+        zoo.save(load(name), tmp_path / f"{name}.safetensors")
+        own, theirs = load_file(tmp_path / f"{name}.safetensors"), load_file(path_of(name))
+        assert own.keys() == theirs.keys(), name
+        for tensor, values in theirs.items():
+            np.testing.assert_array_equal(own[tensor], values, err_msg=f"{name} {tensor}")
+
+
+def test_registers_and_projections_of_others_are_written_for_timm(tmp_path):
+    """Registers have no positions there, nor the class token beside them; a head always has a bias."""
+    zoo.save(load("hf_dinov2_registers"), tmp_path / "dino.safetensors")
+    assert load_file(tmp_path / "dino.safetensors")["pos_embed"].shape == (1, 16, 12)
+    zoo.save(load("hf_clip"), tmp_path / "clip.safetensors")
+    assert not load_file(tmp_path / "clip.safetensors")["head.bias"].any()
+
+
+def copied(name, folder, change, config=True):
+    """The path of a copy of a golden checkpoint of torch, its tensors changed in place."""
+    state = load_file(path_of(name))
+    change(state)
+    save_file(state, folder / "model.safetensors")
+    if config:
+        (folder / "config.json").write_text((FAMILY / name / "config.json").read_text())
+    return folder / "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("hf_clip", lambda t: t.update(strange=np.ones(3, "float32")), "left over: strange"),
+        ("hf_clip_quickgelu", lambda t: t.pop("vision_model.pre_layrnorm.bias"), "missing: Transformer/pre_norm/bias"),
+        ("hf_siglip", lambda t: t.pop("vision_model.head.probe"), "is not a state dict"),
+        ("hf_siglip", lambda t: t.pop("vision_model.head.attention.out_proj.bias"), "missing: MAPHead_0/.*out/bias"),
+        ("hf_dinov2", lambda t: t.pop("encoder.layer.1.layer_scale1.lambda1"), "missing: .*_1/LayerScale_0/scale"),
+        ("hf_dinov2", lambda t: t.pop("encoder.layer.0.attention.attention.key.bias"), "missing: .*key/bias"),
+        ("hf_dinov3", lambda t: t.pop("layer.1.attention.q_proj.bias"), "missing: .*_1/.*query/bias"),
+        ("timm_dinov3", lambda t: t.update(pos_embed=np.ones((1, 24, 16), "float32")), "left over: Transformer/posem"),
+        ("timm_siglip", lambda t: t.pop("patch_embed.proj.bias"), "missing: embedding/bias"),
+    ],
+)
+def test_strictness(name, change, sentence, tmp_path):
+    with pytest.raises(CheckpointError, match=sentence):
+        zoo.load(copied(name, tmp_path, change))
+
+
+@pytest.mark.parametrize("name", ["hf_clip", "timm_clip_quickgelu"])
+def test_an_activation_that_no_file_states_is_asked_for(name, tmp_path):
+    """CLIP's towers have QuickGELU or GELU, and their tensors are the same."""
+    path = copied(name, tmp_path, lambda tensors: None, config=False)
+    given = {"num_heads": 3, "image_size": (16, 24) if "timm" in name else 16}
+    with pytest.raises(CheckpointError, match="activation='quick_gelu' or activation='gelu'"):
+        zoo.load(path, **given)
+    size, outputs = next(iter(expected(name).items()))
+    activation = "quick_gelu" if "quick" in name else "gelu"
+    assert distance(zoo.load(path, **given, activation=activation), size, outputs) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "sentence"),
+    [
+        ("hf_dinov3", {"rope_theta": 10000.0}, "rope_theta=10000.0"),
+        ("hf_dinov3", {"num_register_tokens": 2}, "states num_registers 2; the tensors have 4"),
+        ("hf_dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn=True"),
+        ("hf_clip", {"model_type": "siglip2_vision_model"}, "model_type 'siglip2_vision_model'"),
+        ("hf_clip", {"hidden_act": "relu"}, "activation 'relu'"),
+        ("timm_dinov3", {"architecture": "vit_base_patch16_rope_reg1_gap_256"}, "no? class_token|class_token=False"),
+    ],
+)
+def test_a_config_that_makes_another_function_is_refused(name, said, sentence, tmp_path):
+    path = copied(name, tmp_path, lambda tensors: None)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **said}))
+    with pytest.raises(CheckpointError, match=sentence):
+        zoo.load(path)
+
+
+def test_a_new_head_and_another_classifier():
+    """A projection without bias gives way to a head with one; attention pooling comes and goes."""
+    for name in ("hf_clip", "hf_siglip", "timm_dinov3"):
+        model = load(name, num_classes=7)
+        assert model.output_shape == (None, 7) and model.config.head_bias
+        assert not logits(model, np.ones((1, *model.config.image_size, 3), "float32")).any()
+    averaged = load("hf_siglip", classifier="gap", num_classes=0)
+    assert averaged.config.class_token is None and not averaged.config.has_class_token
+    assert load("timm_deit3", classifier="map", num_classes=2).output_shape == (None, 2)
+    with pytest.raises(ConfigError, match="pre_norm is True in the checkpoint"):
+        load("hf_clip", pre_norm=False)
+
+
+def test_pixels_that_fill_no_patch_are_not_read():
+    """18 pixels hold four patches of 4: the last two of each side do not matter."""
+    model = load("hf_siglip")
+    assert model.config.image_size == (18, 18) and model.config.grid == (4, 4) and model.config.drop_remainder
+    images = IMAGES["18x18"].astype("float32")
+    other = images.copy()
+    other[:, 16:], other[:, :, 16:] = 9, -9
+    np.testing.assert_array_equal(logits(model, other), logits(model, images))
+
+
+OPTIONS = {
+    "clip": {"pre_norm": True, "patch_bias": False, "activation": "quick_gelu", "head_bias": False},
+    "siglip": {"classifier": "map", "image_size": (18, 27), "drop_remainder": True},
+    "dinov2": {"layer_scale": 0.5, "num_registers": 2, "gated_mlp": True, "activation": "silu"},
+    "dinov3": {"position_embedding": "rope", "qkv_bias": "qv", "num_registers": 2, "layer_scale": 0.5},
+}
+
+
+def made(option, **fields):
+    keras.utils.set_random_seed(0)
+    base = {"image_size": (16, 24), "patch_size": 4, "hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20}
+    model = models.VisionTransformer(**{**base, "num_classes": 3, **OPTIONS[option], **fields})
+    rng = np.random.default_rng(1)
+    for variable in model.trainable_variables:
+        variable.assign(variable + rng.normal(0, 0.2, variable.shape))
+    return model, rng.normal(size=(2, *model.config.image_size, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_work_with_whatever_else_a_model_does(option):
+    """Attention in blocks, attention maps, LoRA and the cost."""
+    from keras_vit.training import enable_lora
+
+    model, images = made(option)
+    answer = logits(model, images)
+    assert models.cost.count_parameters(model.config) == model.count_params()
+    outputs, weights = model.with_attention(images)
+    np.testing.assert_allclose(outputs, answer, atol=1e-5)
+    patches = np.prod(model.config.grid) + model.config.prefix_tokens
+    assert weights.shape == (2, 2, 3, patches, patches)
+    for layer in model.layers:
+        if hasattr(layer, "attention") and hasattr(layer.attention, "largest_whole"):
+            layer.attention.largest_whole = 0
+    np.testing.assert_allclose(logits(model, images), answer, atol=1e-5)
+    enable_lora(model, 2)
+    np.testing.assert_allclose(logits(model, images), answer, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["clip", "dinov2", "dinov3"])
+def test_masked_patches_and_features_leave_prefix_tokens_out(option):
+    from keras_vit import inspection
+
+    model, images = made(option, num_classes=0)
+    found = inspection.features(model, images, layers=(0, -1), as_grid=True)
+    assert found.shape == (2, 2, *model.config.grid, 24)
+    weights = inspection.attention_weights(model, images)
+    assert inspection.rollout(weights, model.config.grid).shape == (2, *model.config.grid)
+    masked = MaskedPatchModel(model)
+    assert masked.output_shape[1:] == (masked.objective.count_corrupted((16, 24)), 512)
