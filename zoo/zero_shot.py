@@ -112,7 +112,7 @@ def zero_shot(
     biases = as_bias(bias, len(vectors))
     target = plan_zero_shot(config, len(vectors), str(probabilities))
     names = None if labels is None else tuple(map(str, labels))
-    classifier = build(target, model._preprocessing, names, model.dtype_policy, model.name)
+    classifier = build(target, model.get_config()["preprocessing"], names, model.dtype_policy, model.name)
     copy_weights(model, classifier)
     head = classifier.get_layer("head")
     head.kernel.assign(float(scale) * vectors.T)
