@@ -15,7 +15,6 @@ DOCS = HERE.parents[1] / "docs"
 def main(arguments: list[str] | None = None) -> None:
     from examples.paper_in_miniature import planning, plots, tables
     from examples.paper_in_miniature.experiments import EXPERIMENTS
-    from examples.paper_in_miniature.results import run_experiment
     from examples.paper_in_miniature.trainings import Workshop
     from keras_vit.files import write_whole
 
@@ -44,8 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         with write_whole(page) as path:
             path.write_text(text, "utf-8")
     else:
-        table = given.results / f"{given.name}.csv"
-        run_experiment(EXPERIMENTS[given.name], table, workshop, given.seeds, given.rows)
+        experiment = EXPERIMENTS[given.name]
+        planning.run_experiment(given.name, experiment, given.results, workshop, given.seeds, given.rows)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The models and recipes that the experiments share: about 4.45 million multiply-adds for each image of 28 x 28."""
+"""The models and recipes that the experiments share; images are of 28 x 28 pixels."""
 
 from dataclasses import replace
 
 from keras_vit.models import BackboneConfig, ResNetConfig, ViTConfig
 from keras_vit.training import Recipe
 
+# Of Fashion-MNIST: about 4.45 million multiply-adds for an image.
 VIT = ViTConfig(
     image_size=28, patch_size=4, hidden_size=48, num_layers=4, num_heads=4, mlp_dim=80, num_classes=10
 )  # 7 x 7 patches
@@ -12,6 +13,15 @@ RESNET = ResNetConfig(image_size=28, depths=(2, 1), width_factor=0.5, num_classe
 HYBRID = replace(
     VIT, patch_size=1, num_layers=2, mlp_dim=96, backbone=BackboneConfig(depths=(1,), width_factor=0.5)
 )  # a feature map of 7 x 7 cells
+
+# Of fractals: about 3.63 million multiply-adds. Patches of 7 are better than of 4 at this cost.
+FRACTAL_MODELS = {
+    "ViT": ViTConfig(
+        image_size=28, patch_size=7, hidden_size=96, num_layers=3, num_heads=4, mlp_dim=136, num_classes=100
+    ),
+    "ResNet": ResNetConfig(image_size=28, depths=(1, 1), width_factor=0.5, num_classes=100),
+    "hybrid": replace(HYBRID, hidden_size=40, mlp_dim=64, num_classes=100),
+}
 
 SHIPPED = "ViT-Mini/4:fashion-mnist"
 
@@ -28,6 +38,11 @@ PRETRAINING = Recipe(
     image_size=None,
     augmentation="pad-crop",
 )
+
+# Three budgets of compute, and with each the sizes of the training set, of which a model sees at most as many images.
+BUDGETS = {800: (4_000, 40_000), 2_400: (4_000, 40_000, 400_000), 7_200: (4_000, 40_000, 400_000)}
+FRACTALS = PRETRAINING.with_(augmentation="none", weight_decay=0.1)  # where the search for rate and decay begins
+SGD = {"optimizer": "SGD", "learning_rate": 0.3, "weight_decay": 1e-3}
 
 # Short, as Table 4's are: from trained weights to a few hundred images of another task.
 FINETUNING = Recipe(

@@ -1,19 +1,31 @@
 """The experiments, as tables of rows: which trainings, and what is measured of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from examples.paper_in_miniature.configurations import FINETUNING, HYBRID, PRETRAINING, RESNET, SHIPPED, VIT
+from examples.paper_in_miniature.configurations import (
+    BUDGETS,
+    FINETUNING,
+    FRACTAL_MODELS,
+    FRACTALS,
+    HYBRID,
+    PRETRAINING,
+    RESNET,
+    SGD,
+    SHIPPED,
+    VIT,
+)
 from examples.paper_in_miniature.measures import (
     measure_accuracy,
     measure_attention,
     measure_few_shot,
     measure_similarity,
+    measure_transfer,
 )
 from examples.paper_in_miniature.trainings import Training
 from keras_vit.evaluation import cost
-from keras_vit.models import AxialResNetConfig, AxialViTConfig, variant
+from keras_vit.models import AxialResNetConfig, AxialViTConfig, ResNetConfig, variant
 from keras_vit.training import recipe
 
 
@@ -26,6 +38,7 @@ class Row:
         training: with the seed 0.
         measure: a function in measures.py.
         series, x: the curve of the plot that it is a point of, and where; without them it is a dot of its own.
+        searched: the training's learning rate and weight decay are where a search for the best begins (sweeps.py).
     """
 
     setting: str
@@ -33,6 +46,7 @@ class Row:
     measure: Callable = measure_accuracy
     series: str = ""
     x: float = 0
+    searched: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,7 @@ class Experiment:
         rows: of its table, the most telling first.
         columns: what the measure gives.
         axis: of the plot, horizontal, where its points are of series.
+        pairs: settings whose difference is of interest.
     """
 
     source: str
@@ -52,6 +67,7 @@ class Experiment:
     rows: tuple[Row, ...]
     columns: tuple[str, ...] = ("accuracy",)
     axis: str = ""
+    pairs: tuple[tuple[str, str], ...] = ()
 
 
 def pretrain(config, examples=None, **changes):
@@ -65,12 +81,22 @@ def shipped_vit():
     return Training(config=config, recipe=recipe("mini-vit"), finished=SHIPPED)
 
 
+def learn_fractals(config, steps, examples, **changes):
+    """A training whose learning rate and weight decay are then searched."""
+    start = {"learning_rate": 0.01} if isinstance(config, ResNetConfig) else {"weight_decay": 1.0}
+    recipe = replace(FRACTALS, steps=steps, warmup_steps=steps // 10).with_(**start | changes)
+    return Training(config=config, recipe=recipe, task="fractals", examples=examples)
+
+
 def data_size_rows() -> Iterator[Row]:
-    """Models of the same compute, the same updates, and more and more of the same images (Figures 3, 4 and 5)."""
-    for examples in (600, 60_000, 6_000, 2_000, 20_000):
-        for name, config in (("ViT", VIT), ("ResNet", RESNET), ("hybrid", HYBRID)):
-            chosen = None if examples == 60_000 else examples
-            yield Row(f"{name}, {examples:,} images", pretrain(config, chosen), series=name, x=examples)
+    """Models of the same compute at three budgets, and more and more images (Figures 3, 4 and 5)."""
+    for steps, sizes in BUDGETS.items():
+        for examples in sizes:
+            for name, config in FRACTAL_MODELS.items():
+                training = learn_fractals(config, steps, examples)
+                setting = f"{name}, {steps:,} updates, {examples:,} images"
+                series = f"{name}, {steps:,} updates"
+                yield Row(setting, training, measure_transfer, series=series, x=examples, searched=True)
 
 
 # The cells of Table 8: (name, position_embedding, position_embedding_at).
@@ -143,6 +169,43 @@ def pooling_rows():
             yield Row(f"{name}, rate {rate:g}", pretrain(replace(VIT, classifier=classifier), learning_rate=rate))
 
 
+def pair_series(rows: Iterable[Row], *pairs: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    """The settings of two series at the same place."""
+    place = {(row.series, row.x): row.setting for row in rows}
+    for first, second in pairs:
+        yield from ((name, place[second, x]) for (series, x), name in place.items() if series == first)
+
+
+DATA_SIZE_PAIRS = tuple(
+    (f"{name}, {steps:,} updates", f"ResNet, {steps:,} updates") for name in ("ViT", "hybrid") for steps in BUDGETS
+)
+VARIANT_PAIRS = (
+    ("ViT, average", "ViT"),
+    ("ResNet, SGD", "ResNet"),
+    ("ViT, no positions", "ViT"),
+    ("ViT, 2-D", "ViT"),
+    ("ViT, 1-D in every layer", "ViT"),
+)
+
+
+def variant_rows():
+    """Two ways to read a ViT out, two optimizers of a ResNet and four kinds of positions, each at its best rate."""
+    vit, resnet = FRACTAL_MODELS["ViT"], FRACTAL_MODELS["ResNet"]
+    variants = (
+        ("ViT", vit, {}),
+        ("ViT, average", replace(vit, classifier="gap"), {}),
+        ("ResNet", resnet, {}),
+        ("ResNet, SGD", resnet, SGD),
+        ("ViT, no positions", replace(vit, position_embedding="none"), {}),
+        ("ViT, 2-D", replace(vit, position_embedding="2d"), {}),
+        ("ViT, 1-D in every layer", replace(vit, position_embedding_at="every-layer"), {}),
+    )
+    for steps in (800, 2_400):
+        for name, config, changes in variants:
+            training = learn_fractals(config, steps, 40_000, **changes)
+            yield Row(f"{name}, {steps:,} updates", training, measure_transfer, series=name, x=steps, searched=True)
+
+
 def count_multiply_adds(config):
     """Millions of them, of one image."""
     return cost(config).flops / 2e6
@@ -196,7 +259,17 @@ EXPERIMENTS = {
         "section 4.3, Figures 3 to 5",
         "Test accuracy by training images, at equal compute",
         tuple(data_size_rows()),
+        ("accuracy", "few_shot_accuracy"),
         axis="training images",
+        pairs=tuple(pair_series(data_size_rows(), *DATA_SIZE_PAIRS)),
+    ),
+    "variants": Experiment(
+        "Appendix D.1, D.3 and D.4",
+        "Variants, each at its best rate and weight decay",
+        tuple(variant_rows()),
+        ("accuracy", "few_shot_accuracy"),
+        axis="updates",
+        pairs=tuple(pair_series(variant_rows(), *VARIANT_PAIRS)),
     ),
     "masked-patches": Experiment(
         "Appendix B.1.2", "Masked patch prediction before few labels", tuple(masked_patches_rows())

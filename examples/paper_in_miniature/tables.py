@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from examples.paper_in_miniature.experiments import EXPERIMENTS, Experiment
+from examples.paper_in_miniature.planning import plan_row
 from examples.paper_in_miniature.results import read_lines
 from examples.paper_in_miniature.trainings import Workshop
 
@@ -37,9 +38,10 @@ class Spread:
 
 def read_current(experiment: Experiment, path: Path, workshop: Workshop, seeds: int = 100) -> list[dict[str, str]]:
     """The lines of a table that are of the experiment as its rows are now."""
+    planned = [(row.setting, plan_row(row, 0, path.parent, workshop)[0]) for row in experiment.rows]
     current = {
-        (row.setting, workshop.identify(workshop.plan(row.training, seed)))
-        for row in experiment.rows
+        (setting, workshop.identify(workshop.plan(training, seed)))
+        for setting, training in planned
         for seed in range(seeds)
     }
     return [line for line in read_lines(path) if (line["setting"], line["training"]) in current]
@@ -61,19 +63,71 @@ def summarize(
 
 
 PER_CENT = 0.01
-HEADS = {"accuracy": "test accuracy, %", "validation_accuracy": "validation accuracy, %"}
+HEADS = {
+    "accuracy": "test accuracy, %",
+    "validation_accuracy": "validation accuracy, %",
+    "few_shot_accuracy": "few-shot accuracy, %",
+}
+SETTLED = {"learning_rate": "rate", "weight_decay": "weight decay", "teraflops": "TFLOP"}
 
 
 def write_accuracies(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
     """A Markdown table: settings along the plot's axis, or in the experiment's order; accuracies in per cent; seeds."""
-    heads = ["setting", *(HEADS[column] for column in experiment.columns), "seeds"]
+    settled = SETTLED if experiment.rows[0].searched else {}
+    own = {line["setting"]: [line[column] for column in settled] for line in lines}
+    heads = ["setting", *settled.values(), *(HEADS[column] for column in experiment.columns), "seeds"]
     spreads = [summarize(lines, ["setting"], column, PER_CENT) for column in experiment.columns]
     text = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-    for row in sorted(experiment.rows, key=lambda row: row.x):
+    for row in sorted(experiment.rows, key=lambda row: 0 if row.searched else row.x):
         if (row.setting,) in spreads[0]:
             found = [spread[row.setting,] for spread in spreads]
-            text.append(f"| {row.setting} | " + " | ".join(map(str, found)) + f" | {found[0].seeds} |")
+            cells = [row.setting, *own[row.setting], *found, found[0].seeds]
+            text.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(text)
+
+
+def name_difference(first: str, second: str) -> str:
+    """What two settings share is said once.
+
+    >>> name_difference("ViT, average, 800 updates", "ViT, 800 updates")
+    'ViT, average against ViT, 800 updates'
+    """
+    one, other, shared = first.split(", "), second.split(", "), []
+    while one[1:] and other[1:] and one[-1] == other[-1]:
+        shared.insert(0, one.pop())
+        other.pop()
+    return ", ".join([f"{', '.join(one)} against {', '.join(other)}", *shared])
+
+
+def write_differences(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
+    """A Markdown table: the experiment's pairs of settings, in points, with the interval of 95 % over the seeds."""
+    rows = []
+    for first, second in experiment.pairs:
+        found = [compare(lines, first, second, column) for column in experiment.columns]
+        if None not in found:
+            rows.append(f"| {name_difference(first, second)} | {' | '.join(found)} |")
+    if not rows:
+        return ""
+    heads = [HEADS[column].replace(", %", ", points") for column in experiment.columns]
+    return "\n".join([f"| difference | {' | '.join(heads)} |", "|---" + "|---:" * len(heads) + "|", *rows])
+
+
+def compare(lines: Sequence[dict[str, str]], first: str, second: str, column: str) -> str | None:
+    """The mean difference of two settings in points and its interval of 95 % (Student's t), paired by seed.
+
+    None where fewer than two seeds have both.
+    """
+    import numpy as np
+    from scipy.stats import t
+
+    values = {(line["setting"], line["seed"]): float(line[column]) / PER_CENT for line in lines}
+    seeds = [seed for setting, seed in values if setting == first and (second, seed) in values]
+    if len(seeds) < 2:
+        return None
+    differences = np.array([values[first, seed] - values[second, seed] for seed in seeds])
+    half = t.ppf(0.975, len(seeds) - 1) * differences.std(ddof=1) / len(seeds) ** 0.5
+    mean = differences.mean()
+    return f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})"
 
 
 def write_distances(experiment: Experiment, lines: Sequence[dict[str, str]]) -> str:
@@ -105,7 +159,8 @@ def write_results(name: str, results: Path, workshop: Workshop) -> str:
     if not lines:
         return NOT_MEASURED
     plot = f"![{experiment.title}]({IMAGES}/{name}.png)"
-    return f"{plot}\n\n{WRITERS.get(name, write_accuracies)(experiment, lines)}".strip()
+    parts = [plot, WRITERS.get(name, write_accuracies)(experiment, lines), write_differences(experiment, lines)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def fill_in_results(page: str, results: Path, workshop: Workshop) -> str:

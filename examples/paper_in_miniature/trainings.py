@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import time
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import keras
 
+from examples.paper_in_miniature import fractals
 from keras_vit import data, models, training, zoo
 from keras_vit.files import write_whole
 from keras_vit.models import ResNetConfig, ViTConfig
@@ -24,7 +24,7 @@ class Training:
     Args:
         config: of the model; with `masked` of an encoder, num_classes=0.
         recipe: how.
-        task: the role of the dataset.
+        task: the role of the dataset; "fractals" are made as they are needed.
         examples: how many of the split; None for all. The same seed chooses nested subsets.
         stratified: keeps the share of each class in a subset.
         start: the training whose weights it starts from, under a new head; None for random weights.
@@ -36,7 +36,7 @@ class Training:
 
     config: ViTConfig | ResNetConfig
     recipe: training.Recipe
-    task: Literal["pretraining", "transfer"] = "pretraining"
+    task: Literal["pretraining", "transfer", "fractals"] = "pretraining"
     split: str = "train+validation"
     examples: int | None = None
     stratified: bool = False
@@ -85,11 +85,19 @@ class Workshop:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def load_data(self, task: str, split: str, **choice) -> data.Examples:
+        if task == "fractals":
+            return fractals.load(split, count=QUICK_EXAMPLES if self.quick else fractals.HELD_OUT)
         return data.load(self.datasets[task], split, **choice)
+
+    def load_training_data(self, wanted: Training) -> data.Examples:
+        if wanted.task == "fractals":  # of more images than the training sees, those it sees
+            return fractals.load(wanted.split, wanted.seed, min(wanted.examples, wanted.recipe.images_seen))
+        choice = {"examples": wanted.examples, "seed": wanted.seed, "stratified": wanted.stratified}
+        return self.load_data(wanted.task, wanted.split, **choice)
 
     def load_model(self, trained: Training, **changes) -> keras.Model:
         """The model of a training, which is done first if it is not."""
-        return zoo.load(self.train(trained)[0], **changes)
+        return zoo.load(self.train(trained), **changes)
 
     def find(self, wanted: Training) -> tuple[Path, Path]:
         """Where a training's weights and its record are, or will be; it is done when the record is there."""
@@ -99,23 +107,21 @@ class Workshop:
     def has(self, wanted: Training) -> bool:
         return wanted.finished is not None or self.find(wanted)[1].exists()
 
-    def train(self, wanted: Training) -> tuple[Path | str, float]:
-        """(the weights' name for `zoo.load`, seconds of processor time) of a training, which is done if it is not."""
+    def train(self, wanted: Training) -> Path | str:
+        """The weights' name for `zoo.load`, of a training that is done now if it is not."""
         if wanted.finished:
-            return wanted.finished, 0.0
+            return wanted.finished
         path, record = self.find(wanted)
         if not record.exists():
-            model, seconds = self.fit(wanted)
+            model = self.fit(wanted)
             self.folder.mkdir(parents=True, exist_ok=True)
             zoo.save(model, path)
             with write_whole(record) as temporary:
-                temporary.write_text(json.dumps({"cpu_seconds": seconds, "training": describe(wanted)}, indent=1))
-        return path, json.loads(record.read_text())["cpu_seconds"]
+                temporary.write_text(json.dumps(describe(wanted), indent=1))
+        return path
 
     def fit(self, wanted):
-        """(the trained model, seconds of processor time)."""
-        choice = {"examples": wanted.examples, "seed": wanted.seed, "stratified": wanted.stratified}
-        examples = self.load_data(wanted.task, wanted.split, **choice)
+        examples = self.load_training_data(wanted)
         if wanted.start is not None:
             self.train(wanted.start)
         keras.utils.clear_session()
@@ -130,9 +136,8 @@ class Workshop:
         batches = examples.train(
             recipe.batch_size, model.preprocessing, augmentation=recipe.augmentation, seed=wanted.seed
         )
-        begun = time.process_time()
         learner.fit(batches, steps_per_epoch=recipe.total_steps, verbose=0)
-        return model, time.process_time() - begun
+        return model
 
     def prepare(self, wanted, class_names):
         """The model as its training begins."""

@@ -95,9 +95,9 @@ def choose_inputs(model, shapes, images, count, preprocessing):
     else:
         arrays = gather_images(images, count, len(shapes))
         arrays = [scale_images(x, preprocessing) if x.dtype == "uint8" and preprocessing else x for x in arrays]
-    for array, shape in zip(arrays, shapes, strict=True):
-        if not has_shape(array, shape) or not len(array):
-            raise ExportError(
-                f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
-            )
+        for array, shape in zip(arrays, shapes, strict=True):
+            if not has_shape(array, shape) or not len(array):
+                raise ExportError(
+                    f"images must have the shape {shape} of the model's input. Received: shape {array.shape}."
+                )
     return [array.astype(x.dtype) for array, x in zip(arrays, model.inputs, strict=True)]

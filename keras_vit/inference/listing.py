@@ -5,15 +5,33 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
 from keras_vit.errors import DownloadError, ImageError
-from keras_vit.files import is_offline, name_address
+from keras_vit.files import name_address
 from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
 from keras_vit.text import printable
+
+
+def is_image(path):
+    return Path(path).suffix.lower() in SUFFIXES and os.path.isfile(path)
+
+
+def means_several(place: object) -> bool:
+    """Whether a place is a folder or a pattern, which may mean any number of images.
+
+    >>> means_several("photos/*.jpg"), means_several("cat.jpg"), means_several(b"...")
+    (True, False, False)
+    """
+    if not isinstance(place, str | os.PathLike):
+        return False
+    place = os.fspath(place)
+    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not name_address(place)
+    return os.path.isdir(place) or is_pattern
 
 
 def list_images(places: Iterable[str]) -> list[str]:
@@ -34,46 +52,17 @@ def list_images(places: Iterable[str]) -> list[str]:
     found = []
     for place in map(str, places):
         if os.path.isdir(place):
-            found += require_some(sorted(entry.path for entry in walk_files(place) if is_image(entry.path)), place)
+            paths = [entry.path for entry in walk_files(place)]
         elif means_several(place):
-            matches = sorted(path for path in glob.iglob(place, recursive=True) if is_image(path))
-            found += require_some(matches, place)
+            paths = glob.glob(place, recursive=True)
         else:
             found.append(place)
+            continue
+        images = sorted(filter(is_image, paths))
+        if not images:
+            raise ImageError(f"There are no images at {place}. Expected files that end in {', '.join(SUFFIXES)}.")
+        found += images
     return found
-
-
-def means_several(place: object) -> bool:
-    """Whether a place is a folder or a pattern, which may mean any number of images.
-
-    >>> means_several("photos/*.jpg"), means_several("cat.jpg"), means_several(b"...")
-    (True, False, False)
-    """
-    if not isinstance(place, str | os.PathLike):
-        return False
-    place = os.fspath(place)
-    is_pattern = glob.has_magic(place) and not os.path.lexists(place) and not name_address(place)
-    return os.path.isdir(place) or is_pattern
-
-
-def is_elsewhere(place: object) -> bool:
-    """Whether a place is standard input, written "-", or an address."""
-    return isinstance(place, str) and (place == "-" or place.lower().startswith(("https://", "http://")))
-
-
-def read_elsewhere(place: str, num_channels: int = 3) -> np.ndarray:
-    """The image at an https address, or on standard input, as `read_any_image` returns it.
-
-    Raises:
-        ImageError: when the address does not give a file, or the file is too large or no image.
-    """
-    data = sys.stdin.buffer.read(MOST_BYTES + 1) if place == "-" else fetch(place)
-    if len(data) > MOST_BYTES:
-        raise ImageError(f"{place} has more bytes than the {MOST_BYTES:,} that are read of an image.")
-    try:
-        return read_any_image(data, num_channels)
-    except ImageError as error:
-        raise ImageError(f"{error} They came from {'standard input' if place == '-' else place}") from error
 
 
 def fetch(address):
@@ -83,8 +72,6 @@ def fetch(address):
 
     from keras_vit.zoo.fetch.web import ask, describe_cause
 
-    if is_offline():
-        raise ImageError(f"{address} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
     try:
         with ask(address) as reply:
             if reply.status_code != 200:
@@ -102,11 +89,19 @@ def fetch(address):
         raise ImageError(f"{address} could not be fetched: {describe_cause(error)}.") from error
 
 
-def is_image(path):
-    return Path(path).suffix.lower() in SUFFIXES and os.path.isfile(path)
+def read_from_anywhere(image: Any, num_channels: int = 3) -> np.ndarray:
+    """What `read_any_image` reads, and the image at an https address, or on standard input, written "-".
 
-
-def require_some(paths, place):
-    if not paths:
-        raise ImageError(f"There are no images at {place}. Expected files that end in {', '.join(SUFFIXES)}.")
-    return paths
+    Raises:
+        ImageError: when the address does not give a file, or the file is too large or no image.
+    """
+    place = image if isinstance(image, str) else ""
+    if place != "-" and not place.lower().startswith(("https://", "http://")):
+        return read_any_image(image, num_channels)
+    data = sys.stdin.buffer.read(MOST_BYTES + 1) if place == "-" else fetch(place)
+    if len(data) > MOST_BYTES:
+        raise ImageError(f"{place} has more bytes than the {MOST_BYTES:,} that are read of an image.")
+    try:
+        return read_any_image(data, num_channels)
+    except ImageError as error:
+        raise ImageError(f"{error} They came from {'standard input' if place == '-' else place}") from error

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 
 from keras_vit.errors import ConfigError, ImageError
-from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.classifiers import ExportedModel, open_classifier
-from keras_vit.inference.listing import is_elsewhere, list_images, means_several, read_elsewhere
-from keras_vit.inference.predictions import Prediction, make_prediction
+from keras_vit.inference.listing import list_images, means_several, read_from_anywhere
+from keras_vit.inference.predictions import Prediction
 from keras_vit.models.preprocessing import to_probabilities
 
 if TYPE_CHECKING:
@@ -122,8 +121,7 @@ def prepare_ahead(model, images, count):
 
     def prepare(image):
         try:
-            read = read_elsewhere if is_elsewhere(image) else read_any_image
-            pixels = read(image, model.config.num_channels)
+            pixels = read_from_anywhere(image, model.config.num_channels)
             return image, np.asarray(model.preprocessing(pixels[None]))[0]
         except ImageError as error:
             return image, error
@@ -146,5 +144,7 @@ def ask_batch(model, batch, top):
     logits = np.asarray(model.predict_on_batch(np.stack([model_input for _, model_input in batch])))
     probabilities = to_probabilities(logits.astype("float64"), model)
     for (image, _), shares in zip(batch, probabilities, strict=True):
+        best = np.argsort(-shares, kind="stable")[:top]  # of equally likely classes the first comes first
+        names = tuple(model.labels[i] if model.labels else int(i) for i in best)
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
-        yield make_prediction(shares, model.labels, top, path)
+        yield Prediction(names, tuple(float(shares[i]) for i in best), path)

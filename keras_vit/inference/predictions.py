@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-import numpy as np
-
 from keras_vit.text import printable
 
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # how one begins, in full width too
@@ -60,13 +58,6 @@ class Prediction:
         """As JSON holds it, probabilities to six digits."""
         classes = [{"class": name, "probability": round(share, 6)} for name, share in self]
         return {"image": self.image, "classes": classes}
-
-
-def make_prediction(probabilities: np.ndarray, labels: tuple | None, top: int, image: str | None) -> Prediction:
-    """The `top` likeliest of all classes, (num_classes,); of equally likely ones the first comes first."""
-    best = np.argsort(-probabilities, kind="stable")[:top]
-    names = tuple(labels[i] if labels else int(i) for i in best)
-    return Prediction(names, tuple(float(probabilities[i]) for i in best), image)
 
 
 def as_cell(name):

@@ -7,7 +7,8 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError
-from keras_vit.export.keeping import count_examples
+from keras_vit.export.keeping import count_examples, keep_artefacts
+from keras_vit.export.staging import ExportFolder
 from keras_vit.models import VisionTransformer
 
 TINY = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=3)
@@ -74,3 +75,13 @@ def test_all_formats_at_once_replace_another_model(dist):
 def test_examples_are_whole_batches_of_every_artefact():
     assert count_examples(4, None, [{"batches": [1, 3]}]) == 4
     assert count_examples(4, 2, [{"batches": [6]}, {"batches": [1, 3]}]) == 6
+
+
+def test_an_artefact_that_a_killed_export_had_begun_to_replace_does_not_stay(tmp_path):
+    """It may be of either model: only one that both exports listed alike stays."""
+    ExportFolder(tmp_path).save({"model.onnx": ["0" * 64, "1" * 64], "model.tflite": ["0" * 64]})
+    (tmp_path / "model.tflite").write_text("whole")
+    keep_artefacts(tmp_path, [{"format": "tflite"}], tmp_path / "new")
+    assert (tmp_path / "new/model.tflite").read_text() == "whole"
+    with pytest.raises(ExportError, match="cut off while it replaced model.onnx. Export to onnx too"):
+        keep_artefacts(tmp_path, [{"format": "tflite"}, {"format": "onnx"}], tmp_path / "new")

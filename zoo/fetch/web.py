@@ -11,6 +11,7 @@ from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url
 
 from keras_vit.errors import DownloadError
+from keras_vit.files import is_offline
 from keras_vit.text import printable
 from keras_vit.zoo.fetch import settings
 from keras_vit.zoo.fetch.addresses import is_loopback, read_url
@@ -76,6 +77,8 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
     """
     first, wait = read_url(address), settings.timeout()
     require_safe(first, first)
+    if is_offline():
+        raise DownloadError(f"{address} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")
     with SafeSession(first) as session:
         try:
             reply = session.get(address, headers=headers, stream=True, timeout=wait)

@@ -30,7 +30,7 @@ def checkpoint_at(url):
     for row in checkpoints():
         if row.url == url:
             return row
-    for root, parse in ((stems.AUGREG_ROOT, stems.parse_augreg), (stems.VTAB_ROOT, stems.parse_vtab)):
+    for root, parse in stems.COLLECTIONS.values():
         if url.startswith(root):
             return parse(url.removeprefix(root).removesuffix(".npz"))
     return PublicCheckpoint(url=url)
@@ -86,7 +86,8 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
         return path
     collection, _, stem = text.removesuffix(".npz").partition("/")
     if collection in stems.COLLECTIONS and stem:
-        return stems.COLLECTIONS[collection](stem)
+        _, parse = stems.COLLECTIONS[collection]
+        return parse(stem)
     if isinstance(name, Path) or os.path.isdir(path) or is_path(text):
         require_file(path)
     raise UnknownNameError(describe_unknown_model("model or file", str(name)))

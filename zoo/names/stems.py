@@ -133,4 +133,4 @@ def parse_vtab(stem):
     )
 
 
-COLLECTIONS = {"augreg": parse_augreg, "vtab": parse_vtab}
+COLLECTIONS = {"augreg": (AUGREG_ROOT, parse_augreg), "vtab": (VTAB_ROOT, parse_vtab)}
