@@ -68,8 +68,9 @@ def format_licences():
     public = [row for row in checkpoints() if not row.file]
     known = ", ".join(sorted({row.licence for row in public}))
     return (
-        f"## Licence\n\nThe repositories that publish the {len(public)} public checkpoints have these licences: {known}. "
-        "google-research's READMEs name none for the weights alone. The weights that ship are under Apache-2.0."
+        f"## Licence\n\nThe repositories that publish the {len(public)} public checkpoints have these licences: "
+        f"{known}. google-research's READMEs name none for the weights alone. "
+        "The weights that ship are under Apache-2.0."
     )
 
 
