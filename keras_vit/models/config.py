@@ -195,6 +195,10 @@ class ViTConfig:
         'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors, "bilinear" '
         'FlexiViT\'s, "bicubic" timm, "bicubic-plain" (without antialiasing) transformers, "dinov2" its authors.',
     ] = option("linear")
+    unit_vectors: Annotated[
+        bool,
+        "the head reads vectors of length 1, and the layer under it is linear, not tanh: `zoo.zero_shot` makes such.",
+    ] = option(False)
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
@@ -322,6 +326,7 @@ FLAGS = (
     "head_bias",
     "class_token_position",
     "drop_remainder",
+    "unit_vectors",
 )
 CHOICES = {
     "classifier": Classifier,
@@ -461,6 +466,7 @@ class ModelFields(TypedDict, total=False):
     class_token: bool | None
     class_token_position: bool
     drop_remainder: bool
+    unit_vectors: bool
 
 
 class ConstructorFields(ModelFields, total=False):
