@@ -125,12 +125,22 @@ def similarity_rows():
 
 
 def masked_patches_rows():
-    """From random weights, and from an encoder that has seen all images without their labels."""
+    """From random weights, and from an encoder that has seen all images without their labels, or with them.
+
+    The encoder has had more updates than a model from scratch, so one from scratch gets as many.
+    """
     encoder = replace(pretrain(replace(VIT, num_classes=0)), masked=True)
     tuning = replace(PRETRAINING, steps=300, warmup_steps=30)
+    longer = replace(PRETRAINING, steps=PRETRAINING.steps + tuning.steps)
+    starts = (
+        ("from scratch", None, tuning),
+        ("masked patches first", encoder, tuning),
+        ("from scratch, 1,300 updates", None, longer),
+        ("labels of all first", pretrain(VIT), tuning),
+    )
     for labels in (100, 1000):
-        for name, start in (("from scratch", None), ("masked patches first", encoder)):
-            few = Training(config=VIT, recipe=tuning, examples=labels, stratified=True, start=start)
+        for name, start, length in starts:
+            few = Training(config=VIT, recipe=length, examples=labels, stratified=True, start=start)
             yield Row(f"{name}, {labels:,} labels", few)
 
 
