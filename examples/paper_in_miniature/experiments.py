@@ -154,7 +154,7 @@ def few_shot_rows():
     """The ViT of all images, on another task with a few labelled examples of each class."""
     start = pretrain(VIT)
     for shots in (1, 5, 10, 25):
-        few = {"examples": 10 * shots, "stratified": True, "task": "transfer"}
+        few = {"examples": 10 * shots, "stratified": True, "task": "transfer", "split": "train"}
         tuned = replace(start, recipe=FINETUNING, start=start, **few)
         for name, training, measure in (
             ("least squares", start, partial(measure_few_shot, shots=shots)),
@@ -301,7 +301,9 @@ EXPERIMENTS = {
         "section 4.1",
         "Least squares on frozen features against fine-tuning",
         tuple(few_shot_rows()),
+        ("accuracy", "validation_accuracy"),
         axis="examples of each class",
+        pairs=tuple(pair_series(few_shot_rows(), ("fine-tuning", "least squares"))),
     ),
     "optimizer": Experiment(
         "Appendix D.1, Table 7",
