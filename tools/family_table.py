@@ -163,7 +163,7 @@ def measure_exports(loaded, folder, formats, images, expected):
     found = {}
     for form in formats:
         try:
-            path = convert(loaded, folder / FORMATS[form]).path
+            path = convert(loaded, folder / FORMATS[form], images=images).path
             found[form] = find_difference(open_artefact(Path(path)).run(images), expected)
         except ExportError as error:
             found[form] = f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 from .loading import load
 from .names.listed_models import ListedModel, info, list
 from .saving import save
+from .zero_shot import zero_shot
 
 __all__ = [
     "ListedModel",
@@ -8,4 +9,5 @@ __all__ = [
     "list",
     "load",
     "save",
+    "zero_shot",
 ]

@@ -154,12 +154,11 @@ def plan_target(config, labels, request):
     require_fields(changes, (type(config),))
     wanted = dataclasses.replace(config, **changes)
     new_head = takes_new_head(config, wanted, labels, request)
-    if new_head and isinstance(config, ViTConfig) and "representation_size" not in request.fields:
-        wanted = dataclasses.replace(wanted, representation_size=None)
+    if new_head and isinstance(config, ViTConfig):
+        plain = {"representation_size": None, "unit_vectors": False, "head_bias": True}
+        wanted = dataclasses.replace(wanted, **{name: plain[name] for name in plain.keys() - request.fields.keys()})
     if new_head and "probabilities" not in request.fields:
         wanted = dataclasses.replace(wanted, probabilities="softmax")
-    if new_head and hasattr(wanted, "head_bias") and "head_bias" not in request.fields:
-        wanted = dataclasses.replace(wanted, head_bias=True)
     kept = None if new_head or wanted.num_classes != config.num_classes else labels
     names = as_labels(kept if request.labels is None else request.labels, wanted)
     return Target(config=wanted, labels=names, new_head=new_head)

@@ -164,7 +164,8 @@ def locate(name, hints, request):
     if found.variant is None:
         return open_checkpoint(path, hints), path.name.split(".")[0]
     untold = {name: value for name, value in found.fields.items() if name in UNTOLD}
-    untold["position_interpolation"] = found.position_interpolation
+    if isinstance(found.config, ViTConfig):
+        untold |= {"classifier": found.config.classifier, "position_interpolation": found.position_interpolation}
     own_size = found.config.image_size
     hints = dataclasses.replace(hints, own_size=own_size, fields={**untold, **hints.fields})
     checkpoint = open_checkpoint(path, hints)

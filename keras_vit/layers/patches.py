@@ -118,7 +118,10 @@ class Registers(ConfiguredLayer):
     def call(self, x):
         shape = (ops.shape(x)[0], self.num_registers, x.shape[-1])
         registers = ops.broadcast_to(ops.cast(self.token, x.dtype), shape)
-        return ops.concatenate([x[:, : self.first], registers, x[:, self.first :]], axis=1)
+        if not self.first:
+            return ops.concatenate([registers, x], axis=1)
+        rest = ops.concatenate([registers, x[:, self.first :]], axis=1)  # two at a time, as ONNX's constants are joined
+        return ops.concatenate([x[:, : self.first], rest], axis=1)
 
     def compute_output_shape(self, input_shape):
         n, l, d = input_shape

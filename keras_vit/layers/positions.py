@@ -197,7 +197,7 @@ class RotaryPositions(ConfiguredLayer):
         _, l, d = x.shape
         width = d // self.num_heads
         x = ops.reshape(x, (-1, l, self.num_heads, width))
-        swapped = ops.concatenate([x[..., width // 2 :], x[..., : width // 2]], axis=-1)
+        swapped = ops.concatenate([x[:, :, :, width // 2 :], x[:, :, :, : width // 2]], axis=-1)
         x = x * ops.cast(self.cos, x.dtype) + swapped * ops.cast(self.sin, x.dtype)
         return ops.reshape(x, (-1, l, d))
 

@@ -23,8 +23,9 @@ class Variant:
         return "hybrid" if self.config.backbone else "ViT"
 
 
-# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; Test and Mini are
-# ours. b is Figure 4's, B with all hidden dimensions halved, those of the heads too.
+# hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; So400m from
+# big_vision's models/vit.py; Test and Mini are ours. b is Figure 4's, B with all hidden dimensions halved, those of the
+# heads too.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Mini": (96, 6, 3, 192),
@@ -34,6 +35,7 @@ SIZES = {
     "B": (768, 12, 12, 3072),
     "L": (1024, 24, 16, 4096),
     "H": (1280, 32, 16, 5120),
+    "So400m": (1152, 27, 16, 4304),
 }
 
 
@@ -81,16 +83,20 @@ VARIANTS: dict[str, Variant] = {
         ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
         ("R20x0.5", resnet((2, 2, 2), 0.5, image_size=56), 1_378_184),
         ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
+        ("ViT-S/14", vit("S", 14), 22_004_584),
         ("ViT-S/16", vit("S", 16), 22_050_664),
         ("ViT-S/32", vit("S", 32), 22_878_952),
         ("ViT-b/32", vit("b", 32), 22_878_952),
         ("ViT-B/8", vit("B", 8), 86_576_872),
+        ("ViT-B/14", vit("B", 14), 86_475_496),
         ("ViT-B/16", vit("B", 16), 86_567_656),
         ("ViT-B/30", vit("B", 30, image_size=240), 87_950_056),
         ("ViT-B/32", vit("B", 32), 88_224_232),
+        ("ViT-L/14", vit("L", 14), 304_203_752),
         ("ViT-L/16", vit("L", 16), 304_326_632),
         ("ViT-L/32", vit("L", 32), 306_535_400),
         ("ViT-H/14", vit("H", 14), 632_045_800),
+        ("ViT-So400m/14", vit("So400m", 14, classifier="map"), 428_833_704),
         ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 6_337_704),
         ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 36_431_912),
         ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 101_383_976),

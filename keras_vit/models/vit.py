@@ -21,6 +21,7 @@ from keras_vit.layers import (
     StandardizedConv2D,
     TakeClassToken,
 )
+from keras_vit.layers.base import wide_type
 from keras_vit.models.classifier import Classifier, linear_head
 from keras_vit.models.config import ViTConfig
 
@@ -166,9 +167,12 @@ def pool(x, config, dtype):
 
 
 def head(x, config, dtype):
-    """The classification head: tanh layer at pre-training time, then the logits."""
+    """The classification head: tanh layer at pre-training time, or a projection to vectors of length 1; the logits."""
     if config.representation_size:
-        x = keras.layers.Dense(config.representation_size, activation="tanh", dtype=dtype, name="pre_logits")(x)
+        activation = None if config.unit_vectors else "tanh"
+        x = keras.layers.Dense(config.representation_size, activation=activation, dtype=dtype, name="pre_logits")(x)
+    if config.unit_vectors:
+        x = keras.layers.UnitNormalization(dtype=wide_type(dtype.compute_dtype), name="unit_vectors")(x)
     if config.num_classes:
         x = linear_head(x, config.num_classes, dtype, use_bias=config.head_bias)
     return x

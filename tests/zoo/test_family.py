@@ -104,7 +104,11 @@ def copied(name, folder, change, config=True):
         ("hf_siglip", lambda t: t.pop("vision_model.head.probe"), "is not a state dict"),
         ("hf_siglip", lambda t: t.pop("vision_model.head.attention.out_proj.bias"), "missing: MAPHead_0/.*out/bias"),
         ("hf_dinov2", lambda t: t.pop("encoder.layer.1.layer_scale1.lambda1"), "missing: .*_1/LayerScale_0/scale"),
-        ("hf_dinov2", lambda t: t.pop("encoder.layer.0.attention.attention.key.bias"), "missing: .*key/bias"),
+        (
+            "hf_dinov2",
+            lambda t: t.pop("encoder.layer.0.attention.attention.key.bias"),
+            r"not encoder.layer.0.*key.bias",
+        ),
         ("hf_dinov3", lambda t: t.pop("layer.1.attention.q_proj.bias"), "missing: .*_1/.*query/bias"),
         ("timm_dinov3", lambda t: t.update(pos_embed=np.ones((1, 24, 16), "float32")), "left over: Transformer/posem"),
         ("timm_siglip", lambda t: t.pop("patch_embed.proj.bias"), "missing: embedding/bias"),

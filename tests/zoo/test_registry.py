@@ -2,15 +2,18 @@
 
 import dataclasses
 import fnmatch
+import json
 import pathlib
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, UnknownNameError
-from keras_vit.models import cost
+from keras_vit.models import build, cost
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
+from keras_vit.zoo import loading
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 
@@ -18,12 +21,16 @@ from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 # which has millions with two decimals. ViT-B/30's, at 240, follow from B/16's: other patches, 65 positions for 197.
 PARAMETERS = {
     "ViT-Ti/16": 5_717_416,
+    "ViT-S/14": 22_050_664 + (14**2 - 16**2) * 3 * 384 + (257 - 197) * 384,
     "ViT-S/16": 22_050_664,
     "ViT-S/32": 22_878_952,
     "ViT-B/8": 86_576_872,
+    "ViT-B/14": 86_567_656 + (14**2 - 16**2) * 3 * 768 + (257 - 197) * 768,
     "ViT-B/16": 86_567_656,
     "ViT-B/30": 86_567_656 + (30**2 - 16**2) * 3 * 768 - (197 - 65) * 768,
     "ViT-B/32": 88_224_232,
+    "ViT-L/14": 304_326_632 + (14**2 - 16**2) * 3 * 1024 + (257 - 197) * 1024,
+    "ViT-So400m/14": 427_680_704 + 1000 * 1153,  # timm's vit_so400m_patch14_siglip_224, and a head
     "ViT-L/16": 304_326_632,
     "ViT-L/32": 306_535_400,
     "ViT-H/14": 632_045_800,
@@ -89,9 +96,20 @@ WITH_ZERO_HEAD = {
     "R50+ViT-L/32": 351_408_531,
 }
 ROWS = {row.name: row for row in checkpoints()}
-PUBLIC = [
-    row for row in checkpoints() if not row.file
-]  # tests/zoo/test_shipped.py has those that come with the package
+# tests/zoo/test_shipped.py has those that come with the package.
+PUBLIC = [row for row in checkpoints() if row.url.startswith("https://")]
+FAMILY = {row.name: row for row in checkpoints() if row.url.startswith("hf://")}
+# Parameters of timm's models of these files, in millions: its results-imagenet.csv, and `vit_*` without a head.
+MILLIONS = {
+    "ViT-B/32:clip-openai": 87.85,
+    "ViT-L/14:clip-openai-336": 304.29,
+    "ViT-B/16:siglip2": 92.88,
+    "ViT-So400m/14:siglip-384": 428.23,
+    "ViT-S/14:dinov2": 22.06,
+    "ViT-B/14:dinov2-reg4": 86.58,
+    "ViT-S/16:dinov3": 21.60,
+    "ViT-L/16:deit3-i21k": 304.37,
+}
 
 
 CLASSES = {
@@ -116,7 +134,46 @@ def test_parameters(name, count):
 
 
 def test_every_variant_with_weights_has_published_parameters():
-    assert {row.variant for row in PUBLIC} == set(PARAMETERS)
+    assert {row.variant for row in [*PUBLIC, *FAMILY.values()]} == set(PARAMETERS)
+
+
+def test_rows_of_the_family():
+    """What of the files is known, how they are fed, and what they are for."""
+    assert len(FAMILY) == 21
+    for name, row in FAMILY.items():
+        assert registry.resolve(name) is row is registry.resolve(row.url), name
+        assert row.parameters == cost.count_parameters(row.config) == row.bytes / 4, name
+        assert row.preprocessing.image_size == row.config.image_size and row.preprocessing.interpolation == "bicubic"
+        assert row.use in ("classes", "vector", "image-text") and (row.use == "classes") == (row.labels is not None)
+        assert row.source.startswith("arXiv") and row.licence in ("MIT", "Apache-2.0", "DINOv3 License")
+        assert (row.licence == "DINOv3 License") == ("dinov3" in name) == ("terms" in (row.note or ""))
+    assert {name: round(FAMILY[name].parameters / 1e6, 2) for name in MILLIONS} == MILLIONS
+    assert FAMILY["ViT-So400m/14:siglip-384"].config.grid == (27, 27)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("ViT-S/14:dinov2", "vit_small_patch14_dinov2"),
+        ("ViT-S/14:dinov2-reg4", "vit_small_patch14_reg4_dinov2"),
+        ("ViT-S/16:dinov3", "vit_small_patch16_dinov3_qkvb"),
+        ("ViT-S/16:deit3-i21k", "deit3_small_patch16_224"),
+        ("ViT-B/32:clip-openai", "vit_base_patch32_clip_224"),
+        ("ViT-B/16:siglip2", "vit_base_patch16_siglip_224"),
+    ],
+)
+def test_a_row_of_the_family_loads_as_it_says(name, architecture, tmp_path, monkeypatch):
+    """From a file with random weights that has timm's config.json, and no header of ours."""
+    row, path = FAMILY[name], tmp_path / "model.safetensors"
+    zoo.save(build(row.config), tmp_path / "described.safetensors")
+    save_file(load_file(tmp_path / "described.safetensors"), path)
+    said = {"input_size": [3, row.resolution, row.resolution]}
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": architecture, "pretrained_cfg": said}))
+    monkeypatch.setattr(loading, "fetch_with_companions", lambda checkpoint: path)
+    model = zoo.load(name)
+    assert model.config == row.config and model.preprocessing == row.preprocessing
+    assert zoo.load(name, num_classes=3).output_shape == (None, 3)
 
 
 @pytest.mark.parametrize(("name", "count"), WITH_ZERO_HEAD.items())
@@ -217,7 +274,6 @@ SAID = {
     # configs/proj/flexivit/i1k_deit3_distill.py: resize(272)|central_crop(240)
     "*:flexivit-in1k-*": {"crop": 0.882, "crop_mode": "squash"},
     "*:flexivit-baseline-*": {"classifier": "token", "resolution": 240, "num_classes": 21843},
-    "*:*": {"interpolation": "bilinear", "mean": (0.5, 0.5, 0.5)},
 }
 # Top-1 of these very files: timm's results-imagenet.csv (of June 2021 for the first three), vit_jax_augreg.ipynb.
 MEASURED = {
@@ -237,6 +293,10 @@ def test_what_the_authors_say(pattern):
     assert rows
     for row in rows:
         assert {field: getattr(row, field) for field in SAID[pattern]} == SAID[pattern], row.name
+
+
+def test_the_authors_feed_every_file_alike():
+    assert {(row.interpolation, tuple(row.mean)) for row in PUBLIC} == {("bilinear", (0.5, 0.5, 0.5))}
 
 
 def test_flexivit_is_evaluated_at_240_of_a_square_of_272():

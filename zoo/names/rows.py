@@ -96,6 +96,7 @@ class PublicCheckpoint:
         sha256: of the file, where somebody recorded it.
         source: where the weights are described.
         licence: of the weights.
+        use: "classes"; "vector", of an image, for a head or neighbours; "image-text", a vector beside those of texts.
         note: what a user should know beyond that.
     """
 
@@ -128,6 +129,7 @@ class PublicCheckpoint:
     sha256: str | None = None
     source: str | None = None
     licence: str | None = None
+    use: str = "classes"
     note: str | None = None
 
     @property

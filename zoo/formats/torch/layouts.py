@@ -176,7 +176,6 @@ OTHER_MODELS = (
     ),
     (r"\.running_mean$", "has batch norms"),
     (r"(^|\.)head_dist\.|distillation_classifier", "has a distillation head"),
-    (r"attn\.(q_bias|v_bias)$", "has biases of queries and values alone"),
 )
 
 
@@ -203,7 +202,7 @@ def require_ours(tensors, rows, may_lack_biases=False):
         if name:
             raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
     for name in () if may_lack_biases else tensors:
-        weight = re.fullmatch(r"(.*\.(attn\.q|query|q_proj|to_q))\.weight", name)
+        weight = re.fullmatch(r"(.*\.(attn\.[qk]|query|key|[qk]_proj|to_q))\.weight", name)
         if weight and f"{weight[1]}.bias" not in tensors:
             source = tensors[name].source
             raise Fault(

@@ -13,7 +13,7 @@ HARMLESS = {
     *("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "in_chans", "num_classes", "img_size"),
     *("class_token", "global_pool", "fc_norm", "pool_include_prefix", "no_embed_class", "act_layer", "norm_layer"),
     *("init_values", "layers", "width_factor", "stem_chs", "channels", "pre_norm", "reg_tokens", "qkv_bias"),
-    *("swiglu_mlp", "num_reg_tokens", "head_init_scale", "swiglu_align_to"),
+    *("swiglu_mlp", "num_reg_tokens", "qkv_fused", "head_init_scale", "swiglu_align_to"),
     *("rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "ref_feat_shape"),
 }
 # The only values, of other arguments, that models of this package follow; the first is the default.
