@@ -398,12 +398,11 @@ def differ(table, first, second):
     return np.mean(one) - np.mean(other), interval.low, interval.high
 
 
-def fine_tuning_is_not_told_from_least_squares():
-    table = Table("few-shot")
-    pairs = [
-        [f"{name}, {shots} of each class" for name in ("fine-tuning", "least squares")] for shots in (1, 5, 10, 25)
-    ]
-    return all(low < 0 < high for _, low, high in (differ(table, *pair) for pair in pairs))
+def fine_tuning_leads_with_most_examples():
+    """Differences whose interval holds zero do not show."""
+    table, shots = Table("few-shot"), [f"{count} of each class" for count in (1, 5, 10, 25)]
+    *fewer, most = (differ(table, f"fine-tuning, {few}", f"least squares, {few}") for few in shots)
+    return round(most[0]) == 5 and most[1] > 0 and all(low < 0 < high for _, low, high in fewer)
 
 
 def resnet_leads_with_few_images():
@@ -423,8 +422,8 @@ STATEMENTS = (
     ("1-D, 2-D and relative ones at the stem differ by less than the deviations", positions_at_the_stem_are_alike),
     ("adding them in every layer gains 1.3 to 1.9 points", lambda: every_layer_gains() == (1.3, 1.9)),
     (
-        "No difference shows: every interval of the test accuracy holds zero.",
-        fine_tuning_is_not_told_from_least_squares,
+        "With 25 examples of each class fine-tuning is better, by 5 points; with fewer no difference shows.",
+        fine_tuning_leads_with_most_examples,
     ),
     (
         "Adam's 0.01 and SGD's 0.3, SGD is 0.5 points ahead",
