@@ -23,8 +23,8 @@ SPLIT = {
     r".*/attention/(query|key|value)/kernel": (None, "model"),
     r".*/attention/(query|key|value)/bias": ("model",),
     r".*/attention/out/kernel": ("model", None),
-    r".*/mlp/hidden/kernel": (None, "model"),
-    r".*/mlp/hidden/bias": ("model",),
+    r".*/mlp/(hidden|gate)/kernel": (None, "model"),
+    r".*/mlp/(hidden|gate)/bias": ("model",),
     r".*/mlp/out/kernel": ("model", None),
 }
 
