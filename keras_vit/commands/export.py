@@ -254,7 +254,7 @@ def verify_bundle(
     """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
 
     It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
-    makes its checksums too. Artefacts that do more than compute are refused unopened; predict.py is not run.
+    makes its checksums too. Artefacts that do more than compute are not opened; predict.py is not run.
 
     Example: keras-vit verify dist
     """

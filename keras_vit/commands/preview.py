@@ -58,8 +58,8 @@ def preview_images(
 ) -> None:
     """Draws what a model will see in training: some images, each beside augmented versions of it, with their labels.
 
-    The versions are those of the training pipeline itself. Where images are mixed (mixup, cutmix), the title says with
-    how much of which class.
+    The training pipeline itself makes the versions. Where images are mixed (mixup, cutmix), the title says how much of
+    each class they have.
 
     Example: keras-vit preview --data folder:photos --augmentation strong1 --out preview.png
     """
