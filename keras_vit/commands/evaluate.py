@@ -124,16 +124,16 @@ def evaluate_model(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The images to evaluate on: train, validation or test. By default test; of a folder without a "
-            "subfolder test all images, or those that the run held out if it was trained on that folder; of a CSV file "
-            "without such images those held out."
+            help="The images to evaluate on: train, validation or test; by default test. A folder without a subfolder "
+            "test is used whole, or, if the run was trained on it, only the images that the run held out; a CSV file "
+            "without test images has those held out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv, which are replaced there.",
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv; existing ones are replaced.",
         ),
     ] = None,
     batch_size: BatchSize = 64,

@@ -65,7 +65,7 @@ def print_outcome(result, settings, console):
 def start_training(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run, which is made.")],
+    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run; it is made if it is missing.")],
     every: Annotated[int, Stopping(min=1, help="Steps between checkpoints.")] = EVERY,
     resume: Annotated[
         bool,

@@ -119,7 +119,7 @@ def predict(
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=try_file, help="A file for the predictions, which is replaced; it ends in .csv, .json or .jsonl."
+            callback=try_file, help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
