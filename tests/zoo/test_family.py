@@ -86,6 +86,11 @@ def test_registers_and_projections_of_others_are_written_for_timm(tmp_path):
     assert not load_file(tmp_path / "clip.safetensors")["head.bias"].any()
 
 
+def test_a_tensor_without_a_name_in_timm_is_refused_by_name(tmp_path):
+    with pytest.raises(CheckpointError, match="no model of timm has MAPHead_0/MlpBlock_0/Dense_gate/kernel"):
+        zoo.save(made("siglip", gated_mlp=True)[0], tmp_path / "gated.safetensors")
+
+
 def copied(name, folder, change, config=True):
     """The path of a copy of a golden checkpoint of torch, its tensors changed in place."""
     state = load_file(path_of(name))
