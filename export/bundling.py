@@ -49,9 +49,9 @@ def bundle(
     """Writes artefacts, model.json, README.md (a model card), predict.py and examples.npz into the folder `out`.
 
     A manifest lists them with their SHA-256. The files take their places when every artefact was compared with the
-    model. Those of an earlier export are replaced. Its artefacts of other formats stay if they are of the same model:
-    one that is described alike and has the outputs of the bundle's examples; else nothing is written. A file that no
-    export wrote, or that was changed since, stays; if it is in the way, that is an error.
+    model. Those of an earlier export are replaced. Its artefacts of other formats stay if they are of the same model,
+    that is, described alike and with the outputs of the bundle's examples; otherwise nothing is written. Files that no
+    export wrote, or that were changed since, stay; if one is in the way, an error is raised.
 
     Args:
         model: a built keras.Model.
@@ -85,7 +85,7 @@ def bundle(
     require_formats(rows, quantize, endpoints)
     if vendor and not web:
         raise ExportError(
-            "vendor copies what a page needs beside it. There is no page: ask for one with web=True or --web."
+            "vendor copies what a page needs, but no page was asked for. Ask for one with web=True or --web."
         )
     latency = options.pop("latency", False)
     source = prepare(model, **options)

@@ -105,7 +105,7 @@ def list_model_facts(about):
 
 
 def describe_accuracy(evaluated):
-    """Of the model before it was exported, on images that it was not trained on."""
+    """The model's accuracy before the export, on images that it was not trained on."""
     images, accuracy = evaluated["images"], evaluated.get("accuracy")
     if accuracy is None:
         found = f"Mean average precision: {evaluated['mean_average_precision']:.1%} on {images:,} images"

@@ -116,9 +116,9 @@ def require_float_weights(model, form):
     if modes and "int8" in form.quantize:
         others = " or ".join(row.title for row in FORMATS if not row.quantize)
         raise ExportError(
-            f"The model {model.name!r} was quantized by Keras ({', '.join(sorted(modes))}), which {form.title} cannot "
-            'store. Export the model as it was before model.quantize, with quantize="int8" or "dynamic"; or export '
-            f"this one as a {others}."
+            f"The model {model.name!r} was quantized by Keras ({', '.join(sorted(modes))}), and {form.title} "
+            'cannot store that. Export the model as it was before model.quantize, with quantize="int8" or "dynamic"; '
+            f"or export this one as a {others}."
         )
 
 

@@ -29,7 +29,7 @@ def find_others(folder, formats):
 
 
 def require_same_model(folder, before, others, about, source):
-    """Refuses to put artefacts of a model beside those of another, which the one model.json would not describe.
+    """Refuses to put artefacts of one model beside those of another: the one model.json describes one model.
 
     Args:
         before, about: the model.json that is there, and that of the model to be exported.
@@ -51,8 +51,8 @@ def require_same_model(folder, before, others, about, source):
     if not same:
         names = [entry["format"] for entry in others]
         raise ExportError(
-            f"{folder} has {' and '.join(names)} of another model, beside which this one cannot stand. "
-            f"Export to these formats too, which replaces them, or choose another folder."
+            f"{folder} has {' and '.join(names)} of another model, and a bundle has one model. "
+            f"Export to these formats too, to replace them, or choose another folder."
         )
 
 
@@ -69,7 +69,7 @@ def keep_artefacts(folder, others, staging):
             if len(files[name]) > 1:
                 raise ExportError(
                     f"An export to {folder} was cut off while it replaced {name}. Export to {entry['format']} too, "
-                    "which replaces it, or choose another folder."
+                    "to replace it, or choose another folder."
                 )
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(folder, name), staging / name)

@@ -78,11 +78,11 @@ def read_stored_description(row, path):
 def open_artefact(path: Path) -> Artefact | None:
     """What an export wrote at a path, ready to run; None where it is something else.
 
-    It is looked into before it is opened, as by `verify`: one that does more than compute is refused. It then runs in
-    this process, without a time limit.
+    As in `verify`, an artefact that does more than compute is refused unopened. Any other runs in this process, without
+    a time limit.
 
     Args:
-        path: an .onnx or .tflite file, the folder of a SavedModel, or a bundle, of which the first artefact is taken.
+        path: an .onnx or .tflite file, the folder of a SavedModel, or a bundle, whose first artefact is taken.
 
     Raises:
         ExportError: when it is damaged, is not one image in and one row of logits out, or its runtime is missing.

@@ -100,7 +100,9 @@ class ExportFolder(OwnFolder):
     def take(self, staging):
         for name in files_in(staging / "new"):
             if not self.is_name(name):  # such as a SavedModel's assets
-                raise ExportError(f"The model needs the file {name} beside it, which an export cannot contain.")
+                raise ExportError(
+                    f"The model needs the file {name} beside it, and an export cannot contain such a file."
+                )
         return super().take(staging)
 
 
@@ -122,7 +124,7 @@ class SealedFile(OwnFolder):
         """Nothing: the sealed file is renamed."""
 
     def remove_orphans(self):
-        """Removes data that a killed export put in its place too early, or did not come to remove."""
+        """Removes data that a killed export put in place before the file it belongs to, or had yet to remove."""
         own = self.digests()
         for part in (self.hidden / "new", self.hidden / "old"):
             for name, digest in (read_seal(part / self.record) or {}).items():
@@ -136,7 +138,7 @@ def stage(path, names, *, is_folder, tell=None):
     """Yields a path in a hidden folder; what is written there replaces an earlier export at `path`.
 
     A folder is new and empty, and gets its manifest at the end; a file must be sealed by who writes it. A process
-    killed inside leaves the hidden folder, which the next export to the same path clears.
+    killed inside leaves the hidden folder; the next export to the same path clears it.
 
     Args:
         path: of the file, or the folder.
@@ -144,7 +146,7 @@ def stage(path, names, *, is_folder, tell=None):
         tell: called with a line of text that names the files of the earlier export that have no successor.
 
     Raises:
-        ExportError: if nothing can be written there, or a file in the way is not one that an earlier export wrote.
+        ExportError: if nothing can be written there, or a file in the way was not written by an export.
     """
     with raise_file_errors(path):
         place = place_of(path, is_folder)
@@ -193,7 +195,7 @@ def hold_hidden_folder(place, path):
     place.hidden.mkdir(exist_ok=True)
     for name in sorted(set(os.listdir(place.hidden)) - {*PARTS, "lock"}):
         raise ExportError(
-            f"{place.hidden / name} is in the folder in which an export works, but no export wrote it. "
+            f"{place.hidden / name} is in the working folder of exports, but no export wrote it. "
             "Move it away, or choose another path."
         )
     busy = ExportError(f"Another export writes to {path} now. Wait for it, or choose another path.")

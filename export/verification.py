@@ -109,7 +109,7 @@ def require_digest(folder, name, digest):
         raise ExportError(f"{path} is a link, or is reached through one. A bundle has no links.")
     try:
         if path.stat().st_size > largest:
-            raise ExportError(f"{path} has more than {largest:,} bytes, which no file of a bundle has.")
+            raise ExportError(f"{path} has more than {largest:,} bytes: no file of a bundle is so large.")
         found = sha256_of_regular(path)
     except FileNotFoundError as error:
         raise ExportError(f"{path} is missing from the bundle. Export it again.") from error
@@ -146,7 +146,7 @@ def list_notes(folder, files, about):
         yield f"not part of the bundle, and not looked at: {join_names(unlisted)}"
     expected = predict_source([entry["format"] for entry in about["artefacts"]])
     if SCRIPT in files and files[SCRIPT] != hashlib.sha256(expected.encode()).hexdigest():
-        yield f"{SCRIPT} is not the one that this version of the package writes: read it before you run it"
+        yield f"{SCRIPT} differs from what this version of the package writes: read it before you run it"
     foreign = list_foreign_files(about["name"], files)
     if foreign:
         yield f"not the page that this version of the package writes: read {join_names(foreign)} before you open it"

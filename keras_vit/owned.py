@@ -264,6 +264,6 @@ class OwnFolder:
                     remove_empty_folders(self.path, name)
         except OSError as error:
             raise self.error(
-                f"{self.path} has files of two times: writing there failed, and what stood before could not be put "
-                f"back: {error.strerror or error}. Write there again, which replaces both."
+                f"{self.path} has both old and new files: writing there failed, and the old files could not be put "
+                f"back: {error.strerror or error}. Write there again to replace all of them."
             ) from error

@@ -18,6 +18,7 @@ import csv
 import fnmatch
 import multiprocessing
 import re
+import signal
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, fields, replace
@@ -188,13 +189,14 @@ def measure(library, name, formats, folder):
     difference = find_difference(np.asarray(loaded.predict_on_batch(images)), expected)
     exports = measure_exports(loaded, folder, formats, images, expected) if difference <= LIMIT else {}
     numbers = [value for value in (difference, *exports.values()) if isinstance(value, float)]
-    outcome, reason = "right", ""
+    outcome, reasons = "right", []
     if max(numbers) > LIMIT:
         outcome = "silently wrong"
         if max(numbers) < 100 * LIMIT and is_rounding(path, images, model, call):
-            outcome, reason = "right", "rounding: the same in float64"
-    cells = {form: value if isinstance(value, str) else f"{value:.1e}" for form, value in exports.items()}
-    return replace(row, outcome=outcome, keras=f"{difference:.1e}", reason=reason, **cells)
+            outcome, reasons = "right", ["rounding: the same in float64"]
+    failed = [f"no {form}: {value}" for form, value in exports.items() if isinstance(value, str)]
+    cells = {form: f"{value:.1e}" for form, value in exports.items() if not isinstance(value, str)}
+    return replace(row, outcome=outcome, keras=f"{difference:.1e}", reason="; ".join([*reasons, *failed]), **cells)
 
 
 def measure_safely(library, name, formats):
@@ -293,6 +295,7 @@ def main():
     parser.add_argument("--formats", nargs="*", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--out", type=Path, default=TABLE)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the process that computes ends, too
     names = [name for name in list_names() if fnmatch.fnmatch(name[1], arguments.only or "*")]
     part = arguments.out.with_suffix(".part")
     if arguments.only:

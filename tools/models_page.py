@@ -39,7 +39,7 @@ SHIPPED = """\
 
 These come with the package, stored in float16: `zoo.load` needs no network for them and keeps nothing in a cache.
 `tools/ship.py` made each from a run and measured it on the whole test set; tests/zoo/test_shipped.py measures it again
-on a sample of it. Names lead to the cards, which have the command, the seed and the licences of the data.
+on a sample. Each name links to a card with the command, the seed and the licences of the data.
 
 | name | trained on | tested on | images | top-1 | before rounding | seed | minutes | kB |
 |---|---|---|---:|---:|---:|---:|---:|---:|"""
@@ -68,8 +68,9 @@ def format_licences():
     public = [row for row in checkpoints() if not row.file]
     known = ", ".join(sorted({row.licence for row in public}))
     return (
-        f"## Licence\n\nAll {len(public)} public checkpoints: {known}, as the repositories that publish them are. "
-        "No README names one for the weights by themselves. Those that ship are this package's: Apache-2.0."
+        f"## Licence\n\nThe repositories that publish the {len(public)} public checkpoints have these licences: "
+        f"{known}. google-research's READMEs name none for the weights alone. "
+        "The weights that ship are under Apache-2.0."
     )
 
 

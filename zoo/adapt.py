@@ -175,7 +175,7 @@ def plan_adaptation(config, labels, request):
         own, wanted = getattr(config, name, None), getattr(target.config, name, None)
         if own != wanted:
             raise ConfigError(
-                f"{name} is {own!r} in the checkpoint, and its weights cannot become others. Received: {name}="
+                f"{name} is {own!r} in the checkpoint, and its weights cannot be converted. Received: {name}="
                 f"{wanted!r}. Leave it out, or train from random weights: weights=None."
             )
     return target

@@ -28,8 +28,8 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     files have the first alone, and what Appendix D.4 tries beside it gets names of ours in .npz.
 
     Raises:
-        CheckpointError: for an ending that names no format, a model of another package or one that the format has no
-            names for, or a place that cannot be written.
+        CheckpointError: for an ending that names no format, a model of another package, a model whose tensors have no
+            names in the format, or a place that cannot be written.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> keras_vit.zoo.save(model, "mine.npz")

@@ -20,7 +20,7 @@ def as_class_vectors(class_vectors, width):
     if vectors.ndim != 2 or not len(vectors) or vectors.shape[1] != width:
         raise ConfigError(
             f"class_vectors must hold a row for each class, of the width of the model's vectors, (n, {width}). "
-            f"Received: the shape {vectors.shape}. Vectors of images and of texts come from one and the same model."
+            f"Received: the shape {vectors.shape}. Vectors of images and of texts must come from the same model."
         )
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     wrong = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
@@ -88,7 +88,7 @@ def zero_shot(
         class_vectors: (n, d), a row for each class, of any length.
         scale: of the cosines: exp of CLIP's and SigLIP's `logit_scale`.
         labels: names of the n classes.
-        bias: SigLIP's `logit_bias`; a number, or one for each class; None for CLIP, which has none.
+        bias: SigLIP's `logit_bias`; a number, or one for each class; None for CLIP.
         probabilities: "softmax" as CLIP's, where an image has one class; "sigmoid" as SigLIP's, where it may have
             several or none.
 

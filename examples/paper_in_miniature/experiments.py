@@ -125,12 +125,22 @@ def similarity_rows():
 
 
 def masked_patches_rows():
-    """From random weights, and from an encoder that has seen all images without their labels."""
+    """From random weights, and from an encoder that has seen all images without their labels, or with them.
+
+    The encoder has had more updates than a model from scratch, so one from scratch gets as many.
+    """
     encoder = replace(pretrain(replace(VIT, num_classes=0)), masked=True)
     tuning = replace(PRETRAINING, steps=300, warmup_steps=30)
+    longer = replace(PRETRAINING, steps=PRETRAINING.steps + tuning.steps)
+    starts = (
+        ("from scratch", None, tuning),
+        ("masked patches first", encoder, tuning),
+        ("from scratch, 1,300 updates", None, longer),
+        ("labels of all first", pretrain(VIT), tuning),
+    )
     for labels in (100, 1000):
-        for name, start in (("from scratch", None), ("masked patches first", encoder)):
-            few = Training(config=VIT, recipe=tuning, examples=labels, stratified=True, start=start)
+        for name, start, length in starts:
+            few = Training(config=VIT, recipe=length, examples=labels, stratified=True, start=start)
             yield Row(f"{name}, {labels:,} labels", few)
 
 
@@ -144,7 +154,7 @@ def few_shot_rows():
     """The ViT of all images, on another task with a few labelled examples of each class."""
     start = pretrain(VIT)
     for shots in (1, 5, 10, 25):
-        few = {"examples": 10 * shots, "stratified": True, "task": "transfer"}
+        few = {"examples": 10 * shots, "stratified": True, "task": "transfer", "split": "train"}
         tuned = replace(start, recipe=FINETUNING, start=start, **few)
         for name, training, measure in (
             ("least squares", start, partial(measure_few_shot, shots=shots)),
@@ -291,7 +301,9 @@ EXPERIMENTS = {
         "section 4.1",
         "Least squares on frozen features against fine-tuning",
         tuple(few_shot_rows()),
+        ("accuracy", "validation_accuracy"),
         axis="examples of each class",
+        pairs=tuple(pair_series(few_shot_rows(), ("fine-tuning", "least squares"))),
     ),
     "optimizer": Experiment(
         "Appendix D.1, Table 7",

@@ -37,12 +37,12 @@ def rename_tensor(graph, old, new):
 
 
 def constant_place(graph, node):
-    """Which of a node's inputs is a constant, the first of them; None where none is."""
+    """The place of the first constant among a node's inputs; None where there is none."""
     return next((i for i, name in enumerate(node.inputs) if name in graph.constants), None)
 
 
 def merge_transposes(graph, node, around):
-    """Two transposes in a row are one; one that changes nothing is none."""
+    """Joins two transposes in a row, and removes a transpose that changes nothing."""
     if node.op != "Transpose":
         return False
     perm = node.attributes["perm"]
@@ -79,7 +79,7 @@ def linear_before(graph, name, around):
 
 
 def fold_scale(graph, node, around):
-    """Multiplication by one number goes into the constants of the product and bias before it."""
+    """Moves a multiplication by one number into the constants of the product and bias before it."""
     if node.op != "Mul" or node.outputs[0] in around.keep:
         return False
     constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
@@ -97,7 +97,7 @@ def fold_scale(graph, node, around):
 
 
 def merge_reshapes(graph, node, around):
-    """Of two reshapes in a row the second alone."""
+    """Keeps only the second of two reshapes in a row."""
     before = around.made.get(node.inputs[0]) if node.op == "Reshape" else None
     if before is None or before.op != "Reshape":
         return False
@@ -113,7 +113,7 @@ def merge_reshapes(graph, node, around):
 
 
 def merge_constant_adds(graph, node, around):
-    """x + a + b is x + (a + b)."""
+    """Rewrites x + a + b as x + (a + b)."""
     place = constant_place(graph, node)
     if node.op != "Add" or place is None or node.outputs[0] in around.keep:
         return False
@@ -129,7 +129,7 @@ def merge_constant_adds(graph, node, around):
 
 
 def bias_into_gemm(graph, node, around):
-    """The product of a matrix with weights, and the bias added to it, are one Gemm."""
+    """Joins the product of a matrix with weights and the bias added to it into one Gemm."""
     place = constant_place(graph, node)
     if node.op != "Add" or place is None or graph.constants[node.inputs[place]].ndim != 1:
         return False
@@ -144,7 +144,7 @@ def bias_into_gemm(graph, node, around):
 
 
 def pad_into_conv(graph, node, around):
-    """Zeros around the image are the convolution's own padding."""
+    """Turns zeros padded around the image into the convolution's own padding."""
     if node.op != "Conv" or "pads" not in node.attributes:
         return False
     pad = around.only_reader(node.inputs[0], "Pad")
@@ -181,7 +181,7 @@ def constant_key(graph, name):
 
 
 def drop_repeated(graph, keep):
-    """Of two nodes that compute the same from the same tensors, one."""
+    """Keeps one of two nodes that compute the same from the same tensors."""
     seen, kept, renamed = {}, [], {}
     for node in graph.nodes:
         node.inputs = [renamed.get(name, name) for name in node.inputs]

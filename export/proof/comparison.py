@@ -125,9 +125,9 @@ class Trial:
 
 
 def has_classes(model):
-    """Whether the first output is the logits of classes: of a model of others, by its last layer.
+    """Whether the first output is the logits of classes; the last layer decides this for a model of another package.
 
-    Of features the largest says nothing.
+    Features have no best class that could be compared.
     """
     output = model.outputs[0]
     if len(output.shape) != 2 or output.shape[1] == 1:

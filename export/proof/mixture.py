@@ -190,9 +190,9 @@ def choose_ways(
 ) -> Ways:
     """The way of every layer, as rough as the outputs bear.
 
-    If the roughest rung is too rough, the first that is not is sought; what each layer costs above it is measured.
-    Then the layers go down rung by rung, the steps that spare the most for their weights first, as few as suffice. The
-    same images give the same choice.
+    If the roughest rung is too rough, this finds the first rung that is not, and measures what each layer costs above
+    it. Then as few layers as suffice go down rung by rung, beginning with the steps that gain the most for their
+    weights. The same images give the same choice.
 
     Args:
         ladders: of each layer by its name, from the roughest way.

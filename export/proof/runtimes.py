@@ -40,7 +40,7 @@ def run_in_batches(run, inputs, sizes):
 
 
 def prefer_to_be_killed():
-    """Linux kills this process when the one that waits for it is gone, and before that one when memory runs out."""
+    """Makes Linux kill this process when its parent is gone, and before its parent when memory runs out."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

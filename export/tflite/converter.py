@@ -35,8 +35,8 @@ def convert_in_builtins(job):
 
     if not hasattr(tf, "lite"):
         raise RuntimeError(
-            f"TensorFlow {tf.__version__} has no tf.lite, which writes TFLite files. Install one that has it, such as "
-            "2.21, or export to .onnx or a SavedModel"
+            f"TensorFlow {tf.__version__} has no tf.lite, and so cannot write TFLite files. Install a version with it, "
+            "such as 2.21, or export to .onnx or a SavedModel"
         )
     converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]

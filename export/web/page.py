@@ -35,7 +35,7 @@ def require_page(source, vendor):
     shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]
     if describe_preprocessing(source.preprocessing) is None:
         raise ExportError(
-            f"A page must know how pictures become inputs of {source.model.name!r}, whose preprocessing is unknown. "
+            f"A page prepares pictures as the model says, but {source.model.name!r}'s preprocessing is unknown. "
             "Give preprocessing= to zoo.load, or leave out the page."
         )
     if [len(shape) for shape in shapes] != [4, 2] or shapes[0][-1] not in CHANNELS:

@@ -34,8 +34,8 @@ def make_config(model, num_classes):
     """
     if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
         raise ExportError(
-            f"transformers.js makes softmax of every image classifier's logits, and {model.name!r} needs sigmoid: its "
-            "images have several classes. Leave out web_layout, or use the .onnx file with onnxruntime-web."
+            f"transformers.js applies softmax to every image classifier's logits, but {model.name!r} needs sigmoid, "
+            "since its images have several classes. Leave out web_layout, or use the .onnx file with onnxruntime-web."
         )
     labels = getattr(model, "labels", None) or [f"LABEL_{i}" for i in range(num_classes)]
     model_type, architecture = TYPES[hasattr(model, "attention")]
@@ -104,8 +104,8 @@ def describe_layout(source):
         )
     if 4 * model.count_params() > INLINE_LIMIT:
         raise ExportError(
-            f"{source.model.name!r} has {4 * model.count_params() / 1e9:.1f} GB of weights, which a browser cannot "
-            "hold. Leave out web_layout, or choose a smaller model."
+            f"{source.model.name!r} has {4 * model.count_params() / 1e9:.1f} GB of weights, more than a browser "
+            "holds. Leave out web_layout, or choose a smaller model."
         )
     return {
         "config.json": make_config(source.model, shapes[1][-1]),

@@ -46,10 +46,13 @@ def benchmark(
     ],
     image_size: Annotated[
         list[int],
-        typer.Option(min=1, help="Pixels; several times for several sizes. The paper's are 64, 128, 224, 384 and 512."),
+        typer.Option(
+            min=1,
+            help="Image size in pixels; repeat the option for more sizes. The paper's are 64, 128, 224, 384 and 512.",
+        ),
     ] = [224],  # noqa: B006, typer reads it
     batch_size: Annotated[
-        list[int], typer.Option(min=1, help="Images of a step; several times for several: the best counts.")
+        list[int], typer.Option(min=1, help="Images of a step; repeat the option for more: the best counts.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")
@@ -59,16 +62,16 @@ def benchmark(
         float | None,
         typer.Option(
             min=0.1,
-            help="Gigabytes that may be taken; by default what the device has, on a CPU four fifths of what is free.",
+            help="Limit in gigabytes; by default the device's memory, or four fifths of the free memory of a CPU.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns; the median counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each model, in turns; the median counts.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
     out: Annotated[
         Path,
         typer.Option(
             callback=try_folder,
-            help="A folder for the tables and plots. What it has been measured for is not repeated.",
+            help="A folder for the tables and plots. What they already have is not measured again.",
         ),
     ] = Path("benchmark"),
 ) -> None:

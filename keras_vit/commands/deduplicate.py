@@ -53,14 +53,14 @@ def deduplicate(
     split: Annotated[str, typer.Option(help="The images to train on: train or train+validation.")] = "train",
     against: Annotated[
         list[str] | None,
-        typer.Option(help="A dataset to test on; several times for several. By default the test split of --data."),
+        typer.Option(help="A dataset to test on; repeat the option for more. By default the test split of --data."),
     ] = None,
     against_split: Annotated[str, typer.Option(help="The split of these datasets.")] = "test",
     most_bits: Annotated[
-        int, typer.Option(min=0, max=127, help="Bits of 256 in which the hashes of duplicates differ at most.")
+        int, typer.Option(min=0, max=127, help="How many of 256 bits may differ between duplicates' hashes.")
     ] = 48,
     out: Annotated[
-        Path, typer.Option(callback=try_folder, help=f"The folder of {LIST} and {PAGE}, which are replaced there.")
+        Path, typer.Option(callback=try_folder, help=f"A folder for {LIST} and {PAGE}; existing ones are replaced.")
     ] = Path("duplicates"),
 ) -> None:
     """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 VARIANT = "ViT-Mini/4"
 MODEL = f"{VARIANT}:fashion-mnist"  # the weights that ship
 DATA = "digits"
-# Of both trainings, which differ in the weights that they begin with.
+# Both trainings have these settings, and differ in the weights that they begin with.
 TRAINING: dict[str, Any] = {
     "dataset": DATA,
     "recipe": "mini-vit",
@@ -63,7 +63,7 @@ PARTS = {
 
 
 class DemoFolder(OwnFolder):
-    """What a demo has made, all of which the next one replaces; a file of anybody else's among it is refused."""
+    """What a demo has made. The next demo replaces all of it, and refuses to start if other files are among it."""
 
     record, writer, error = "keras-vit-demo.json", "a demo", ExportError
     names = re.compile(f"({'|'.join(PARTS)})/.+", re.DOTALL)
@@ -261,9 +261,9 @@ def demonstrate(
 
     Fine-tunes a small ViT, whose weights come with the package and know clothes (Fashion-MNIST), to 300 handwritten
     digits of scikit-learn, and trains it from random weights beside that. Exports the first to SavedModel, TFLite and
-    ONNX, and to the latter two in int8, compares each with the model in its own runtime, and writes a page that shows
-    where it looks, and one that runs the model in a browser. Every step prints the command that does it. Exit code 1 if
-    the fine-tuned model classifies less than 85 % of 360 other digits correctly.
+    ONNX, and to the latter two in int8, and compares each with the model in its own runtime. Writes two pages: one
+    shows where the model looks, the other runs it in a browser. Every step prints the command that does it. The exit
+    code is 1 if the fine-tuned model classifies less than 85 % of 360 other digits correctly.
 
     Example: keras-vit demo --out keras-vit-demo
     """

@@ -124,16 +124,16 @@ def evaluate_model(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The images to evaluate on: train, validation or test. By default test; of a folder without a "
-            "subfolder test all images, or those that the run held out if it was trained on that folder; of a CSV file "
-            "without such images those held out."
+            help="The images to evaluate on: train, validation or test; by default test. A folder without a subfolder "
+            "test is used whole, or, if the run was trained on it, only the images that the run held out; a CSV file "
+            "without test images has those held out."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv, which are replaced there.",
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv; existing ones are replaced.",
         ),
     ] = None,
     batch_size: BatchSize = 64,
@@ -142,10 +142,10 @@ def evaluate_model(
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
-    The model may be an exported file too: what an int8 file gets right of your own images. Classes are matched by name.
-    Where images have several classes, as in ImageNet ReaL and ObjectNet, each of them is right; of a CSV file with
-    several labels per image, the mean average precision is printed. Where the paper has the accuracy of that model on
-    that test set, it is printed too.
+    The model may also be an exported file, for example to see how accurate it is in int8 on your own images. Classes
+    are matched by name. Where images have several classes, as in ImageNet ReaL and ObjectNet, each of them counts as
+    right; for a CSV file with several labels per image, the mean average precision is printed. Where the paper has the
+    accuracy of that model on that test set, it is printed too.
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """

@@ -203,18 +203,18 @@ def export_model(
         ),
     ] = None,
     latency: Annotated[
-        bool, typer.Option("--latency", help="Measure the milliseconds beside those of the float32 model.")
+        bool, typer.Option("--latency", help="Measure the milliseconds of each artefact and of the float32 model.")
     ] = False,
     web: Annotated[
-        bool, typer.Option("--web", help="Make a page too, in which browsers run the model: keras-vit serve OUT.")
+        bool, typer.Option("--web", help="Also make a page that runs the model in a browser: keras-vit serve OUT.")
     ] = False,
     vendor: Annotated[
         bool,
-        typer.Option("--vendor", help="Copy onnxruntime-web beside the page, which then needs no network at all."),
+        typer.Option("--vendor", help="Copy onnxruntime-web beside the page, so that it needs no network."),
     ] = False,
     web_layout: Annotated[
         WebLayout | None,
-        typer.Option(help="Add the folder transformers/, which transformers.js opens as an image classifier."),
+        typer.Option(help="Add the folder transformers/, an image classifier for transformers.js."),
     ] = None,
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
@@ -254,7 +254,7 @@ def verify_bundle(
     """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
 
     It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
-    makes its checksums too. Artefacts that do more than compute are refused unopened; predict.py is not run.
+    makes its checksums too. Artefacts that do more than compute are not opened; predict.py is not run.
 
     Example: keras-vit verify dist
     """

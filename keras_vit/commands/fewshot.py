@@ -31,7 +31,7 @@ def evaluate_few_shot(
     model: Model,
     dataset: Data,
     shots: Annotated[
-        list[int], typer.Option(min=1, help="Training images of each class; give it several times for several rows.")
+        list[int], typer.Option(min=1, help="Training images of each class; repeat the option for more rows.")
     ] = [1, 5, 10, 25],  # noqa: B006, typer reads it
     split: Annotated[
         str | None,
@@ -40,7 +40,7 @@ def evaluate_few_shot(
             "dataset has none to test on."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many choices of these images are averaged.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many random choices of these images are averaged.")] = 3,
     batch_size: BatchSize = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
 ) -> None:

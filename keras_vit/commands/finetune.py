@@ -65,7 +65,7 @@ def print_outcome(result, settings, console):
 def start_training(
     *,
     context: typer.Context,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run, which is made.")],
+    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the run; it is made if it is missing.")],
     every: Annotated[int, Stopping(min=1, help="Steps between checkpoints.")] = EVERY,
     resume: Annotated[
         bool,
@@ -76,7 +76,7 @@ def start_training(
     ] = False,
     **fields,
 ) -> None:
-    """Trains by the fields of `Settings`; a run that is interrupted says by which command it continues."""
+    """Trains by the fields of `Settings`; an interruption prints the command that continues it."""
     pretrain, typed = fields.pop("pretrain"), names_typed(context)
     settings = choose_settings(out, {name: fields[name] for name in fields if name in typed}, pretrain, resume)
     folder = RunFolder(out)
@@ -114,7 +114,7 @@ def print_protocol(console, settings, summary):
 
 
 def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
-    """Follows the paper's protocol; one that is interrupted says by which command it continues."""
+    """Follows the paper's protocol; an interruption prints the command that continues it."""
     typed = names_typed(context)
     settings = resolve(choose_settings(out, {name: fields[name] for name in fields if name in typed}, False, False))
     import_keras(find_devices=False)
@@ -146,10 +146,10 @@ def finetune(
 ) -> None:
     """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
 
-    **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. With the subfolders
-    train/ and val/ (and test/) in it, each of which has the class folders, these are the splits. Otherwise about
-    a tenth of every class is held out, at least one image, chosen by a hash of each file's name. Images that you add
-    leave the others where they are.
+    **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. If it has the
+    subfolders train/ and val/ (and test/) with class folders in each, these are the splits. Otherwise about a tenth of
+    every class is held out, at least one image, chosen by a hash of each file's name. Adding images does not move
+    others between the splits.
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,
@@ -157,7 +157,7 @@ def finetune(
     never overwritten: the run is refused.
 
     **Ctrl-C** saves the run; `keras-vit finetune --out runs/1 --resume` continues it. `--resume --epochs 20` prolongs a
-    run, also one that has finished: from there on the learning rate is that of a run of 20 epochs.
+    run, even a finished run: from there on the learning rate is that of a run of 20 epochs.
 
     A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of
     `--protocol paper`: it searches the learning rate on the development set, trains on all images with three seeds, and
@@ -168,7 +168,7 @@ def finetune(
     if protocol is not None:
         start_protocol(**arguments, seeds=seeds or 3)
     elif seeds is not None:
-        raise ConfigError("--seeds is how many runs --protocol paper has. Give both, or --seed for one run.")
+        raise ConfigError("--seeds sets how many runs --protocol paper has. Give both, or --seed for one run.")
     else:
         start_training(**arguments, pretrain=False)
 

@@ -34,15 +34,16 @@ def read_some(dataset, split, channels):
 
 def inspect_model(
     model: Model,
-    more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="Images, as after --images.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="IMAGE...", help="The same as --images.")] = None,
     images: Annotated[list[str] | None, typer.Option(help="Images to look at; the paper averages over 128.")] = None,
     dataset: Annotated[
         str | None,
         typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split of --data that they are of.")] = "train",
+    split: Annotated[str, typer.Option(help="The split of --data to take images from.")] = "train",
     out: Annotated[
-        Path, typer.Option(callback=try_folder, help="The folder of the page, index.html, which is replaced.")
+        Path,
+        typer.Option(callback=try_folder, help="The folder for the page, index.html; an existing one is replaced."),
     ] = Path("report"),
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.

@@ -13,7 +13,7 @@ from keras_vit.zoo.names import listed_models, other_names
 
 
 def describe_no_match(pattern):
-    """The sentence for a pattern that no name matches, with what a name of elsewhere is called here."""
+    """The error's text for a pattern that matches nothing; it translates the names of other packages."""
     exact = other_names.exact_name(pattern)
     hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
     return f"No model matches {pattern!r} and the options. {hint}"
@@ -98,7 +98,7 @@ def show_info(
     """
     if os.path.exists(model):
         raise ConfigError(
-            f"{model} is a file or folder, and info shows models by name. For one of yours: keras-vit evaluate {model}."
+            f"info shows models by name, and {model} is a file or folder. Try keras-vit evaluate {model}."
         )
     row = listed_models.info(model)
     if as_json:

@@ -6,13 +6,13 @@ from keras_vit.errors import FOREIGN_NAMES
 
 
 class Word(str):
-    """A word of a command line, which is found again by what it is and not by what it says."""
+    """A word of a command line, compared by identity and not by its text."""
 
 
 class Command(typer.core.TyperCommand):
     """A command that takes its model as its first argument and as `--model` alike.
 
-    Of an option that is called so elsewhere, the error says what it is called here.
+    If an option is known from another package, the error says what it is called here.
     """
 
     def parse_args(self, context, arguments):

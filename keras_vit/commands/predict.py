@@ -37,7 +37,7 @@ def choose_writer(out, as_json, as_csv):
     if out is None:
         return write_lines if as_json else write_csv if as_csv else None
     if as_json or as_csv:
-        raise ConfigError(f"The ending of {out} says how it is written. Leave --json and --csv out.")
+        raise ConfigError(f"The ending of {out} chooses the format. Leave --json and --csv out.")
     if out.suffix.lower() not in WRITERS:
         raise ConfigError(describe_unknown("ending of predictions", out.suffix, WRITERS))
     return WRITERS[out.suffix.lower()]
@@ -85,7 +85,7 @@ def tell_each(predictions, unreadable, tell):
 
 
 def require_images(places):
-    """Refuses a model where images are expected, which other commands take there, and images of which none is there."""
+    """Refuses a model in the place of images, where other commands take one, and images that are all missing."""
     for place in places:
         path = Path(place)
         names = ("model.keras", "best.weights.npz", "model.json")
@@ -119,7 +119,7 @@ def predict(
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=try_file, help="A file for the predictions, which is replaced; it ends in .csv, .json or .jsonl."
+            callback=try_file, help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,

@@ -28,9 +28,9 @@ def find_preprocessing(model):
 
 def preview_images(
     dataset: Data,
-    out: Annotated[Path, typer.Option(callback=try_file, help="The PNG file, which is replaced.")] = Path(
-        "preview.png"
-    ),
+    out: Annotated[
+        Path, typer.Option(callback=try_file, help="The PNG file to write; an existing one is replaced.")
+    ] = Path("preview.png"),
     augmentation: Annotated[
         str | None,
         typer.Option(
@@ -54,12 +54,12 @@ def preview_images(
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Images, chosen at random.")] = 6,
     versions: Annotated[int, typer.Option(min=1, help="Versions of each image.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="The number that choice and augmentation are drawn from.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice and of the augmentation.")] = 0,
 ) -> None:
     """Draws what a model will see in training: some images, each beside augmented versions of it, with their labels.
 
-    The versions are those of the training pipeline itself. Where images are mixed (mixup, cutmix), the title says with
-    how much of which class.
+    The training pipeline itself makes the versions. Where images are mixed (mixup, cutmix), the title says how much of
+    each class they have.
 
     Example: keras-vit preview --data folder:photos --augmentation strong1 --out preview.png
     """

@@ -27,7 +27,7 @@ def format_seconds(seconds: float) -> str:
 class FitProgress(keras.callbacks.Callback):
     """A line per epoch: metrics, the best so far, images per second, the time left. In a terminal, a bar below.
 
-    Images per second are of all the time, that of validation too.
+    Images per second count all the time, validation included.
 
     Args:
         total: steps of the whole training; None for the steps of one `fit`.
@@ -144,7 +144,7 @@ class FitProgress(keras.callbacks.Callback):
 
     @property
     def steps_per_second(self):
-        """Over all steps but the first, with all that is done between them, validation too; None before the second."""
+        """The mean rate of all steps but the first, validation included; None before the second step."""
         steps = self.step - self.start - 1
         return steps / max(time.monotonic() - self.timed_from, 1e-9) if steps > 0 else None
 

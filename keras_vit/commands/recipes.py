@@ -24,9 +24,7 @@ LEGEND = (
 def list_recipes(
     name: Annotated[
         str,
-        typer.Argument(
-            help="One recipe, of which everything is shown, or how names begin.", autocompletion=complete_recipe
-        ),
+        typer.Argument(help="A recipe to show in full, or the beginning of names.", autocompletion=complete_recipe),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

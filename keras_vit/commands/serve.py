@@ -41,9 +41,9 @@ BINARY = "application/octet-stream"
 
 
 class PageHandler(SimpleHTTPRequestHandler):
-    """Files of one folder, for whoever asks for this machine by a name of its own.
+    """Serves the files of one folder to requests whose Host is a name of this machine.
 
-    Another name in the request's Host is another site's that stands for this address (DNS rebinding).
+    Another Host comes from a site that makes its own name stand for this address (DNS rebinding).
     """
 
     extensions_map = TYPES | {"": BINARY}
@@ -102,7 +102,7 @@ def open_server(folder: Path, port: int) -> ThreadingHTTPServer:
 
 def serve_page(
     folder: Annotated[Path, typer.Argument(help="A bundle with a page: keras-vit export MODEL --web.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0 takes one that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine; 0 takes any free port.")] = 8000,
 ) -> None:
     """Serves the page of a bundle to browsers on this machine, and to no others, until Ctrl-C.
 

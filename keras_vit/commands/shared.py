@@ -32,12 +32,12 @@ AnyModel = Annotated[
     ),
 ]
 Data = Annotated[str, typer.Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; it changes the time alone.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; this changes only the speed.")]
 Like = Annotated[
     str | None,
     typer.Option(
-        help="For an exported file that does not say how images become its input (a SavedModel outside of its bundle): "
-        "the model, run or bundle that does.",
+        help="The model, run or bundle that says how images become the input, for an exported file that does not (a "
+        "SavedModel outside of its bundle).",
         autocompletion=complete_place,
     ),
 ]

@@ -39,17 +39,19 @@ def print_results(console, settings, summary):
 def train_vtab(
     *,
     model: Model,
-    out: Annotated[Path, typer.Option(callback=try_folder, help="The folder of the results, which is made.")],
+    out: Annotated[
+        Path, typer.Option(callback=try_folder, help="The folder of the results; it is made if it is missing.")
+    ],
     tasks: Annotated[
         list[str] | None,
-        typer.Option(help="Tasks, as caltech101,dtd, for a trial with fewer than the 19; by default all."),
+        typer.Option(help="Tasks, such as caltech101,dtd, for a trial with fewer than the 19; by default all."),
     ] = None,
     sweep: Annotated[
         bool,
         typer.Option(
             "--sweep",
-            help="First choose one of two learning rates and two schedules, the same for all tasks, on the 200 "
-            "development examples of each: some 19 times 4 trainings more.",
+            help="First choose between two learning rates and two schedules, the same for all tasks, on the 200 "
+            "development examples of each: this adds some 19 times 4 trainings.",
         ),
     ] = False,
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,

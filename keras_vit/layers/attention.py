@@ -1,4 +1,4 @@
-"""Multi-head self-attention (Appendix A)."""
+"""Multi-head self-attention (Appendix A, Eq. 5 to 8)."""
 
 from functools import partial
 from typing import Any, Literal
@@ -12,7 +12,8 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.normalization import fold_norm_into_dense, fold_scale
 from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
 
-BIASED = {"qkv": "qkv", "qv": "qv", "none": ""}
+# The projections that have a bias, by `qkv_bias`.
+BIASED = {"qkv": ("query", "key", "value", "out"), "qv": ("query", "value", "out"), "none": ("out",)}
 
 
 def project(x, dense):
@@ -42,7 +43,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
         class_token: compute the first token's output alone, (n, 1, d); not with `return_weights`.
-        queries: tokens (n, m, d) that attend to those of x, in place of x itself, for (n, m, d); as `class_token`.
+        queries: tokens (n, m, d) that attend to those of x in place of x itself, for an output (n, m, d); not with
+            `return_weights`.
 
     Attributes:
         largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
@@ -79,8 +81,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         d = input_shape[-1]
         if d % self.num_heads:
             raise ValueError(f"{self.name}: num_heads must divide the width. Received: {self.num_heads} and {d}.")
-        for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("out", None)):
-            use_bias = letter is None or letter in BIASED[self.qkv_bias]
+        for name in ("query", "key", "value", "out"):
+            use_bias = name in BIASED[self.qkv_bias]
             dense = keras.layers.Dense(d, use_bias=use_bias, dtype=self.dtype_policy, name=name)
             dense.build((None, d))
             setattr(self, name, dense)
@@ -96,8 +98,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.rotary.build((None, *input_shape[1:]))
 
     def call(self, x, training=None, return_weights=False, class_token=False, queries=None):
-        asking = choose_queries(x, class_token, queries)
-        q, k, v = project(asking, self.query), project(x, self.key), project(x, self.value)
+        queries = choose_queries(x, class_token, queries)
+        q, k, v = project(queries, self.query), project(x, self.key), project(x, self.value)
         q, k = self.rotate(q, k)
         y, a = self.attend(q, k, v, training, whole=return_weights)
         y = project(y, self.out)
@@ -117,10 +119,10 @@ class MultiHeadSelfAttention(ConfiguredLayer):
                 projections.
             scale: if given, the `LayerScale` of the output, which is folded into `out`.
         """
-        asking = choose_queries(x, class_token, queries)
+        queries = choose_queries(x, class_token, queries)
         projections = (self.query, self.key, self.value)
         (q, q_bias), (k, k_bias), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
-        q = project(asking, lambda x: ops.matmul(x, q) + q_bias)
+        q = project(queries, lambda x: ops.matmul(x, q) + q_bias)
         k, v = (project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v))
         q, k = self.rotate(q, k if self.rotary is None else k + k_bias)
         y, a = self.attend(q, k, v, training, whole=True)
@@ -129,7 +131,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return (y, self.spread_weights(a)) if return_weights else y
 
     def rotate(self, q, k):
-        """Queries and keys, turned by their places where positions are rotary; a class token's query is at none."""
+        """Queries and keys, turned by their places where positions are rotary; queries apart are at no place."""
         if self.rotary is None:
             return q, k
         return (self.rotary(q) if q.shape[1] == k.shape[1] else q), self.rotary(k)
@@ -138,8 +140,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def attend(self, q, k, v, training, whole=False):
         """A v (Eq. 6 and 7), (n, m, d), and A, (n, heads, m, l), of queries (n, m, d), keys and values (n, l, d).
 
-        m is l, or 1 for the class token's query, which is at no offset from any patch. Unless A is asked for `whole`,
-        it may be None.
+        m is l, or another number for queries apart, such as the class token's, which are at no offset from any patch.
+        Unless A is asked for `whole`, it may be None.
         """
         q, k, v = (self.split_heads(x) for x in (q * self.scale, k, v))
         y, a = self.weigh(q, k, v, training, self.relative if q.shape[2] == k.shape[2] else None)

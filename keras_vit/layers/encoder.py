@@ -22,13 +22,13 @@ ACTIVATIONS = {"quick_gelu": quick_gelu, "silu": ops.silu}  # beside GELU, a lay
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MLP(ConfiguredLayer):
-    """Dense, GELU, dropout, Dense, dropout: (n, l, d) -> (n, l, d).
+    """The MLP of Eq. 3: dense, GELU, dropout, dense, dropout: (n, l, d) -> (n, l, d).
 
     Args:
         mlp_dim: width of the hidden layer.
         dropout_rate: dropout after each dense layer (Appendix B.1), in [0, 1).
         gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
-        activation: of the hidden layer: "gelu", "quick_gelu" (CLIP's x sigmoid(1.702 x)) or "silu".
+        activation: "gelu", or in its place "quick_gelu" (CLIP's x sigmoid(1.702 x)) or "silu".
         gated_mlp: multiply the hidden layer by the activation of another dense layer, the gate, in place of activating
             it; with "silu" that is SwiGLU (arXiv 2002.05202).
 

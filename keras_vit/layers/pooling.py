@@ -32,20 +32,20 @@ class AveragePatches(ConfiguredLayer):
     """The mean of the patches' tokens (Appendix D.3): (n, l, d) -> (n, d), or (n, 2 d) after the class token.
 
     Args:
-        first: how many tokens stand before the patches.
+        prefix_tokens: how many tokens stand before the patches.
         beside_token: whether the class token's state, the first one, comes before the mean.
 
-    >>> tuple(AveragePatches(first=1)(keras.ops.zeros((2, 17, 64))).shape)
+    >>> tuple(AveragePatches(prefix_tokens=1)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 64)
     """
 
-    def __init__(self, first: int = 0, beside_token: bool = False, **kwargs: Any):
+    def __init__(self, prefix_tokens: int = 0, beside_token: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
-        self.first = first
+        self.prefix_tokens = prefix_tokens
         self.beside_token = beside_token
 
     def call(self, x):
-        mean = ops.mean(x[:, self.first :] if self.first else x, axis=1)
+        mean = ops.mean(x[:, self.prefix_tokens :] if self.prefix_tokens else x, axis=1)
         return ops.concatenate([x[:, 0], mean], axis=-1) if self.beside_token else mean
 
     def compute_output_shape(self, input_shape):
@@ -63,7 +63,7 @@ class AttentionPooling(ConfiguredLayer):
         num_heads: attention heads; must divide d.
         mlp_dim: width of the MLP's hidden layer.
         layer_norm_epsilon: added to the norm's variance.
-        first: how many tokens stand before the patches.
+        prefix_tokens: how many tokens stand before the patches.
         **kwargs: the other arguments of `MLP`.
 
     >>> tuple(AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 16, 64))).shape)
@@ -71,12 +71,14 @@ class AttentionPooling(ConfiguredLayer):
     """
 
     @takes_arguments_of(MLP)
-    def __init__(self, num_heads: int, mlp_dim: int, layer_norm_epsilon: float = 1e-6, first: int = 0, **kwargs: Any):
+    def __init__(
+        self, num_heads: int, mlp_dim: int, layer_norm_epsilon: float = 1e-6, prefix_tokens: int = 0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.first = first
+        self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
         n, l, d = input_shape
@@ -86,12 +88,12 @@ class AttentionPooling(ConfiguredLayer):
         self.attention = MultiHeadSelfAttention(self.num_heads, dtype=dtype, name="attention")
         self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="norm")
         self.mlp = MLP(**MLP.arguments_in(self), dtype=dtype, name="mlp")
-        self.attention.build((n, l - self.first, d))
+        self.attention.build((n, l - self.prefix_tokens, d))
         self.norm.build((n, 1, d))
         self.mlp.build((n, 1, d))
 
     def call(self, x, training=None):
-        x = x[:, self.first :] if self.first else x
+        x = x[:, self.prefix_tokens :] if self.prefix_tokens else x
         probe = ops.broadcast_to(ops.cast(self.probe, x.dtype), (ops.shape(x)[0], 1, x.shape[-1]))
         y = self.attention(x, training=training, queries=probe)
         y = y + self.mlp(self.norm(y), training=training)

@@ -1,4 +1,4 @@
-"""Where a patch is: the position embeddings of Eq. 1, of Appendix D.4 and of big_vision."""
+"""Where a patch is: the position embeddings of Eq. 1, of Appendix D.4 and of big_vision, and DINOv3's rotation."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from keras_vit.layers.base import ConfiguredLayer
 
 INITIAL_DEVIATION = 0.02  # vit_jax's
 TEMPERATURE = 10_000  # of the slowest sine's period
-ROTARY_BASE = 100.0  # DINOv3's longest period, of its coordinates from -1 to 1
+ROTARY_BASE = 100.0  # above DINOv3's longest period, in coordinates from -1 to 1
 
 
 def new_embedding(layer, name, *shape):
@@ -115,6 +115,28 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
         return ops.convert_to_tensor(self.table)
 
 
+def align_offsets(logits, rows, p):
+    """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
+
+    The offsets are those of `rows` patches in a row to each of p: for query q, key k stands at k - q + rows - 1 of
+    its p + rows - 1 values, that is at (rows - 1) + q (p + rows - 2) + k of all: after rows - 1 values, rows are
+    p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    """
+    heads, length = logits.shape[1], p + rows - 2
+    if not length:
+        return ops.reshape(logits, (-1, heads, 1, 1))
+    logits = logits[:, :, rows - 1 : rows - 1 + rows * length]
+    return ops.reshape(logits, (-1, heads, rows, length))[..., :p]
+
+
+def spread_offsets(logits):
+    """The transpose of `align_offsets`: (n, heads, rows, p) -> (n, heads, rows, p + rows - 1), 0 at other offsets."""
+    _, heads, rows, p = logits.shape
+    logits = ops.pad(logits, ((0, 0), (0, 0), (0, 0), (0, rows - 2)))
+    logits = ops.pad(ops.reshape(logits, (-1, heads, rows * (p + rows - 2))), ((0, 0), (0, 0), (rows - 1, 1)))
+    return ops.reshape(logits, (-1, heads, rows, p + rows - 1))
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RelativePositionLogits(ConfiguredLayer):
     """The extra attention of 1-D relative position embeddings (Appendix D.4): queries to logits to be added.
@@ -156,10 +178,10 @@ class RelativePositionLogits(ConfiguredLayer):
 class RotaryPositions(ConfiguredLayer):
     """Turns queries or keys by the places of their patches, DINOv3's rotary positions: (n, l, d) -> (n, l, d).
 
-    Of each head's channels i and i + d / (2 heads) are a vector of the plane, turned by 2 pi c / period: the first half
-    of these vectors by the row c of the patch, the others by its column, both from -1 to 1 over the image; the periods
-    lie between 1 and 100 in a geometric row (arXiv 2508.10104). So a logit depends on how far apart two patches are.
-    Tokens before the patches are not turned.
+    In every head, channels i and i + d / (2 heads) are the coordinates of a point in the plane, which is turned by the
+    angle 2 pi c / period (arXiv 2508.10104). For the first half of these points c is the row of the patch, for the
+    others its column, both from -1 to 1 over the image; the periods grow from 1 to nearly 100 in a geometric row. So a
+    logit depends on how far apart two patches are. Tokens before the patches are not turned.
 
     Args:
         grid: (rows, columns) of patches, the last rows * columns tokens.
@@ -203,25 +225,3 @@ class RotaryPositions(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-
-def align_offsets(logits, rows, p):
-    """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
-
-    The offsets are those of `rows` patches in a row to each of p: for query q, key k stands at k - q + rows - 1 of
-    its p + rows - 1 values, that is at (rows - 1) + q (p + rows - 2) + k of all: after rows - 1 values, rows are
-    p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
-    """
-    heads, length = logits.shape[1], p + rows - 2
-    if not length:
-        return ops.reshape(logits, (-1, heads, 1, 1))
-    logits = logits[:, :, rows - 1 : rows - 1 + rows * length]
-    return ops.reshape(logits, (-1, heads, rows, length))[..., :p]
-
-
-def spread_offsets(logits):
-    """The transpose of `align_offsets`: (n, heads, rows, p) -> (n, heads, rows, p + rows - 1), 0 at other offsets."""
-    _, heads, rows, p = logits.shape
-    logits = ops.pad(logits, ((0, 0), (0, 0), (0, 0), (0, rows - 2)))
-    logits = ops.pad(ops.reshape(logits, (-1, heads, rows * (p + rows - 2))), ((0, 0), (0, 0), (rows - 1, 1)))
-    return ops.reshape(logits, (-1, heads, rows, p + rows - 1))

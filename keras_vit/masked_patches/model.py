@@ -70,6 +70,47 @@ class TakePatches(ConfiguredLayer):
         return n, places_shape[1], d
 
 
+def require_patchwise(config):
+    """Refuses the configuration of a model that does not see an image of three channels patch by patch.
+
+    Raises:
+        ConfigError: for a hybrid, a ResNet, or other channels.
+    """
+    if not isinstance(config, ViTConfig) or config.backbone:
+        raise ConfigError(
+            "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
+            "or a ResNet show a masked patch to its neighbours. Choose a ViT, such as ViT-B/16."
+        )
+    if config.num_channels != 3:
+        raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
+
+
+def require_headless(config):
+    """Refuses the configuration of a model with a head, which masked patches would not train."""
+    if config.num_classes or config.representation_size:
+        raise ConfigError(
+            "Masked patches need an encoder without head: load it with num_classes=0. Received: "
+            f"num_classes={config.num_classes}, representation_size={config.representation_size}."
+        )
+
+
+def split_at_patches(encoder):
+    """Two models: images to patch embeddings (n, l, d), and these to the tokens after the last layer norm."""
+    patches = encoder.get_layer("embedding").output
+    embed = keras.Model(encoder.inputs[0], patches)
+    return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
+
+
+def predict_patches(x, objective, dtype):
+    """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3)."""
+    shape = objective.target_shape
+    units = shape[0] if objective.side is None else objective.side**2 * COLOURS
+    x = linear_head(x, units, dtype, "patch_head")
+    if objective.side is None or not shape:
+        return x
+    return keras.layers.Reshape((x.shape[1], *shape, COLOURS), dtype=x.dtype, name="colours")(x)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchModel(DistributedModel):
     """Predicts corrupted patches from their own tokens: what trains an encoder without labels (Appendix B.1.2).
@@ -153,47 +194,6 @@ class MaskedPatchModel(DistributedModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
-
-
-def require_patchwise(config):
-    """Refuses the configuration of a model that does not see an image of three channels patch by patch.
-
-    Raises:
-        ConfigError: for a hybrid, a ResNet, or other channels.
-    """
-    if not isinstance(config, ViTConfig) or config.backbone:
-        raise ConfigError(
-            "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
-            "or a ResNet show a masked patch to its neighbours. Choose a ViT, such as ViT-B/16."
-        )
-    if config.num_channels != 3:
-        raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
-
-
-def require_headless(config):
-    """Refuses the configuration of a model with a head, which masked patches would not train."""
-    if config.num_classes or config.representation_size:
-        raise ConfigError(
-            "Masked patches need an encoder without head: load it with num_classes=0. Received: "
-            f"num_classes={config.num_classes}, representation_size={config.representation_size}."
-        )
-
-
-def split_at_patches(encoder):
-    """Two models: images to patch embeddings (n, l, d), and these to the tokens after the last layer norm."""
-    patches = encoder.get_layer("embedding").output
-    embed = keras.Model(encoder.inputs[0], patches)
-    return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
-
-
-def predict_patches(x, objective, dtype):
-    """The head: tokens (n, count, d) to logits (n, count, [16,] 512) or values (n, count, pixels * 3)."""
-    shape = objective.target_shape
-    units = shape[0] if objective.side is None else objective.side**2 * COLOURS
-    x = linear_head(x, units, dtype, "patch_head")
-    if objective.side is None or not shape:
-        return x
-    return keras.layers.Reshape((x.shape[1], *shape, COLOURS), dtype=x.dtype, name="colours")(x)
 
 
 _registration.register()

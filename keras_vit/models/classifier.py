@@ -17,6 +17,84 @@ from keras_vit.models.config import ConstructorFields, describe_fields, paramete
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
 
+def image_input(height, width, num_channels, dtype):
+    """The symbolic images (n, height, width, num_channels) of a model with that policy."""
+    return keras.Input((height, width, num_channels), dtype=wide_type(dtype.compute_dtype), name="images")
+
+
+def linear_head(x, width, dtype, name="head", use_bias=True):
+    """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
+    dtype = wide_type(dtype.compute_dtype)
+    return keras.layers.Dense(width, use_bias=use_bias, kernel_initializer="zeros", dtype=dtype, name=name)(x)
+
+
+def inner_parts(part):
+    """{name: layer or weight} of what a layer holds itself."""
+    if not isinstance(part, keras.layers.Layer):
+        return {}
+    model = isinstance(part, keras.Model)
+    layers = part.layers if model else part._flatten_layers(include_self=False, recursive=False)
+    layers = {layer.name: layer for layer in layers}
+    held = {id(weight) for layer in layers.values() for weight in layer.weights}
+    return layers | {weight.name: weight for weight in part.weights if id(weight) not in held}
+
+
+def find_differing(part, path=""):
+    """(path, trainable) of the layers and weights in a layer that are not as what they are part of, outermost first."""
+    for name, inner in inner_parts(part).items():
+        if inner.trainable != part.trainable:
+            yield path + name, inner.trainable
+        yield from find_differing(inner, f"{path}{name}/")
+
+
+def get_trainable(model):
+    """What `set_trainable` makes another model of that architecture train the same parts by."""
+    differing = dict(find_differing(model))
+    return {"": model.trainable, **differing} if differing else model.trainable
+
+
+def set_trainable(model, trainable):
+    """Sets `trainable` of a model, or of its parts: a bool, or {path: bool}, outer parts first."""
+    for path, value in (trainable if isinstance(trainable, Mapping) else {"": trainable}).items():
+        part = model
+        for name in filter(None, path.split("/")):
+            part = inner_parts(part).get(name)
+            if part is None:
+                raise ConfigError(
+                    f"trainable names layers and weights by their paths in the model. Received: {path!r}."
+                )
+        part.trainable = value
+
+
+def as_preprocessing(preprocessing, config):
+    if preprocessing is None:
+        half = (0.5,) * config.num_channels
+        return Preprocessing(config.image_size or (224, 224), mean=half, std=half)
+    if isinstance(preprocessing, dict):
+        preprocessing = preprocessing_of(preprocessing)
+    unknown = isinstance(preprocessing, UnknownPreprocessing)
+    if not unknown and not (
+        isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) == config.num_channels
+    ):
+        raise ConfigError(
+            f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
+            f"Received: {preprocessing!r}."
+        )
+    return preprocessing
+
+
+def as_labels(labels, config):
+    if labels is None:
+        return None
+    if isinstance(labels, str):
+        raise ConfigError(f"labels must be a list of names. Received: the string {labels!r}.")
+    if len(labels) != config.num_classes:
+        raise ConfigError(
+            f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
+        )
+    return tuple(labels)
+
+
 class Classifier(DistributedModel):
     """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
 
@@ -166,84 +244,6 @@ class Classifier(DistributedModel):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
-
-
-def image_input(height, width, num_channels, dtype):
-    """The symbolic images (n, height, width, num_channels) of a model with that policy."""
-    return keras.Input((height, width, num_channels), dtype=wide_type(dtype.compute_dtype), name="images")
-
-
-def linear_head(x, width, dtype, name="head", use_bias=True):
-    """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
-    dtype = wide_type(dtype.compute_dtype)
-    return keras.layers.Dense(width, use_bias=use_bias, kernel_initializer="zeros", dtype=dtype, name=name)(x)
-
-
-def inner_parts(part):
-    """{name: layer or weight} of what a layer holds itself."""
-    if not isinstance(part, keras.layers.Layer):
-        return {}
-    model = isinstance(part, keras.Model)
-    layers = part.layers if model else part._flatten_layers(include_self=False, recursive=False)
-    layers = {layer.name: layer for layer in layers}
-    held = {id(weight) for layer in layers.values() for weight in layer.weights}
-    return layers | {weight.name: weight for weight in part.weights if id(weight) not in held}
-
-
-def find_differing(part, path=""):
-    """(path, trainable) of the layers and weights in a layer that are not as what they are part of, outermost first."""
-    for name, inner in inner_parts(part).items():
-        if inner.trainable != part.trainable:
-            yield path + name, inner.trainable
-        yield from find_differing(inner, f"{path}{name}/")
-
-
-def get_trainable(model):
-    """What `set_trainable` makes another model of that architecture train the same parts by."""
-    differing = dict(find_differing(model))
-    return {"": model.trainable, **differing} if differing else model.trainable
-
-
-def set_trainable(model, trainable):
-    """Sets `trainable` of a model, or of its parts: a bool, or {path: bool}, outer parts first."""
-    for path, value in (trainable if isinstance(trainable, Mapping) else {"": trainable}).items():
-        part = model
-        for name in filter(None, path.split("/")):
-            part = inner_parts(part).get(name)
-            if part is None:
-                raise ConfigError(
-                    f"trainable names layers and weights by their paths in the model. Received: {path!r}."
-                )
-        part.trainable = value
-
-
-def as_preprocessing(preprocessing, config):
-    if preprocessing is None:
-        half = (0.5,) * config.num_channels
-        return Preprocessing(config.image_size or (224, 224), mean=half, std=half)
-    if isinstance(preprocessing, dict):
-        preprocessing = preprocessing_of(preprocessing)
-    unknown = isinstance(preprocessing, UnknownPreprocessing)
-    if not unknown and not (
-        isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) == config.num_channels
-    ):
-        raise ConfigError(
-            f"preprocessing must be a Preprocessing of {config.num_channels} channels, its fields, or None. "
-            f"Received: {preprocessing!r}."
-        )
-    return preprocessing
-
-
-def as_labels(labels, config):
-    if labels is None:
-        return None
-    if isinstance(labels, str):
-        raise ConfigError(f"labels must be a list of names. Received: the string {labels!r}.")
-    if len(labels) != config.num_classes:
-        raise ConfigError(
-            f"labels must name each class once. Received: {len(labels)} labels, {config.num_classes} classes."
-        )
-    return tuple(labels)
 
 
 _registration.register()

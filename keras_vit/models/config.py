@@ -1,11 +1,12 @@
 """What a model is made of, as data. Imports no Keras."""
 
 import dataclasses
+import functools
 import inspect
 import numbers
 import textwrap
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypedDict, get_args, get_type_hints
+from typing import Annotated, ClassVar, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from keras_vit.errors import ConfigError, is_whole
 
@@ -35,14 +36,28 @@ def set_counts(config, *names, least=1):
         object.__setattr__(config, name, int(value))
 
 
+def is_number(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def require_fractions(config, *names):
     for name in names:
         value = getattr(config, name)
         require(is_number(value) and 0 <= value < 1, f"{name} must be in [0, 1). Received: {name}={value!r}.")
 
 
-def is_number(value):
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def set_depths(config):
+    """Makes depths a tuple of ints, for a width that the norms' groups divide."""
+    depths = config.depths
+    fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
+    require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
+    require(len(depths) <= MOST_STAGES, f"depths must name at most {MOST_STAGES} stages. Received: {len(depths)}.")
+    object.__setattr__(config, "depths", tuple(map(int, depths)))
+    factor = config.width_factor
+    require(
+        is_number(factor) and 0 < factor < 1024 and 64 * factor % 32 == 0,
+        f"width_factor must make 64 * width_factor a multiple of the 32 groups. Received: {factor!r}.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +85,6 @@ class BackboneConfig:
         return 4 * 2 ** max(len(self.depths) - 1, 0)
 
 
-def set_depths(config):
-    """Makes depths a tuple of ints, for a width that the norms' groups divide."""
-    depths = config.depths
-    fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
-    require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
-    require(len(depths) <= MOST_STAGES, f"depths must name at most {MOST_STAGES} stages. Received: {len(depths)}.")
-    object.__setattr__(config, "depths", tuple(map(int, depths)))
-    factor = config.width_factor
-    require(
-        is_number(factor) and 0 < factor < 1024 and 64 * factor % 32 == 0,
-        f"width_factor must make 64 * width_factor a multiple of the 32 groups. Received: {factor!r}.",
-    )
-
-
 # What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8);
 # sincos2d is big_vision's, rope DINOv3's.
 PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d", "rope"]
@@ -106,6 +107,80 @@ PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain"
 def option(default):
     """A field of a configuration that a file made before it leaves out: its default is what such a model computes."""
     return dataclasses.field(default=default, metadata={"option": True})
+
+
+@functools.cache
+def field_types(config_class):
+    """{field: its type}."""
+    return get_type_hints(config_class)
+
+
+def require_known_values(config):
+    """Refuses, by the fields' types, a switch that is no bool and a choice that is none of its words."""
+    types = field_types(type(config))
+    for field in dataclasses.fields(config):
+        name, kind, value = field.name, types[field.name], getattr(config, field.name)
+        if kind is bool:
+            require(isinstance(value, bool), f"{name} must be True or False. Received: {name}={value!r}.")
+        elif get_origin(kind) is Literal:
+            known = get_args(kind)
+            require(value in known, f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+
+
+def require_positions(config):
+    """Refuses position embeddings that no model has."""
+    kind, place = config.position_embedding, config.position_embedding_at
+    require(
+        place == "stem" or kind in ("1d", "2d"),
+        f"position_embedding_at={place!r} says where 1d and 2d embeddings are added. Received: "
+        f"position_embedding={kind!r}. Leave position_embedding_at out.",
+    )
+    require(
+        kind != "2d" or config.hidden_size % 2 == 0,
+        f"2d position embeddings need an even hidden_size. Received: hidden_size={config.hidden_size}.",
+    )
+    require(
+        kind != "sincos2d" or (config.hidden_size % 4 == 0 and config.hidden_size >= 8),
+        f"sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size={config.hidden_size}.",
+    )
+    require(
+        kind != "rope" or config.hidden_size % (4 * config.num_heads) == 0,
+        f"rope needs heads of 4, 8, 12, ... channels. Received: hidden_size={config.hidden_size} in "
+        f"{config.num_heads} heads.",
+    )
+    require(
+        config.class_token_position or (kind, place) == ("1d", "stem"),
+        "class_token_position=False says that 1d embeddings, added at the stem, are of the patches alone. Received: "
+        f"position_embedding={kind!r}, position_embedding_at={place!r}. Leave class_token_position out.",
+    )
+
+
+def require_tokens(config):
+    """Refuses a classifier without the token that it reads, and scales that begin with no number."""
+    value, reads = config.class_token, config.classifier in ("token", "token+gap")
+    require(value in (None, True, False), f"class_token must be True, False or None. Received: class_token={value!r}.")
+    require(
+        not reads or value is not False,
+        f"classifier={config.classifier!r} reads the class token. Received: class_token=False. Choose gap or map.",
+    )
+    scale = config.layer_scale
+    require(
+        scale is None or (is_number(scale) and abs(scale) < 1e6),
+        f"layer_scale must be a number, or None for no scales. Received: layer_scale={scale!r}.",
+    )
+
+
+def require_whole_patches(image_size, step, drop_remainder=False):
+    rests = [0 if drop_remainder and size >= s else size % s for size, s in zip(image_size, step, strict=True) if s]
+    if min(*image_size, *step) > 0 and not any(rests):
+        return
+    nearest = (
+        tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
+    )
+    raise ConfigError(
+        f"image_size must be a whole number of patches. Received: image_size={image_size} with patches of "
+        f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,12 +294,7 @@ class ViTConfig:
         if self.representation_size is not None:
             set_counts(self, "representation_size")
         require_fractions(self, "dropout_rate", "attention_dropout_rate", "layer_norm_epsilon", "stochastic_depth_rate")
-        for name in FLAGS:
-            value = getattr(self, name)
-            require(isinstance(value, bool), f"{name} must be True or False. Received: {name}={value!r}.")
-        for name, kinds in CHOICES.items():
-            value, known = getattr(self, name), get_args(kinds)
-            require(value in known, f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+        require_known_values(self)
         require(
             self.hidden_size % self.num_heads == 0,
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
@@ -232,7 +302,6 @@ class ViTConfig:
         require_whole_patches(self.image_size, self.pixels_per_token, self.drop_remainder)
         require_positions(self)
         require_tokens(self)
-        require_probabilities(self)
 
     def block_rate(self, i: int) -> float:
         """The rate of stochastic depth of block i, from 0; it grows linearly with i."""
@@ -318,87 +387,6 @@ class ViTConfig:
         return self.grid if self.position_embedding == "rope" else None
 
 
-FLAGS = (
-    "gelu_approximate",
-    "gated_mlp",
-    "pre_norm",
-    "patch_bias",
-    "head_bias",
-    "class_token_position",
-    "drop_remainder",
-    "unit_vectors",
-)
-CHOICES = {
-    "classifier": Classifier,
-    "activation": Activation,
-    "qkv_bias": QkvBias,
-    "position_embedding": PositionEmbeddingKind,
-    "position_embedding_at": PositionEmbeddingPlace,
-    "position_interpolation": PositionInterpolation,
-}
-
-
-def require_positions(config):
-    """Refuses position embeddings that no model has."""
-    kind, place = config.position_embedding, config.position_embedding_at
-    require(
-        place == "stem" or kind in ("1d", "2d"),
-        f"position_embedding_at={place!r} says where 1d and 2d embeddings are added. Received: "
-        f"position_embedding={kind!r}. Leave position_embedding_at out.",
-    )
-    require(
-        kind != "2d" or config.hidden_size % 2 == 0,
-        f"2d position embeddings need an even hidden_size. Received: hidden_size={config.hidden_size}.",
-    )
-    require(
-        kind != "sincos2d" or (config.hidden_size % 4 == 0 and config.hidden_size >= 8),
-        f"sincos2d needs a hidden_size of 8, 12, 16, ... Received: hidden_size={config.hidden_size}.",
-    )
-    require(
-        kind != "rope" or config.hidden_size % (4 * config.num_heads) == 0,
-        f"rope needs heads of 4, 8, 12, ... channels. Received: hidden_size={config.hidden_size} in "
-        f"{config.num_heads} heads.",
-    )
-    require(
-        config.class_token_position or (kind, place) == ("1d", "stem"),
-        "class_token_position=False says that 1d embeddings, added at the stem, are of the patches alone. Received: "
-        f"position_embedding={kind!r}, position_embedding_at={place!r}. Leave class_token_position out.",
-    )
-
-
-def require_tokens(config):
-    """Refuses a classifier without the token that it reads, and scales that begin with no number."""
-    value, reads = config.class_token, config.classifier in ("token", "token+gap")
-    require(value in (None, True, False), f"class_token must be True, False or None. Received: class_token={value!r}.")
-    require(
-        not reads or value is not False,
-        f"classifier={config.classifier!r} reads the class token. Received: class_token=False. Choose gap or map.",
-    )
-    scale = config.layer_scale
-    require(
-        scale is None or (is_number(scale) and abs(scale) < 1e6),
-        f"layer_scale must be a number, or None for no scales. Received: layer_scale={scale!r}.",
-    )
-
-
-def require_probabilities(config):
-    kind, known = config.probabilities, get_args(ProbabilityKind)
-    require(kind in known, f"probabilities must be one of {', '.join(known)}. Received: probabilities={kind!r}.")
-
-
-def require_whole_patches(image_size, step, drop_remainder=False):
-    rests = [0 if drop_remainder and size >= s else size % s for size, s in zip(image_size, step, strict=True) if s]
-    if min(*image_size, *step) > 0 and not any(rests):
-        return
-    nearest = (
-        tuple(max(round(size / s), 1) * s for size, s in zip(image_size, step, strict=True)) if min(step) else step
-    )
-    raise ConfigError(
-        f"image_size must be a whole number of patches. Received: image_size={image_size} with patches of "
-        f"{step[0]}x{step[1]} pixels; the nearest size that fits is {nearest}."
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig:
     """A BiT-style ResNet; fields are the arguments of `ResNet`, where they are explained."""
@@ -423,7 +411,7 @@ class ResNetConfig:
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
-        require_probabilities(self)
+        require_known_values(self)
 
     @property
     def size_step(self) -> int:
@@ -480,7 +468,7 @@ class ConstructorFields(ModelFields, total=False):
 
 def parameters_of(config_class) -> list[inspect.Parameter]:
     """The fields of a configuration as parameters of a function."""
-    hints, kind = get_type_hints(config_class), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    hints, kind = field_types(config_class), inspect.Parameter.POSITIONAL_OR_KEYWORD
     fields = dataclasses.fields(config_class)
     return [inspect.Parameter(x.name, kind, default=x.default, annotation=hints[x.name]) for x in fields]
 

@@ -7,31 +7,6 @@ from keras_vit.models.classifier import Classifier, linear_head
 from keras_vit.models.config import ResNetConfig
 
 
-@keras.saving.register_keras_serializable(package="keras_vit")
-class ResNet(Classifier):
-    """BiT's ResNet-v2 with group norm: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
-
-    A functional `keras.Model`: every unit is the layer "blockB_unitUU" (both from 1).
-
-    Args:
-        FIELDS
-        preprocessing, labels, dtype, name, trainable: see `Classifier`.
-
-    Raises:
-        ConfigError: if an argument is invalid, or arguments contradict each other.
-
-    >>> tuple(ResNet(image_size=None, depths=(1, 1), num_classes=10)(np.zeros((2, 65, 97, 3))).shape)
-    (2, 10)
-    """
-
-    config: ResNetConfig
-    config_class = ResNetConfig
-
-    @staticmethod
-    def make_graph(images, config, dtype):
-        return head(stages(stem(images, config, dtype), config, dtype), config, dtype)
-
-
 def stem(x, config, dtype):
     """Convolution 7x7 / 2, then max-pool 3x3 / 2 over zero padding, neither normed nor activated."""
     x = StandardizedConv2D(
@@ -69,3 +44,28 @@ def head(x, config, dtype):
     if config.num_classes:
         x = linear_head(x, config.num_classes, dtype)
     return x
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class ResNet(Classifier):
+    """BiT's ResNet-v2 with group norm: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
+
+    A functional `keras.Model`: every unit is the layer "blockB_unitUU" (both from 1).
+
+    Args:
+        FIELDS
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
+
+    Raises:
+        ConfigError: if an argument is invalid, or arguments contradict each other.
+
+    >>> tuple(ResNet(image_size=None, depths=(1, 1), num_classes=10)(np.zeros((2, 65, 97, 3))).shape)
+    (2, 10)
+    """
+
+    config: ResNetConfig
+    config_class = ResNetConfig
+
+    @staticmethod
+    def make_graph(images, config, dtype):
+        return head(stages(stem(images, config, dtype), config, dtype), config, dtype)

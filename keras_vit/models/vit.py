@@ -1,4 +1,4 @@
-"""The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, head."""
+"""The Vision Transformer and the hybrid (section 3.1), read from the top: stem, tokens, encoder, pooling, head."""
 
 from typing import Any
 
@@ -24,6 +24,104 @@ from keras_vit.layers import (
 from keras_vit.layers.base import wide_type
 from keras_vit.models.classifier import Classifier, linear_head
 from keras_vit.models.config import ViTConfig
+
+
+def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
+    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+    filters = int(64 * config.width_factor)
+    x = StandardizedConv2D(
+        filters,
+        kernel_size=7,
+        strides=2,
+        padding="same",
+        variance_epsilon=config.kernel_variance_epsilon,
+        std_epsilon=config.kernel_std_epsilon,
+        dtype=dtype,
+        name="conv_root",
+    )(x)
+    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
+    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
+    for stage, depth in enumerate(config.depths, start=1):
+        for unit in range(1, depth + 1):
+            x = unit_class(
+                filters * 2 ** (stage - 1),
+                strides=2 if stage > 1 and unit == 1 else 1,
+                **unit_class.arguments_in(config),
+                dtype=dtype,
+                name=f"block{stage}_unit{unit}",
+            )(x)
+    return x
+
+
+def position_layer(config, dtype, name):
+    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or others in its place."""
+    if config.position_embedding == "1d":
+        return PositionEmbedding(dtype=dtype, name=name)
+    kind = {"2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}[config.position_embedding]
+    return kind(config.grid, dtype=dtype, name=name)
+
+
+def tokens(x, config, dtype):
+    """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size).
+
+    Registers and a class token that has no position (DeiT-III) join after E_pos; a norm before the encoder is CLIP's.
+    """
+    x = PatchEmbedding(**PatchEmbedding.arguments_in(config), dtype=dtype, name="embedding")(x)
+    if config.has_class_token and config.class_token_position:
+        x = ClassToken(dtype=dtype, name="cls")(x)
+    if config.position_layers and config.position_embedding_at == "stem":
+        x = position_layer(config, dtype, "posembed_input")(x)
+    if config.has_class_token and not config.class_token_position:
+        x = ClassToken(dtype=dtype, name="cls")(x)
+    if config.num_registers:
+        x = Registers(config.num_registers, int(config.has_class_token), dtype=dtype, name="registers")(x)
+    x = Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
+    if config.pre_norm:
+        x = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="pre_norm")(x)
+    return x
+
+
+def block_positions(config):
+    """For each block the name of the layer that adds position embeddings to its input; () where none does."""
+    return () if config.position_embedding_at == "stem" else config.position_layers
+
+
+def encoder(x, config, dtype, make_block):
+    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same.
+
+    Where only the class token is read of the last block, that is all that it computes: (n, 1, hidden_size).
+    """
+    names = block_positions(config)
+    positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
+    for i in range(config.num_layers):
+        before = positions[names[i]](x) if names else x
+        block = make_block(i, config, dtype)
+        x = block(before)
+    norm = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")
+    x = norm(x)  # the layers' `output`, of their first call, is of all tokens
+    return norm(block(before, class_token=True)) if config.reads_class_token_alone else x
+
+
+def pool(x, config, dtype):
+    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features)."""
+    if config.classifier == "token":
+        return TakeClassToken(dtype=dtype, name="pool")(x)
+    if config.classifier == "map":
+        return AttentionPooling(**AttentionPooling.arguments_in(config), dtype=dtype, name="pool")(x)
+    return AveragePatches(config.prefix_tokens, config.classifier == "token+gap", dtype=dtype, name="pool")(x)
+
+
+def head(x, config, dtype):
+    """The classification head: tanh layer at pre-training time, or a projection to vectors of length 1; the logits."""
+    if config.representation_size:
+        activation = None if config.unit_vectors else "tanh"
+        x = keras.layers.Dense(config.representation_size, activation=activation, dtype=dtype, name="pre_logits")(x)
+    if config.unit_vectors:
+        x = keras.layers.UnitNormalization(dtype=wide_type(dtype.compute_dtype), name="unit_vectors")(x)
+    if config.num_classes:
+        x = linear_head(x, config.num_classes, dtype, use_bias=config.head_bias)
+    return x
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -79,100 +177,3 @@ class VisionTransformer(Classifier):
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
             x = layer(x)
         return x, keras.ops.concatenate(weights, axis=1)
-
-
-def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
-    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
-    filters = int(64 * config.width_factor)
-    x = StandardizedConv2D(
-        filters,
-        kernel_size=7,
-        strides=2,
-        padding="same",
-        variance_epsilon=config.kernel_variance_epsilon,
-        std_epsilon=config.kernel_std_epsilon,
-        dtype=dtype,
-        name="conv_root",
-    )(x)
-    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
-    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
-    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
-    for stage, depth in enumerate(config.depths, start=1):
-        for unit in range(1, depth + 1):
-            x = unit_class(
-                filters * 2 ** (stage - 1),
-                strides=2 if stage > 1 and unit == 1 else 1,
-                **unit_class.arguments_in(config),
-                dtype=dtype,
-                name=f"block{stage}_unit{unit}",
-            )(x)
-    return x
-
-
-def block_positions(config):
-    """For each block the name of the layer that adds position embeddings to its input; () where none does."""
-    return () if config.position_embedding_at == "stem" else config.position_layers
-
-
-def position_layer(config, dtype, name):
-    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or others in its place."""
-    if config.position_embedding == "1d":
-        return PositionEmbedding(dtype=dtype, name=name)
-    kind = {"2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}[config.position_embedding]
-    return kind(config.grid, dtype=dtype, name=name)
-
-
-def tokens(x, config, dtype):
-    """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size)."""
-    x = PatchEmbedding(**PatchEmbedding.arguments_in(config), dtype=dtype, name="embedding")(x)
-    if config.has_class_token and config.class_token_position:
-        x = ClassToken(dtype=dtype, name="cls")(x)
-    if config.position_layers and config.position_embedding_at == "stem":
-        x = position_layer(config, dtype, "posembed_input")(x)
-    if config.has_class_token and not config.class_token_position:
-        x = ClassToken(dtype=dtype, name="cls")(x)
-    if config.num_registers:
-        x = Registers(config.num_registers, int(config.has_class_token), dtype=dtype, name="registers")(x)
-    x = Dropout(config.dropout_rate, dtype=dtype, name="dropout")(x)
-    if config.pre_norm:
-        x = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="pre_norm")(x)
-    return x
-
-
-def encoder(x, config, dtype, make_block):
-    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same.
-
-    Where only the class token is read of the last block, that is all that it computes: (n, 1, hidden_size).
-    """
-    names = block_positions(config)
-    positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
-    for i in range(config.num_layers):
-        before = positions[names[i]](x) if names else x
-        block = make_block(i, config, dtype)
-        x = block(before)
-    norm = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")
-    x = norm(x)  # the layers' `output`, of their first call, is of all tokens
-    return norm(block(before, class_token=True)) if config.reads_class_token_alone else x
-
-
-def pool(x, config, dtype):
-    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features)."""
-    if config.classifier == "token":
-        return TakeClassToken(dtype=dtype, name="pool")(x)
-    first = config.prefix_tokens
-    if config.classifier == "map":
-        arguments = AttentionPooling.arguments_in(config) | {"first": first}
-        return AttentionPooling(**arguments, dtype=dtype, name="pool")(x)
-    return AveragePatches(first, config.classifier == "token+gap", dtype=dtype, name="pool")(x)
-
-
-def head(x, config, dtype):
-    """The classification head: tanh layer at pre-training time, or a projection to vectors of length 1; the logits."""
-    if config.representation_size:
-        activation = None if config.unit_vectors else "tanh"
-        x = keras.layers.Dense(config.representation_size, activation=activation, dtype=dtype, name="pre_logits")(x)
-    if config.unit_vectors:
-        x = keras.layers.UnitNormalization(dtype=wide_type(dtype.compute_dtype), name="unit_vectors")(x)
-    if config.num_classes:
-        x = linear_head(x, config.num_classes, dtype, use_bias=config.head_bias)
-    return x

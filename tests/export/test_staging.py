@@ -76,7 +76,7 @@ def test_what_no_export_wrote_stays_and_is_named(tmp_path):
         ("saved_model", {"saved_model": "a file"}),
         (MANIFEST, {MANIFEST: "{}"}),
         (MANIFEST, {MANIFEST: "[" * 100_000}),
-        ("thesis.docx is in the folder in which an export works", {f"{HIDDEN}/thesis.docx": "mine"}),
+        ("thesis.docx is in the working folder of exports", {f"{HIDDEN}/thesis.docx": "mine"}),
         *((MANIFEST, {MANIFEST: foreign(name, thesis), **MINE}) for name in outside),
         ("README.md", {MANIFEST: foreign("README.md"), "README.md": "mine"}),
     ]

@@ -134,7 +134,7 @@ def test_a_search_by_masked_patches(tmp_path):
 
 def test_the_command_line(keras_vit, tmp_path):
     status, _, err = keras_vit("finetune", "--data", "digits", "--out", tmp_path / "run", "--seeds", 2)
-    assert status == 1 and "--seeds is how many runs --protocol paper has" in err
+    assert status == 1 and "--seeds sets how many runs --protocol paper has" in err
     arguments = ("--data", "digits", "--out", tmp_path / "run", "--protocol", "paper")
     assert keras_vit("finetune", *arguments, "--seeds", 0).status == 2
     assert keras_vit("finetune", *arguments[:-1], "papr").status == 2

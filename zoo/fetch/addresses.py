@@ -15,7 +15,7 @@ LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|\[?::1\]?")
 def read_url(text: str) -> SplitResult:
     """The parts of an http or https address.
 
-    Refused is what programs read differently: control characters, spaces, backslashes, anything outside of ASCII,
+    Refuses what programs read differently: control characters, spaces, backslashes, anything outside of ASCII,
     an odd name or password before the host, and paths with "." and "..".
 
     Raises:

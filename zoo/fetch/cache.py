@@ -60,7 +60,7 @@ def describe_cache_errors(path):
     except OSError as error:
         raise DownloadError(
             f"{path} cannot be read or written: {error.strerror or error}. Free some space, or set KERAS_VIT_CACHE to "
-            "a folder that can; what has come is kept."
+            "a folder that can; what was received so far is kept."
         ) from error
 
 
@@ -125,7 +125,7 @@ def store(part, path, sha256):
 
 
 def is_intact(path, sha256, bounds):
-    """Whether the cache has the file, undamaged. One that somebody put there is taken as it is, and recorded.
+    """Whether the cache has the file, undamaged. A file that somebody put there is accepted as it is, and recorded.
 
     Args:
         sha256: the published one, or None.

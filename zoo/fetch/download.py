@@ -114,7 +114,7 @@ def append(raw, part, offset, remote, bounds, draw):
 def receive_once(address, path, bounds, draw):
     """One try: all of the file, or the rest of it where its beginning is there. Returns where it is, and its `Remote`.
 
-    What is asked for first tells which file it is: a beginning of another one is not gone on with.
+    The first reply tells which file it is: the beginning of another file is not continued.
     """
     with ask(address) as reply:
         remote = read_reply(reply, address, bounds)
@@ -194,7 +194,9 @@ def download(checkpoint, address, path, bounds, draw):
     for what, (value, expected) in checks.items():
         if expected not in (None, value):
             discard_partial(path)
-            raise DownloadError(f"{address}: what came does not have the {what}, {expected}, but {value}. {advice}")
+            raise DownloadError(
+                f"{address}: the file received does not have the {what}, {expected}, but {value}. {advice}"
+            )
     store(part, path, sha256)
 
 

@@ -107,6 +107,6 @@ def fetch_from_hub(url: str, most_bytes: int) -> Path:
             for name in (path.resolve(), path):
                 name.unlink(missing_ok=True)
             raise DownloadError(
-                f"{url}: the file that came does not have the sha256 that the Hub states. Try again later."
+                f"{url}: the file received does not have the sha256 that the Hub states. Try again later."
             )
     return path

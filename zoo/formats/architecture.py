@@ -71,8 +71,8 @@ def count_units(tensors, pattern):
 def read_options(tensors, block, stated):
     """{field of `ViTConfig`: its value} of the options of the encoder that the tensors show.
 
-    Biases are left out of the paper's layers by CLIP, of the patches and the projection, and by models that state it or
-    have rotary positions, of queries, keys and values. Elsewhere one that is not there is missing.
+    CLIP has no biases for patches and projection. Models that state it or have rotary positions have none for queries,
+    keys and values. Elsewhere an absent bias is a missing tensor.
     """
     pre_norm, attention = "Transformer/pre_norm/scale" in tensors, ATTENTION.format(block=block)
     biased = "".join(part[0] for part in ("query", "key", "value") if f"{attention}/{part}/bias" in tensors)

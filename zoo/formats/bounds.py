@@ -1,7 +1,7 @@
 """Limits on what an untrusted file may claim.
 
-What a file costs before it is refused is bounded by its own bytes: an archive unpacks to at most eight times its size
-and `SLACK`; of tensors, layers and descriptions, whose cost is Python's own, there may be so many as below.
+Its own size limits what a file can cost before it is refused: an archive unpacks to at most eight times its size and
+`SLACK`. Tensors, layers and descriptions cost Python's time and memory, so their numbers have the limits below.
 """
 
 import io
@@ -47,7 +47,8 @@ def require_honest(members, path):
     promised = sum(member.file_size for member in members)
     if promised > most_bytes(path):
         raise Fault(
-            f"has {path.stat().st_size:,} bytes and claims {promised:,} bytes of tensors; weights do not compress so."
+            f"has {path.stat().st_size:,} bytes and claims {promised:,} bytes of tensors; weights do not compress so "
+            "well."
         )
 
 

@@ -110,7 +110,7 @@ class Hints:
     """What a caller knows of a checkpoint that its file may not say.
 
     Args:
-        num_heads: attention heads, which hold against what is stated.
+        num_heads: attention heads, whatever the files state.
         variant_heads: those of the variant asked for, where nothing is stated.
         image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
         patch_size: of the model asked for; None for the file's.

@@ -73,7 +73,7 @@ def open_npz(path):
         Fault: for a file that is not such an archive, or holds anything but plain arrays of numbers.
     """
     archive = open_archive(path, COMPLAINT)
-    # The tensors keep the archive open, which closes with the last of them.
+    # The tensors keep the archive open; it closes with the last of them.
     tensors = [describe_member(archive, member) for member in archive.infolist()]
     return gather((tensor.source, tensor) for tensor in tensors)
 

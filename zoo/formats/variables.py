@@ -68,7 +68,7 @@ def require_fit(model_name, tensors, table, wanted):
 
 
 def to_precision(values, dtype):
-    """The values in a model's precision, where one that is too large becomes infinite."""
+    """The values in a model's precision; a value that is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         return values.astype(dtype, copy=False)
 

@@ -130,7 +130,7 @@ def info(name: str) -> ListedModel:
     """What is known of the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
 
     Raises:
-        UnknownNameError: for a name that no table has, and for a file, which tells its model only once it is loaded.
+        UnknownNameError: for a name that no table has, and for a file, whose model is known only after loading.
 
     >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
     410383692
@@ -139,7 +139,9 @@ def info(name: str) -> ListedModel:
         return list_variant(name)
     checkpoint = resolve(name)
     if isinstance(checkpoint, Path) or checkpoint.variant is None:
-        raise UnknownNameError(f"{name} is not a name of the registry: its model is known once it is loaded.")
+        raise UnknownNameError(
+            f"{name} is not a name of the registry: the model in a file is known only after loading."
+        )
     return list_checkpoint(checkpoint)
 
 

@@ -106,7 +106,7 @@ def exact_name(name: str) -> str | None:
 
 
 def describe_unknown_model(kind: str, name: str) -> str:
-    """The sentence for a name that no table has: what it is called here, or the nearest names."""
+    """The error's text for a name that no table has: what it is called here, or the nearest names."""
     exact = exact_name(str(name))
     if exact is None:
         return describe_unknown(kind, name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")

@@ -66,7 +66,7 @@ VTAB_STEM = re.compile(rf"BiT-M-(?P<model>R50x1|R101x1|R50x3|R101x3|R152x4)-run[
 
 
 def match_stem(pattern, stem, example):
-    """The parts of a file name. Which of the values were combined, the server knows."""
+    """The parts of a file name. Only the server knows which combinations exist."""
     found = pattern.fullmatch(stem)
     if found is None:
         raise UnknownNameError(f"The authors have no file {stem!r}. Their names are like {example}.")
@@ -111,7 +111,7 @@ def parse_augreg(stem):
 def parse_vtab(stem):
     """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
 
-    Its resolution is the one that BiT-HyperRule takes for images of that task's size (section 3.3 of its paper).
+    Its resolution is what BiT-HyperRule takes for images of that task's size (section 3.3 of its paper).
 
     >>> parse_vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102

@@ -14,6 +14,19 @@ AVAILABLE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is a
 BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
 
 
+def transpose(x):
+    return ops.swapaxes(x, -1, -2)
+
+
+def put_block(blocks, block, i):
+    return ops.slice_update(blocks, (i, 0, 0, 0, 0), block[None])
+
+
+def next_after(i, done):
+    """i + 1, once `done` is computed: TensorFlow's loops begin up to ten steps side by side where they can."""
+    return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
+
+
 class BlockwiseAttention:
     """A v of scaled queries, keys and values, each (n, heads, l, d / heads), with a gradient of its own.
 
@@ -134,19 +147,6 @@ class BlockwiseAttention:
         dtable = widen(ops.einsum("nhqo,nhqc->oc", by_offset, self.patches_alone(q, i)))
         dtable = dtable + ops.slice(dtables[0], (start, 0), size)
         return dq, [ops.slice_update(dtables[0], (start, 0), dtable)]
-
-
-def transpose(x):
-    return ops.swapaxes(x, -1, -2)
-
-
-def put_block(blocks, block, i):
-    return ops.slice_update(blocks, (i, 0, 0, 0, 0), block[None])
-
-
-def next_after(i, done):
-    """i + 1, once `done` is computed: TensorFlow's loops begin up to ten steps side by side where they can."""
-    return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
 
 
 class DrawnSeed(keras.random.SeedGenerator):

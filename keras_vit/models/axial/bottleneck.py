@@ -12,6 +12,20 @@ from keras_vit.layers.convolution import GroupNormalization
 from keras_vit.models.axial.attention import AXES
 
 
+def split(qkv):
+    """(..., 2 * width) as queries and keys of width / 2 and values of width."""
+    half = qkv.shape[-1] // 4
+    return qkv[..., :half], qkv[..., half : 2 * half], qkv[..., 2 * half :]
+
+
+def multiply_by_place(x, matrices):
+    """(m, heads, length, a) times a matrix (a, b) of each of the `length` places: (m, heads, length, b)."""
+    heads, length, a = x.shape[1:]
+    x = ops.reshape(ops.transpose(x, (2, 0, 1, 3)), (length, -1, a))
+    y = ops.reshape(ops.matmul(x, matrices), (length, -1, heads, matrices.shape[-1]))
+    return ops.transpose(y, (1, 2, 0, 3))
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionSensitiveAttention(ConfiguredLayer):
     """Each place attends to its whole row, or its whole column, with relative positions: (n, h, w, c) -> (n, h, w, c).
@@ -99,20 +113,6 @@ class PositionSensitiveAttention(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
-
-
-def split(qkv):
-    """(..., 2 * width) as queries and keys of width / 2 and values of width."""
-    half = qkv.shape[-1] // 4
-    return qkv[..., :half], qkv[..., half : 2 * half], qkv[..., 2 * half :]
-
-
-def multiply_by_place(x, matrices):
-    """(m, heads, length, a) times a matrix (a, b) of each of the `length` places: (m, heads, length, b)."""
-    heads, length, a = x.shape[1:]
-    x = ops.reshape(ops.transpose(x, (2, 0, 1, 3)), (length, -1, a))
-    y = ops.reshape(ops.matmul(x, matrices), (length, -1, heads, matrices.shape[-1]))
-    return ops.transpose(y, (1, 2, 0, 3))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

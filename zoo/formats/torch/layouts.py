@@ -77,7 +77,7 @@ def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
         expected = " or ".join(map(str, axes.ranks))
         raise Fault(f"holds {tensor.source} of shape {tensor.shape}; expected {expected} axes.")
     if "heads" in kind and tensor.shape[-1 if kind == "out of heads" else 0] % heads:
-        raise Fault(f"holds {tensor.source} of shape {tensor.shape}, which {heads} heads cannot divide.")
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}; {heads} heads do not divide it.")
     shape = axes.of_torch(tensor.shape, heads)
     return tensor.map(shape, lambda values: axes.permute(values).reshape(shape))
 

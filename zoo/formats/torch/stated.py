@@ -42,7 +42,7 @@ class Stated:
 
     Args:
         num_heads: attention heads.
-        image_size: (height, width) in pixels, which position embeddings fit.
+        image_size: (height, width) in pixels, as the position embeddings fit it.
         fields: of the configuration, by name: activation, epsilons, what the head reads.
         shapes: what the tensors must show, {name: value} by this package's names, or the files describe another model.
         assume_heads: whether Table 1's heads may be assumed where `num_heads` is None.

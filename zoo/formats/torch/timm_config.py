@@ -183,7 +183,7 @@ def require_values(args, values):
 def read_pooling(args, architecture):
     """{"classifier": what the head reads after the last norm}; {} where nothing is stated.
 
-    A mean beside a class token has no norm of its own, by fc_norm=False alone, which is not the default.
+    The mean of a model with a class token has no norm of its own only if fc_norm=False is stated.
     """
     token, pool = bool(args.get("class_token", True)), args.get("global_pool", "token")
     if "global_pool" not in args and arguments_of(architecture) is None:
