@@ -216,6 +216,21 @@ def test_options_work_with_whatever_else_a_model_does(option):
     np.testing.assert_allclose(logits(model, images), answer, atol=1e-5)
 
 
+@pytest.mark.parametrize("option", OPTIONS)
+def test_exports_compute_the_same_and_fold_scales(option, tmp_path):
+    """By this package's own emitters: by others, norms and GELU are many products. LayerScale is in the products."""
+    import onnx
+
+    from keras_vit import export
+
+    model, _ = made(option, labels=("a", "b", "c"))
+    assert export.convert(model, tmp_path / "model.onnx").max_abs_diff < 1e-5
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    # Two for QuickGELU and two for a gate, in each of two blocks. Two for a rotation, of the first block's queries and
+    # of keys; what is between their product and a query scaled by the root of its width is in no product.
+    assert kinds.count("Mul") == {"clip": 4, "siglip": 0, "dinov2": 4, "dinov3": 7}[option]
+
+
 @pytest.mark.parametrize("option", ["clip", "dinov2", "dinov3"])
 def test_masked_patches_and_features_leave_prefix_tokens_out(option):
     from keras_vit import inspection
