@@ -60,11 +60,11 @@ def bundle(
         endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
             to ONNX and TFLite too; see `convert`.
         web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
-        vendor: whether the page has onnxruntime-web beside it, which is fetched once, and needs no network; otherwise
-            browsers fetch it from a content network, with the digest that it must have.
-        pictures: uint8 images (h, w, channels) of any size, which the page offers to try; it takes up to four. None for
-            two of the bundle's examples and two photographs.
-        web_layout: "transformers" adds the folder transformers/, which transformers.js opens as an image classifier.
+        vendor: whether to fetch onnxruntime-web once and put it beside the page, so that the page needs no network;
+            otherwise browsers fetch it from a content network, with the digest that it must have.
+        pictures: uint8 images (h, w, channels) of any size for the page to offer, up to four of them. None for two of
+            the bundle's examples and two photographs.
+        web_layout: "transformers" adds the folder transformers/, an image classifier for transformers.js.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
 

@@ -43,7 +43,7 @@ class Order:
     Args:
         model: functional, in float32.
         shapes: of its inputs in the artefact, None for a free length.
-        description: plain values to store in the artefact; empty for one that is not handed over.
+        description: plain values to store in the artefact; empty for an artefact that no user gets.
         quantize: one of the format's values, or None.
         goal: of "dynamic" and "int8": what to calibrate on and to choose the ways of the layers by.
         endpoints: names of the model's methods: signatures of a format with `endpoints`; in the other formats one of

@@ -1,8 +1,8 @@
 """Artefacts appear when they are complete, and replace what an earlier export wrote and nothing else.
 
-The files are written to a hidden folder at their destination, which the process has locked, and are then renamed into
-their places one by one. A folder lists its files in a manifest, as `keras_vit.owned` does. A single file ends in a
-seal: the digests of the files beside it that belong to it, then the digest of all bytes before.
+The process locks a hidden folder at the destination, writes the files there, and renames them into their places one
+by one. A folder lists its files in a manifest, as `keras_vit.owned` does. A single file ends in a seal: the digests of
+the files beside it that belong to it, then the digest of all bytes before.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def seal(path, append, data=()):
     """Seals the file `path`.
 
     Args:
-        append: function of the path, a key and a text, which makes the file end in that text and leaves it valid.
+        append: function of the path, a key and a text; it makes the file end in that text and leaves it valid.
         data: names of the files in the same folder that belong to it.
     """
     files = {name: sha256_of_regular(path.with_name(name)) for name in data}

@@ -186,7 +186,7 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
 
 
 def run_artefact(path, row, names, batches, inputs):
-    """The artefact's outputs for the examples, from a process of its own, which a damaged file may crash."""
+    """The artefact's outputs for the examples, from a process of its own: a damaged file may crash it."""
     time_limit = LEAST_TIME + round(size_of(path) * TIME_PER_BYTE)
     with tempfile.TemporaryDirectory() as work:
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}

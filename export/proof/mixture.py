@@ -238,7 +238,7 @@ class Quantizer(Protocol):
     sizes: dict[str, int]  # their numbers of weights
 
     def write(self, ways: Ways, output: str) -> None:
-        """Writes the file `output`, which is not there."""
+        """Writes the new file `output`."""
 
 
 def run_quantizer(script, job, order, explain=None):

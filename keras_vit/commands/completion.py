@@ -1,4 +1,4 @@
-"""What the shell offers for an option's value, from the tables of names, which are imported when it asks."""
+"""What the shell offers for an option's value, from the tables of names; these are imported when it asks."""
 
 import glob
 import os

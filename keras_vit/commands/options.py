@@ -10,7 +10,7 @@ from typer import Option
 from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
 from keras_vit.trainers.settings import parameters_of_settings
 
-# Options under headings of their own; those under none are the usual ones, which help shows first.
+# Options under headings of their own; those under none are the usual ones, and help shows them first.
 SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
 Schedule = partial(Option, rich_help_panel=SCHEDULE)
 Stopping = partial(Option, rich_help_panel=STOPPING)

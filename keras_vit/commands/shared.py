@@ -101,7 +101,7 @@ def import_keras(find_devices: bool = True) -> None:
 
 @contextlib.contextmanager
 def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yields a function of how many are done, which a bar shows on standard error where that is a terminal."""
+    """Yields a function of how many are done; where standard error is a terminal, a bar there shows it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from keras_vit.console import Console

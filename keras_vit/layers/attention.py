@@ -9,7 +9,7 @@ from keras import ops
 from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import fold_norm_into_dense
+from keras_vit.layers.normalization import fold_norm_into_dense, fold_scale
 from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
 
 # The projections that have a bias, by `qkv_bias`.
@@ -105,7 +105,9 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         y = project(y, self.out)
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def export_call(self, x, training=None, return_weights=False, class_token=False, queries=None, norm=None):
+    def export_call(
+        self, x, training=None, return_weights=False, class_token=False, queries=None, norm=None, scale=None
+    ):
         """The same with two biases fewer, since the rows of A sum to 1.
 
         The key's bias shifts every row of q k^T by a number, which softmax ignores; relative logits, of queries alone,
@@ -115,6 +117,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         Args:
             norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
                 projections.
+            scale: if given, the `LayerScale` of the output, which is folded into `out`.
         """
         queries = choose_queries(x, class_token, queries)
         projections = (self.query, self.key, self.value)
@@ -123,8 +126,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         k, v = (project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v))
         q, k = self.rotate(q, k if self.rotary is None else k + k_bias)
         y, a = self.attend(q, k, v, training, whole=True)
-        bias = ops.matmul(v_bias, self.out.kernel) + self.out.bias
-        y = project(y, lambda y: ops.matmul(y, self.out.kernel) + bias)
+        kernel, bias = fold_scale(scale, self.out.kernel, ops.matmul(v_bias, self.out.kernel) + self.out.bias)
+        y = project(y, lambda y: ops.matmul(y, kernel) + bias)
         return (y, self.spread_weights(a)) if return_weights else y
 
     def rotate(self, q, k):

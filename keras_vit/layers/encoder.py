@@ -9,7 +9,7 @@ from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer, takes_arguments_of
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense
+from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense, fold_scale
 
 
 def quick_gelu(x):
@@ -83,8 +83,11 @@ class MLP(ConfiguredLayer):
         hidden = project(self.hidden)
         return self.activate(hidden) if self.gate is None else self.activate(project(self.gate)) * hidden
 
-    def export_call(self, x, training=None, norm=None):
-        """The same; if `norm` is given, `x` lacks its scale and shift, which are folded into the first product."""
+    def export_call(self, x, training=None, norm=None, scale=None):
+        """The same; if `norm` is given, `x` lacks its scale and shift, which are folded into the first product.
+
+        `scale`, if given, is the `LayerScale` of the output, which is folded into the last one.
+        """
         l, d = x.shape[1:]
         x = ops.reshape(x, (-1, d))
 
@@ -92,7 +95,11 @@ class MLP(ConfiguredLayer):
             kernel, bias = fold_norm_into_dense(norm, dense)
             return ops.matmul(x, kernel) + bias
 
-        return ops.reshape(self.out(self.hide(project)), (-1, l, d))
+        x = self.hide(project)
+        if scale is None:
+            return ops.reshape(self.out(x), (-1, l, d))
+        kernel, bias = fold_scale(scale, self.out.kernel, self.out.bias)
+        return ops.reshape(ops.matmul(x, kernel) + bias, (-1, l, d))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -215,14 +222,15 @@ class EncoderBlock(ConfiguredLayer):
         return z + self.stochastic_depth(y, training=training)
 
     def export_call(self, z, training=None, return_weights=False, class_token=False):
-        """The same, with the scale and shift of both norms folded into the products that follow them."""
+        """The same, with scale and shift of both norms, and layer scales, folded into the products beside them."""
+        scaled = self.layer_scale is not None
+        attention_scale, mlp_scale = (self.attention_scale, self.mlp_scale) if scaled else (None, None)
         y = self.attention_norm.without_affine(z)
         asked = {"return_weights": return_weights, "class_token": class_token}
-        y = self.attention.export_call(y, **asked, norm=self.attention_norm)
+        y = self.attention.export_call(y, **asked, norm=self.attention_norm, scale=attention_scale)
         y, weights = y if return_weights else (y, None)
-        z = (z[:, :1] if class_token else z) + self.attention_scale(y)
-        y = self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm)
-        z = z + self.mlp_scale(y)
+        z = (z[:, :1] if class_token else z) + y
+        z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm, scale=mlp_scale)
         return (z, weights) if return_weights else z
 
     def compute_output_shape(self, input_shape):

@@ -58,6 +58,11 @@ def fold_norm_into_dense(norm, dense):
     return norm.gamma[:, None] * dense.kernel, ops.matmul(norm.beta, dense.kernel) + bias
 
 
+def fold_scale(scale, kernel, bias):
+    """Kernel and bias of a dense layer, with the `LayerScale` after it, which may be None."""
+    return (kernel, bias) if scale is None else (kernel * scale.gamma, bias * scale.gamma)
+
+
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GELU(ConfiguredLayer):
     """x times the normal distribution function of x (arXiv 1606.08415), of any shape.

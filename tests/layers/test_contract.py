@@ -52,13 +52,13 @@ CASES = {
     "Registers": (layers.Registers, {"num_registers": 3, "first": 1}, (6, 16)),
     "RotaryPositions": (layers.RotaryPositions, {"grid": (2, 3), "num_heads": 2}, (7, 16)),
     "LayerScale": (layers.LayerScale, {"initial": 0.5}, (6, 16)),
-    "AveragePatches": (layers.AveragePatches, {"first": 2, "beside_token": True}, (6, 16)),
+    "AveragePatches": (layers.AveragePatches, {"prefix_tokens": 2, "beside_token": True}, (6, 16)),
     "AttentionPooling": (
         layers.AttentionPooling,
         {
             "num_heads": 2,
             "mlp_dim": 24,
-            "first": 2,
+            "prefix_tokens": 2,
             "layer_norm_epsilon": 1e-5,
             "dropout_rate": 0.1,
             "gelu_approximate": False,

@@ -86,6 +86,11 @@ def test_registers_and_projections_of_others_are_written_for_timm(tmp_path):
     assert not load_file(tmp_path / "clip.safetensors")["head.bias"].any()
 
 
+def test_a_tensor_without_a_name_in_timm_is_refused_by_name(tmp_path):
+    with pytest.raises(CheckpointError, match="no model of timm has MAPHead_0/MlpBlock_0/Dense_gate/kernel"):
+        zoo.save(made("siglip", gated_mlp=True)[0], tmp_path / "gated.safetensors")
+
+
 def copied(name, folder, change, config=True):
     """The path of a copy of a golden checkpoint of torch, its tensors changed in place."""
     state = load_file(path_of(name))
@@ -209,6 +214,21 @@ def test_options_work_with_whatever_else_a_model_does(option):
     np.testing.assert_allclose(logits(model, images), answer, atol=1e-5)
     enable_lora(model, 2)
     np.testing.assert_allclose(logits(model, images), answer, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_exports_compute_the_same_and_fold_scales(option, tmp_path):
+    """By this package's own emitters: by others, norms and GELU are many products. LayerScale is in the products."""
+    import onnx
+
+    from keras_vit import export
+
+    model, _ = made(option, labels=("a", "b", "c"))
+    assert export.convert(model, tmp_path / "model.onnx").max_abs_diff < 1e-5
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    # Two for QuickGELU and two for a gate, in each of two blocks. Two for a rotation, of the first block's queries and
+    # of keys; what is between their product and a query scaled by the root of its width is in no product.
+    assert kinds.count("Mul") == {"clip": 4, "siglip": 0, "dinov2": 4, "dinov3": 7}[option]
 
 
 @pytest.mark.parametrize("option", ["clip", "dinov2", "dinov3"])

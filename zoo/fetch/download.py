@@ -75,7 +75,7 @@ def progress_bar(name):
 
 
 def list_partial(path):
-    """The files that hold the bytes received so far, which survive a killed process; there is one, or none."""
+    """The files that hold the bytes received so far, also after a kill; there is one, or none."""
     return [*path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part")]
 
 

@@ -1,4 +1,4 @@
-"""Files of the Hugging Face Hub, fetched by its own library into its own cache, which other libraries share."""
+"""Files of the Hugging Face Hub, fetched by its own library into the cache that it shares with other libraries."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""*.keras: whole models as Keras saves them. The weights are those of a .weights.h5 file, which the archive holds."""
+"""*.keras: whole models as Keras saves them. The archive holds the weights as a .weights.h5 file."""
 
 import dataclasses
 import shutil

@@ -29,7 +29,7 @@ class ListedModel:
         num_classes, dataset: outputs, and the dataset whose classes they are; a model with 0 outputs returns features.
         accuracy, source: top-1 in percent, and who reports it.
         measured_on: the test set of the accuracy.
-        bytes, licence, url, note: of the file of weights; the url is "local" for one that comes with this package. None
+        bytes, licence, url, note: of the file of weights; the url is "local" for a file of this package. None
             for a variant.
         default: whether the variant's bare name loads this checkpoint.
         tags: those of all the variant's checkpoints.

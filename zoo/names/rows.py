@@ -70,7 +70,7 @@ class PublicCheckpoint:
     """A file of weights on the web, or in this package, and what is known of it; None for what is unknown.
 
     Args:
-        url: where the file is; LOCAL for one that comes with this package.
+        url: where the file is; LOCAL for a file that comes with this package.
         file: its name in weights/, where it comes with this package.
         record: how such weights were made and what was measured.
         variant: name in the table of variants, such as "ViT-B/16".

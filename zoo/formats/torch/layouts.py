@@ -373,7 +373,7 @@ def timm_state(config, arrays):
     """Official arrays {name: array} as timm's state dict of a model of that configuration.
 
     Raises:
-        CheckpointError: for an axial model.
+        CheckpointError: for an axial model, or a tensor that timm has no name for.
     """
     if not config.in_torch:
         raise CheckpointError(
@@ -386,9 +386,13 @@ def timm_state(config, arrays):
         rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT)
     state = {}
     for name, values in arrays.items():
-        torch, kind = next(
-            (renamed, kind) for torch, official, kind in rows if (renamed := translate(name, official, torch, TO_TORCH))
-        )
+        names = ((translate(name, official, torch, TO_TORCH), kind) for torch, official, kind in rows)
+        torch, kind = next((row for row in names if row[0]), (None, None))
+        if torch is None:
+            raise CheckpointError(
+                f"A .safetensors file is timm's, and no model of timm has {name}. Save it as .npz, .keras or "
+                ".weights.h5."
+            )
         state[torch] = AXES[kind].restore(values)
     if getattr(config, "gated_mlp", False):
         state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}

@@ -172,7 +172,7 @@ def timm_bit(config_json, tensors):
 
 
 def require_values(args, values):
-    for name, value in args.items():
+    for name, value in sorted(args.items(), key=lambda given: given[0] not in values):
         if name in values:
             default = values[name][0]
             require_stated(value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
