@@ -43,6 +43,11 @@ def count_indices(tensors, pattern):
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
 
 
+def may_lack_biases(stated):
+    """Whether queries, keys or values may have no bias: files state it, or positions are rotary."""
+    return "qkv_bias" in stated or stated.get("position_embedding") == "rope"
+
+
 def read_options(tensors, block, stated):
     """{field of `ViTConfig`: its value} of the options of the encoder that the tensors show.
 
@@ -51,12 +56,11 @@ def read_options(tensors, block, stated):
     """
     pre_norm, attention = "Transformer/pre_norm/scale" in tensors, ATTENTION.format(block=block)
     biased = "".join(part[0] for part in ("query", "key", "value") if f"{attention}/{part}/bias" in tensors)
-    may_lack = "qkv_bias" in stated or stated.get("position_embedding") == "rope"
     return {
         "pre_norm": pre_norm,
         "patch_bias": not pre_norm or "embedding/bias" in tensors,
         "head_bias": not pre_norm or "head/kernel" not in tensors or "head/bias" in tensors,
-        "qkv_bias": {"qv": "qv", "": "none"}.get(biased, "qkv") if may_lack else "qkv",
+        "qkv_bias": {"qv": "qv", "": "none"}.get(biased, "qkv") if may_lack_biases(stated) else "qkv",
         "gated_mlp": GATE.format(block=block) in tensors,
         "layer_scale": stated.get("layer_scale", INITIAL_SCALE) if SCALE.format(block=block) in tensors else None,
         "num_registers": shape_of(tensors, "registers", 3)[1] if "registers" in tensors else 0,
@@ -120,14 +124,14 @@ def count_patches(image_size, patch_size):
     return math.prod(grid_of(image_size, patch_size))
 
 
-def read_grid(length, stated, wanted):
+def read_grid(length, own, wanted):
     """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
 
-    `stated` and `wanted` are None or (image size, patch size). What is stated holds where it fits; then a square; then
-    the one rectangle of the wanted aspect.
+    `own` and `wanted` are None or (image size, patch size), of the file's images as stated and of the caller's. The
+    own size holds where it fits; then a square; then the one rectangle of the wanted aspect.
     """
-    if stated and count_patches(*stated) == length:
-        return grid_of(*stated)
+    if own and count_patches(*own) == length:
+        return grid_of(*own)
     side = math.isqrt(max(length, 0))
     if side and side * side == length:
         return side, side
@@ -139,7 +143,7 @@ def read_grid(length, stated, wanted):
     raise Fault(describe_grid(length, wanted))
 
 
-def read_positions(tensors, prefix, stated, wanted):
+def read_positions(tensors, prefix, own, wanted):
     """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
 
     Of 1-D ones the first `prefix` are of tokens before the patches.
@@ -147,7 +151,7 @@ def read_positions(tensors, prefix, stated, wanted):
     """
     if RELATIVE in tensors:
         offsets, _ = shape_of(tensors, RELATIVE, 2)
-        return {"position_embedding": "relative"}, read_grid((offsets + 1) // 2, stated, wanted)
+        return {"position_embedding": "relative"}, read_grid((offsets + 1) // 2, own, wanted)
     for layer, place in PLACES:
         if f"{layer}/row_embedding" in tensors:
             rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
@@ -158,7 +162,7 @@ def read_positions(tensors, prefix, stated, wanted):
         return {"position_embedding": "sincos2d"}, (max(PIXELS // ph, 1), max(PIXELS // pw, 1))
     layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
     _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
-    return {"position_embedding_at": place}, read_grid(length - prefix, stated, wanted)
+    return {"position_embedding_at": place}, read_grid(length - prefix, own, wanted)
 
 
 def read_width(tensors, name):

@@ -95,7 +95,7 @@ ACTIVATIONS = {
     "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid")
-# Of an image tower's model_type: its activation, epsilon and heads, where its configuration leaves them out.
+# Of an image tower's model_type: its activation and epsilon, where its configuration leaves them out.
 TOWERS = {
     "clip": ("quick_gelu", 1e-5),
     "clip_vision_model": ("quick_gelu", 1e-5),
@@ -212,7 +212,7 @@ def transformers_dinov3(config_json, tensors):
     """The `Stated` of a DINOv3; raises as `transformers_vit` does."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
-    fields = {**read_activation(config_json, "silu" if gated and not config_json else "gelu")}
+    fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
     known = {"rope_theta": (100.0, 100), "key_bias": (False,), "proj_bias": (True,), "mlp_bias": (True,)}
     require_fields(config_json, {**known, "use_gated_mlp": (gated,)})
     return read_transformer(config_json, fields, 6 if config_json else None)
