@@ -51,6 +51,7 @@ FIXED = (
     "patch_bias",
     "qkv_bias",
     "gated_mlp",
+    "layer_scale",
     "num_registers",
 )
 

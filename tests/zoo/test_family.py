@@ -166,6 +166,8 @@ def test_a_new_head_and_another_classifier():
     assert load("timm_deit3", classifier="map", num_classes=2).output_shape == (None, 2)
     with pytest.raises(ConfigError, match="pre_norm is True in the checkpoint"):
         load("hf_clip", pre_norm=False)
+    with pytest.raises(ConfigError, match="layer_scale is None in the checkpoint"):
+        load("hf_clip", layer_scale=0.1)
 
 
 def test_pixels_that_fill_no_patch_are_not_read():

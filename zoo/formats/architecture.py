@@ -29,24 +29,6 @@ ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
 COLUMN_POSITIONS = "block1/unit1/column_attention/relative_pos_emb"
 
 
-def read_config(tensors, hints, stated_size=None, stated=None):
-    """The configuration that official tensors were made with.
-
-    Args:
-        tensors: of a checkpoint, {official name: Tensor}.
-        hints: the caller's `Hints`: the image size tells the aspect of position embeddings that make no square.
-        stated_size: (height, width) of its images, where its files say so.
-        stated: {field: its value}, what a layout or its files say of the configuration, and no tensor can.
-
-    Raises:
-        Fault: when a tensor that tells the architecture is missing or has no sensible shape.
-        ConfigError: when no model has tensors of these shapes.
-    """
-    if ROW_POSITIONS in tensors:
-        return read_axial_resnet(tensors)
-    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints, stated or {})
-
-
 def shape_of(tensors, name, rank):
     if name not in tensors:
         raise Fault(f"lacks the tensor {name}.")
@@ -61,11 +43,9 @@ def count_indices(tensors, pattern):
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
 
 
-def count_units(tensors, pattern):
-    """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
-    units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
-    depths = collections.Counter(stage for stage, _ in units)
-    return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
+def may_lack_biases(stated):
+    """Whether queries, keys or values may have no bias: files state it, or positions are rotary."""
+    return "qkv_bias" in stated or stated.get("position_embedding") == "rope"
 
 
 def read_options(tensors, block, stated):
@@ -76,12 +56,11 @@ def read_options(tensors, block, stated):
     """
     pre_norm, attention = "Transformer/pre_norm/scale" in tensors, ATTENTION.format(block=block)
     biased = "".join(part[0] for part in ("query", "key", "value") if f"{attention}/{part}/bias" in tensors)
-    may_lack = "qkv_bias" in stated or stated.get("position_embedding") == "rope"
     return {
         "pre_norm": pre_norm,
         "patch_bias": not pre_norm or "embedding/bias" in tensors,
         "head_bias": not pre_norm or "head/kernel" not in tensors or "head/bias" in tensors,
-        "qkv_bias": {"qv": "qv", "": "none"}.get(biased, "qkv") if may_lack else "qkv",
+        "qkv_bias": {"qv": "qv", "": "none"}.get(biased, "qkv") if may_lack_biases(stated) else "qkv",
         "gated_mlp": GATE.format(block=block) in tensors,
         "layer_scale": stated.get("layer_scale", INITIAL_SCALE) if SCALE.format(block=block) in tensors else None,
         "num_registers": shape_of(tensors, "registers", 3)[1] if "registers" in tensors else 0,
@@ -94,6 +73,125 @@ def read_classifier(tensors, stated):
     pool = "map" if "MAPHead_0/probe" in tensors else "token" if token else "gap"
     classifier = stated.get("classifier", pool)
     return classifier, None if token == (classifier in ("token", "token+gap")) else token
+
+
+def wanted_here(hints, step):
+    """[(the image size that the caller wants, patch size)] in patches of the file; [] where none is given."""
+    return [] if hints.image_size is None else [(pair("image_size", hints.image_size), step)]
+
+
+def own_size(hints, step):
+    """The image size of a file that has no positions and states no size: what is wanted, or some 224 pixels."""
+    wanted = wanted_here(hints, step)
+    return wanted[0][0] if wanted else tuple(max(PIXELS // side, 1) * side for side in step)
+
+
+def grid_of(image_size, patch_size):
+    """(rows, columns) of the whole patches of an image."""
+    return tuple(side // step for side, step in zip(image_size, patch_size, strict=True))
+
+
+def choose_size(grid, step, sizes):
+    """The image size of a model of that grid: the first of `sizes` that has it, or whole patches."""
+    fits = [size for size, steps in sizes if grid_of(size, steps) == grid]
+    return fits[0] if fits else tuple(count * side for count, side in zip(grid, step, strict=True))
+
+
+def computes_positions(tensors):
+    """Whether they are of a file in Linen's names without positions and class token: big_vision's posemb="sincos2d".
+
+    In any other file without positions, these are missing.
+    """
+    stored = any(name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
+    hidden = tensors.get(HIDDEN.format(block=ViTConfig.block_name))
+    return "cls" not in tensors and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
+
+
+def describe_grid(length, wanted):
+    """The sentence for so many position embeddings that make no grid, with the likely reason."""
+    aspect = f", nor one of the aspect of image_size={wanted[0]}" if wanted else ""
+    advice = "Pass the image_size= (height, width) that it was made for."
+    if math.isqrt(length + 1) ** 2 == length + 1:
+        advice = (
+            f"All {length + 1} may be the patches' and none the class token's (timm's no_embed_class), as config.json "
+            f"beside the file would state; if not: {advice}"
+        )
+    return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
+
+
+def count_patches(image_size, patch_size):
+    """How many whole patches an image has."""
+    return math.prod(grid_of(image_size, patch_size))
+
+
+def read_grid(length, own, wanted):
+    """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
+
+    `own` and `wanted` are None or (image size, patch size), of the file's images as stated and of the caller's. The
+    own size holds where it fits; then a square; then the one rectangle of the wanted aspect.
+    """
+    if own and count_patches(*own) == length:
+        return grid_of(*own)
+    side = math.isqrt(max(length, 0))
+    if side and side * side == length:
+        return side, side
+    if wanted:
+        (height, width), (ph, pw) = wanted
+        rows = math.isqrt(max(length, 0) * height * pw // (width * ph))
+        if rows and length % rows == 0 and rows * rows * width * ph == length * height * pw:
+            return rows, length // rows
+    raise Fault(describe_grid(length, wanted))
+
+
+def read_positions(tensors, prefix, own, wanted):
+    """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
+
+    Of 1-D ones the first `prefix` are of tokens before the patches.
+    A file without any, or with relative ones, does not say more of its grid than how many patches there are.
+    """
+    if RELATIVE in tensors:
+        offsets, _ = shape_of(tensors, RELATIVE, 2)
+        return {"position_embedding": "relative"}, read_grid((offsets + 1) // 2, own, wanted)
+    for layer, place in PLACES:
+        if f"{layer}/row_embedding" in tensors:
+            rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
+            columns, _ = shape_of(tensors, f"{layer}/column_embedding", 2)
+            return {"position_embedding": "2d", "position_embedding_at": place}, (rows, columns)
+    if computes_positions(tensors):
+        ph, pw, _, _ = tensors["embedding/kernel"].shape
+        return {"position_embedding": "sincos2d"}, (max(PIXELS // ph, 1), max(PIXELS // pw, 1))
+    layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
+    _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
+    return {"position_embedding_at": place}, read_grid(length - prefix, own, wanted)
+
+
+def read_width(tensors, name):
+    """The outputs of a dense layer's kernel, None where the model has no such layer."""
+    return shape_of(tensors, name, 2)[1] if name in tensors else None
+
+
+def wanted_patches(hints, patch_size):
+    """(image size, patch size) that the caller wants, None where no image size is given."""
+    if hints.image_size is None:
+        return None
+    return pair("image_size", hints.image_size), pair("patch_size", hints.patch_size or patch_size)
+
+
+def count_units(tensors, pattern):
+    """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
+    units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
+    depths = collections.Counter(stage for stage, _ in units)
+    return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
+
+
+def width_factor(filters):
+    """A ResNet's width factor by its root convolution, which has 64 filters at width 1; an int where it is whole."""
+    return filters // 64 if filters % 64 == 0 else filters / 64
+
+
+def read_backbone(tensors):
+    *_, filters = shape_of(tensors, "conv_root/kernel", 4)
+    return BackboneConfig(depths=count_units(tensors, r"block(\d+)/unit(\d+)/"), width_factor=width_factor(filters))
 
 
 def read_vit(tensors, stated_size, hints, stated):
@@ -132,113 +230,6 @@ def read_vit(tensors, stated_size, hints, stated):
     )
 
 
-def wanted_here(hints, step):
-    """[(the image size that the caller wants, patch size)] in patches of the file; [] where none is given."""
-    return [] if hints.image_size is None else [(pair("image_size", hints.image_size), step)]
-
-
-def own_size(hints, step):
-    """The image size of a file that has no positions and states no size: what is wanted, or some 224 pixels."""
-    wanted = wanted_here(hints, step)
-    return wanted[0][0] if wanted else tuple(max(PIXELS // side, 1) * side for side in step)
-
-
-def choose_size(grid, step, sizes):
-    """The image size of a model of that grid: the first of `sizes` that has it, or whole patches."""
-    fits = [size for size, steps in sizes if grid_of(size, steps) == grid]
-    return fits[0] if fits else tuple(count * side for count, side in zip(grid, step, strict=True))
-
-
-def read_positions(tensors, prefix, stated, wanted):
-    """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
-
-    Of 1-D ones the first `prefix` are of tokens before the patches.
-    A file without any, or with relative ones, does not say more of its grid than how many patches there are.
-    """
-    if RELATIVE in tensors:
-        offsets, _ = shape_of(tensors, RELATIVE, 2)
-        return {"position_embedding": "relative"}, read_grid((offsets + 1) // 2, stated, wanted)
-    for layer, place in PLACES:
-        if f"{layer}/row_embedding" in tensors:
-            rows, _ = shape_of(tensors, f"{layer}/row_embedding", 2)
-            columns, _ = shape_of(tensors, f"{layer}/column_embedding", 2)
-            return {"position_embedding": "2d", "position_embedding_at": place}, (rows, columns)
-    if computes_positions(tensors):
-        ph, pw, _, _ = tensors["embedding/kernel"].shape
-        return {"position_embedding": "sincos2d"}, (max(PIXELS // ph, 1), max(PIXELS // pw, 1))
-    layer, place = next((row for row in PLACES if f"{row[0]}/pos_embedding" in tensors), PLACES[0])
-    _, length, _ = shape_of(tensors, f"{layer}/pos_embedding", 3)
-    return {"position_embedding_at": place}, read_grid(length - prefix, stated, wanted)
-
-
-def computes_positions(tensors):
-    """Whether they are of a file in Linen's names without positions and class token: big_vision's posemb="sincos2d".
-
-    In any other file without positions, these are missing.
-    """
-    stored = any(name.endswith("pos_embedding") or name.startswith("conv_root") for name in tensors)
-    hidden = tensors.get(HIDDEN.format(block=ViTConfig.block_name))
-    return "cls" not in tensors and not stored and hidden is not None and "/MlpBlock_0/" in hidden.source
-
-
-def read_width(tensors, name):
-    """The outputs of a dense layer's kernel, None where the model has no such layer."""
-    return shape_of(tensors, name, 2)[1] if name in tensors else None
-
-
-def wanted_patches(hints, patch_size):
-    """(image size, patch size) that the caller wants, None where no image size is given."""
-    if hints.image_size is None:
-        return None
-    return pair("image_size", hints.image_size), pair("patch_size", hints.patch_size or patch_size)
-
-
-def read_grid(length, stated, wanted):
-    """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
-
-    `stated` and `wanted` are None or (image size, patch size). What is stated holds where it fits; then a square; then
-    the one rectangle of the wanted aspect.
-    """
-    if stated and count_patches(*stated) == length:
-        return grid_of(*stated)
-    side = math.isqrt(max(length, 0))
-    if side and side * side == length:
-        return side, side
-    if wanted:
-        (height, width), (ph, pw) = wanted
-        rows = math.isqrt(max(length, 0) * height * pw // (width * ph))
-        if rows and length % rows == 0 and rows * rows * width * ph == length * height * pw:
-            return rows, length // rows
-    raise Fault(describe_grid(length, wanted))
-
-
-def describe_grid(length, wanted):
-    """The sentence for so many position embeddings that make no grid, with the likely reason."""
-    aspect = f", nor one of the aspect of image_size={wanted[0]}" if wanted else ""
-    advice = "Pass the image_size= (height, width) that it was made for."
-    if math.isqrt(length + 1) ** 2 == length + 1:
-        advice = (
-            f"All {length + 1} may be the patches' and none the class token's (timm's no_embed_class), as config.json "
-            f"beside the file would state; if not: {advice}"
-        )
-    return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
-
-
-def grid_of(image_size, patch_size):
-    """(rows, columns) of the whole patches of an image."""
-    return tuple(side // step for side, step in zip(image_size, patch_size, strict=True))
-
-
-def count_patches(image_size, patch_size):
-    """How many whole patches an image has."""
-    return math.prod(grid_of(image_size, patch_size))
-
-
-def read_backbone(tensors):
-    *_, filters = shape_of(tensors, "conv_root/kernel", 4)
-    return BackboneConfig(depths=count_units(tensors, r"block(\d+)/unit(\d+)/"), width_factor=width_factor(filters))
-
-
 def read_resnet(tensors):
     _, _, channels, filters = shape_of(tensors, ROOT, 4)
     return ResNetConfig(
@@ -264,6 +255,19 @@ def read_axial_resnet(tensors):
     )
 
 
-def width_factor(filters):
-    """A ResNet's width factor by its root convolution, which has 64 filters at width 1; an int where it is whole."""
-    return filters // 64 if filters % 64 == 0 else filters / 64
+def read_config(tensors, hints, stated_size=None, stated=None):
+    """The configuration that official tensors were made with.
+
+    Args:
+        tensors: of a checkpoint, {official name: Tensor}.
+        hints: the caller's `Hints`: the image size tells the aspect of position embeddings that make no square.
+        stated_size: (height, width) of its images, where its files say so.
+        stated: {field: its value}, what a layout or its files say of the configuration, and no tensor can.
+
+    Raises:
+        Fault: when a tensor that tells the architecture is missing or has no sensible shape.
+        ConfigError: when no model has tensors of these shapes.
+    """
+    if ROW_POSITIONS in tensors:
+        return read_axial_resnet(tensors)
+    return read_resnet(tensors) if ROOT in tensors else read_vit(tensors, stated_size, hints, stated or {})

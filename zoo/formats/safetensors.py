@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.console import log
 from keras_vit.errors import CheckpointError
-from keras_vit.zoo.formats.architecture import read_config
+from keras_vit.zoo.formats.architecture import may_lack_biases, read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import (
     Fault,
@@ -130,7 +130,7 @@ def read_with_companions(path, tensors, layout, hints):
             *(path, stated.unknown_architecture),
         )
     fields = {**layout.numerics, **stated.fields, **hints.fields}
-    require_ours(tensors, layout.rows, "qkv_bias" in fields or fields.get("position_embedding") == "rope")
+    require_ours(tensors, layout.rows, may_lack_biases(fields))
     require_own_config(sizes_of(tensors), stated)
     fields = complete_activation(tensors, fields) if layout.numerics else {}
     heads = hints.num_heads or stated.num_heads or hints.variant_heads

@@ -230,43 +230,6 @@ def complete_activation(tensors, fields):
     return {**fields, "activation": "silu" if any(map(GATES.search, tensors)) else "gelu"}
 
 
-def find_layout(tensors):
-    """(the `Layout` of a state dict, its tensors with the packed ones apart and without those that it leaves unread).
-
-    Raises:
-        Fault: for a state dict of another model.
-    """
-    layout = next((layout for layout in LAYOUTS if tensors.keys() >= set(layout.probes)), None)
-    if layout:
-        apart = split_packed(tensors)
-        return layout, {name: tensor for name, tensor in apart.items() if not re.fullmatch(layout.ignored, name)}
-    require_ours(tensors, ())
-    raise Fault(
-        "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
-        f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
-    )
-
-
-def sizes_of(tensors):
-    """{"hidden_size": that of a ViT's position embeddings}, {} where there are none."""
-    names = ("pos_embed", "embeddings.position_embeddings")
-    positions = next((tensors[name] for name in names if name in tensors), None)
-    return {"hidden_size": positions.shape[-1]} if positions and positions.shape else {}
-
-
-def heads_by_size(tensors):
-    """Table 1's heads for a Ti, S, B, L or H Transformer of that width, depth and MLP; None for any other."""
-    blocks = [re.search(r"(?:blocks|layers|layer)\.(\d+)\.", name) for name in tensors]
-    depth = len({match[1] for match in blocks if match})
-    kernels = [
-        t.shape for name, t in tensors.items() if re.search(r"\.0\.(mlp\.fc1|intermediate\.dense)\.weight$", name)
-    ]
-    for name, (hidden_size, num_layers, num_heads, mlp_dim) in SIZES.items():
-        if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
-            return num_heads
-    return None
-
-
 # Tensors that hold several of equal size: what is before and after their name, and the names of the parts.
 PACKED = (
     (r"(.*attn)\.qkv\.(weight|bias)", "qkv"),
@@ -303,6 +266,43 @@ def split_packed(tensors):
                 (d, *tensor.shape[1:]), lambda values, i=i, d=d: values[i * d : (i + 1) * d]
             )
     return result
+
+
+def find_layout(tensors):
+    """(the `Layout` of a state dict, its tensors with the packed ones apart and without those that it leaves unread).
+
+    Raises:
+        Fault: for a state dict of another model.
+    """
+    layout = next((layout for layout in LAYOUTS if tensors.keys() >= set(layout.probes)), None)
+    if layout:
+        apart = split_packed(tensors)
+        return layout, {name: tensor for name, tensor in apart.items() if not re.fullmatch(layout.ignored, name)}
+    require_ours(tensors, ())
+    raise Fault(
+        "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
+        f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
+    )
+
+
+def sizes_of(tensors):
+    """{"hidden_size": that of a ViT's position embeddings}, {} where there are none."""
+    names = ("pos_embed", "embeddings.position_embeddings")
+    positions = next((tensors[name] for name in names if name in tensors), None)
+    return {"hidden_size": positions.shape[-1]} if positions and positions.shape else {}
+
+
+def heads_by_size(tensors):
+    """Table 1's heads for a Ti, S, B, L or H Transformer of that width, depth and MLP; None for any other."""
+    blocks = [re.search(r"(?:blocks|layers|layer)\.(\d+)\.", name) for name in tensors]
+    depth = len({match[1] for match in blocks if match})
+    kernels = [
+        t.shape for name, t in tensors.items() if re.search(r"\.0\.(mlp\.fc1|intermediate\.dense)\.weight$", name)
+    ]
+    for name, (hidden_size, num_layers, num_heads, mlp_dim) in SIZES.items():
+        if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
+            return num_heads
+    return None
 
 
 def to_official(tensors, layout, num_heads):

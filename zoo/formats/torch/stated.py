@@ -12,17 +12,17 @@ COMPANIONS = ("config.json", "preprocessor_config.json")
 MOST_BYTES = 2**22  # of a file; the names of 21,843 classes take 0.7 million
 
 
-def read_companions(path):
-    """The objects in config.json and preprocessor_config.json beside `path`: two dictionaries, {} for no such file."""
-    return tuple(read_object(path.with_name(name)) for name in COMPANIONS)
-
-
 def read_object(path):
     """The object in a JSON file; {} for anything else. The cache of `huggingface_hub` consists of links."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         found = read_json(path, MOST_BYTES, follow_links=True)
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def read_companions(path):
+    """The objects in config.json and preprocessor_config.json beside `path`: two dictionaries, {} for no such file."""
+    return tuple(read_object(path.with_name(name)) for name in COMPANIONS)
 
 
 def stated_labels(stated, num_classes):
@@ -95,7 +95,7 @@ ACTIVATIONS = {
     "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid")
-# Of an image tower's model_type: its activation, epsilon and heads, where its configuration leaves them out.
+# Of an image tower's model_type: its activation and epsilon, where its configuration leaves them out.
 TOWERS = {
     "clip": ("quick_gelu", 1e-5),
     "clip_vision_model": ("quick_gelu", 1e-5),
@@ -127,21 +127,6 @@ HYBRID_FIELDS = {
 }
 
 
-def transformers_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid; every other field of its configuration leaves the function alone.
-
-    Raises:
-        Fault: for fields that make another function of the same tensors.
-    """
-    require_type(config_json, VIT_TYPES)
-    if "pooler.dense.weight" in tensors:
-        require_fields(config_json, {"pooler_act": ("tanh",)})
-    if isinstance(config_json.get("backbone_config"), dict):
-        require_fields(config_json["backbone_config"], HYBRID_FIELDS)
-    heads = 12 if config_json.get("model_type") in VIT_TYPES else None
-    return read_transformer(config_json, read_activation(config_json, "gelu"), heads)
-
-
 def read_activation(config_json, default):
     """The fields of the configuration that `hidden_act` stands for."""
     activation = config_json.get("hidden_act", default)
@@ -169,6 +154,32 @@ def read_transformer(config_json, fields, heads, without=()):
         fields=fields,
         shapes=shapes,
     )
+
+
+def require_type(config_json, types):
+    kind = config_json.get("model_type", types[0])
+    require_stated(kind in types, f"the model_type {kind!r}", ", ".join(types))
+
+
+def require_fields(config_json, values):
+    for name, known in values.items():
+        value = config_json.get(name, known[0])
+        require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
+
+
+def transformers_vit(config_json, tensors):
+    """The `Stated` of a ViT or hybrid; every other field of its configuration leaves the function alone.
+
+    Raises:
+        Fault: for fields that make another function of the same tensors.
+    """
+    require_type(config_json, VIT_TYPES)
+    if "pooler.dense.weight" in tensors:
+        require_fields(config_json, {"pooler_act": ("tanh",)})
+    if isinstance(config_json.get("backbone_config"), dict):
+        require_fields(config_json["backbone_config"], HYBRID_FIELDS)
+    heads = 12 if config_json.get("model_type") in VIT_TYPES else None
+    return read_transformer(config_json, read_activation(config_json, "gelu"), heads)
 
 
 def transformers_tower(config_json, tensors):
@@ -201,7 +212,7 @@ def transformers_dinov3(config_json, tensors):
     """The `Stated` of a DINOv3; raises as `transformers_vit` does."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
-    fields = {**read_activation(config_json, "silu" if gated and not config_json else "gelu")}
+    fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
     known = {"rope_theta": (100.0, 100), "key_bias": (False,), "proj_bias": (True,), "mlp_bias": (True,)}
     require_fields(config_json, {**known, "use_gated_mlp": (gated,)})
     return read_transformer(config_json, fields, 6 if config_json else None)
@@ -217,17 +228,6 @@ def transformers_bit(config_json, tensors):
     require_type(config_json, BIT_TYPES)
     require_fields(config_json, BIT_FIELDS)
     return Stated()
-
-
-def require_type(config_json, types):
-    kind = config_json.get("model_type", types[0])
-    require_stated(kind in types, f"the model_type {kind!r}", ", ".join(types))
-
-
-def require_fields(config_json, values):
-    for name, known in values.items():
-        value = config_json.get(name, known[0])
-        require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
 
 
 def pretrained_cfg(config_json):
@@ -258,19 +258,21 @@ class Unstated(Exception):
     """Files that do not state the input, or ask for what no Preprocessing has; the message ends a sentence."""
 
 
-def stated_preprocessing(name, config_json, processor_json, config):
-    """The Preprocessing that the files beside the checkpoint `name` state for a model, or why there is none."""
-    try:
-        cfg = pretrained_cfg(config_json)
-        if cfg.get("mean") is not None and cfg.get("std") is not None:
-            return from_timm(cfg, config)
-        if "image_processor_type" in processor_json or "image_mean" in processor_json or "size" in processor_json:
-            return from_transformers(processor_json, config)
-        raise Unstated("has no JSON file beside it that states how images become its input")
-    except Unstated as reason:
-        return UnknownPreprocessing(f"{name} {reason}.")
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, ConfigError) as error:
-        return UnknownPreprocessing(f"The JSON files beside {name} state its input in no known way ({error}).")
+def read_interpolation(name):
+    if isinstance(name, bool) or name not in INTERPOLATIONS:
+        raise Unstated(f"resizes by {name!r}, which Preprocessing does not have")
+    return INTERPOLATIONS[name]
+
+
+def spread_over_channels(mean, std, config):
+    """Mean and deviation per channel of the model; a single number is every channel's."""
+    both = []
+    for values in (mean, std):
+        values = [float(value) for value in (values if isinstance(values, list | tuple) else [values])]
+        both.append(tuple(values * config.num_channels if len(values) == 1 else values))
+        if len(both[-1]) != config.num_channels:
+            raise Unstated(f"takes {config.num_channels} channels, and mean and deviation are stated of {len(values)}")
+    return both
 
 
 def from_timm(cfg, config):
@@ -287,6 +289,47 @@ def from_timm(cfg, config):
         std=std,
         crop_mode=mode,
     )
+
+
+def read_mean_and_std(processor):
+    """(mean, std) for pixels in [0, 1], equal to rescaling and normalizing pixels in [0, 255]."""
+    factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1
+    normalizes = processor.get("do_normalize", True)
+    mean, std = (processor["image_mean"], processor["image_std"]) if normalizes else ([0.0], [1.0])
+    mean, std = (values if isinstance(values, list) else [values] for values in (mean, std))
+    if factor == 1 / 255 or abs(factor * 255 - 1) < 1e-6:
+        return mean, std
+    return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
+
+
+def read_resized_size(processor):
+    """(height, width, crop_mode) that an image is resized to."""
+    size = processor["size"]
+    if isinstance(size, dict) and {"height", "width"} <= size.keys():
+        return size["height"], size["width"], "squash"
+    if isinstance(size, dict) and size.keys() == {"shortest_edge"}:
+        return size["shortest_edge"], size["shortest_edge"], "center"
+    kind = str(processor.get("image_processor_type", processor.get("feature_extractor_type", "ViT")))
+    kind = kind.removesuffix("Fast").removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+    if type(size) is int and kind in SQUASHING + KEEPING:
+        return size, size, "squash" if kind in SQUASHING else "center"
+    raise Unstated(f"is prepared by {kind} with the size {size!r}, which this package does not know")
+
+
+def read_size(processor):
+    """((height, width), crop, crop_mode): what is left of an image, and how it was resized before."""
+    if not processor.get("do_resize", True):
+        raise Unstated("takes images that are not resized (do_resize false)")
+    height, width, mode = read_resized_size(processor)
+    if not processor.get("do_center_crop"):
+        if mode == "center":
+            raise Unstated("takes images of any aspect (shortest_edge without do_center_crop)")
+        return (height, width), 1.0, mode
+    stated = processor.get("crop_size", [height, width])
+    crop = as_size([stated["height"], stated["width"]] if isinstance(stated, dict) else stated)
+    if crop is None or crop[0] * width != crop[1] * height or crop[0] > height:
+        raise Unstated(f"crops images of size {processor['size']} to {stated}, larger or of another aspect")
+    return crop, crop[0] / height, mode
 
 
 def from_transformers(processor, config):
@@ -306,59 +349,16 @@ def from_transformers(processor, config):
     )
 
 
-def read_interpolation(name):
-    if isinstance(name, bool) or name not in INTERPOLATIONS:
-        raise Unstated(f"resizes by {name!r}, which Preprocessing does not have")
-    return INTERPOLATIONS[name]
-
-
-def spread_over_channels(mean, std, config):
-    """Mean and deviation per channel of the model; a single number is every channel's."""
-    both = []
-    for values in (mean, std):
-        values = [float(value) for value in (values if isinstance(values, list | tuple) else [values])]
-        both.append(tuple(values * config.num_channels if len(values) == 1 else values))
-        if len(both[-1]) != config.num_channels:
-            raise Unstated(f"takes {config.num_channels} channels, and mean and deviation are stated of {len(values)}")
-    return both
-
-
-def read_mean_and_std(processor):
-    """(mean, std) for pixels in [0, 1], equal to rescaling and normalizing pixels in [0, 255]."""
-    factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1
-    normalizes = processor.get("do_normalize", True)
-    mean, std = (processor["image_mean"], processor["image_std"]) if normalizes else ([0.0], [1.0])
-    mean, std = (values if isinstance(values, list) else [values] for values in (mean, std))
-    if factor == 1 / 255 or abs(factor * 255 - 1) < 1e-6:
-        return mean, std
-    return [value / (255 * factor) for value in mean], [value / (255 * factor) for value in std]
-
-
-def read_size(processor):
-    """((height, width), crop, crop_mode): what is left of an image, and how it was resized before."""
-    if not processor.get("do_resize", True):
-        raise Unstated("takes images that are not resized (do_resize false)")
-    height, width, mode = read_resized_size(processor)
-    if not processor.get("do_center_crop"):
-        if mode == "center":
-            raise Unstated("takes images of any aspect (shortest_edge without do_center_crop)")
-        return (height, width), 1.0, mode
-    stated = processor.get("crop_size", [height, width])
-    crop = as_size([stated["height"], stated["width"]] if isinstance(stated, dict) else stated)
-    if crop is None or crop[0] * width != crop[1] * height or crop[0] > height:
-        raise Unstated(f"crops images of size {processor['size']} to {stated}, larger or of another aspect")
-    return crop, crop[0] / height, mode
-
-
-def read_resized_size(processor):
-    """(height, width, crop_mode) that an image is resized to."""
-    size = processor["size"]
-    if isinstance(size, dict) and {"height", "width"} <= size.keys():
-        return size["height"], size["width"], "squash"
-    if isinstance(size, dict) and size.keys() == {"shortest_edge"}:
-        return size["shortest_edge"], size["shortest_edge"], "center"
-    kind = str(processor.get("image_processor_type", processor.get("feature_extractor_type", "ViT")))
-    kind = kind.removesuffix("Fast").removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
-    if type(size) is int and kind in SQUASHING + KEEPING:
-        return size, size, "squash" if kind in SQUASHING else "center"
-    raise Unstated(f"is prepared by {kind} with the size {size!r}, which this package does not know")
+def stated_preprocessing(name, config_json, processor_json, config):
+    """The Preprocessing that the files beside the checkpoint `name` state for a model, or why there is none."""
+    try:
+        cfg = pretrained_cfg(config_json)
+        if cfg.get("mean") is not None and cfg.get("std") is not None:
+            return from_timm(cfg, config)
+        if "image_processor_type" in processor_json or "image_mean" in processor_json or "size" in processor_json:
+            return from_transformers(processor_json, config)
+        raise Unstated("has no JSON file beside it that states how images become its input")
+    except Unstated as reason:
+        return UnknownPreprocessing(f"{name} {reason}.")
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, ConfigError) as error:
+        return UnknownPreprocessing(f"The JSON files beside {name} state its input in no known way ({error}).")

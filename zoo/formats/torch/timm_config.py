@@ -118,33 +118,16 @@ def stated_arguments(config_json):
     return {**by_name, **top, **(given if isinstance(given, dict) else {})}
 
 
-def timm_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid.
-
-    Raises:
-        Fault: for arguments that make another function of the same tensors, and unknown ones.
-    """
-    args, architecture = stated_arguments(config_json), config_json.get("architecture")
-    require_values(args, VIT_VALUES)
-    fields = {**read_numerics(args, architecture), **read_pooling(args, architecture)}
-    if args.get("no_embed_class") is True:
-        fields["class_token_position"] = False
-    if args.get("qkv_bias") is False:
-        fields["qkv_bias"] = "none"
-    return state(args, config_json, fields, {"reg_tokens": "num_registers", "pre_norm": "pre_norm"})
+def read_shapes(args):
+    names = {"embed_dim": "hidden_size", "depth": "num_layers", "num_classes": "num_classes"}
+    found = {ours: args[theirs] for theirs, ours in names.items() if type(args.get(theirs)) is int}
+    patch = as_size(args.get("patch_size"))
+    return found if patch is None else {**found, "patch_size": patch}
 
 
-def timm_eva(config_json, tensors):
-    """The `Stated` of a DINOv3, of timm's class Eva; raises as `timm_vit` does."""
-    args = stated_arguments(config_json)
-    require_values(args, EVA_VALUES)
-    if arguments_of(config_json.get("architecture")) is not None:
-        for name in NOT_EVAS_DEFAULTS:
-            require_stated(name in args, f"timm's default of {name}", f"{name}={EVA_VALUES[name][0]!r}")
-    fields = read_numerics({"norm_layer": "layernorm 1e-05", **args}, config_json.get("architecture"))
-    fields |= {"activation": "silu"} if any(".mlp.fc1_g." in name for name in tensors) else {}
-    fields["classifier"] = {"token": "token"}.get(args.get("global_pool"), "gap")
-    return state(args, config_json, fields, {"num_reg_tokens": "num_registers"})
+def stated_size(args, config_json):
+    given = pretrained_cfg(config_json).get("input_size")
+    return as_size(args.get("img_size")) or as_size(given[1:] if isinstance(given, list) else None)
 
 
 def state(args, config_json, fields, names):
@@ -162,13 +145,6 @@ def state(args, config_json, fields, names):
         assume_heads=is_known,
         unknown_architecture=None if is_known else str(architecture),
     )
-
-
-def timm_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises as `timm_vit` does."""
-    args = stated_arguments(config_json)
-    require_values(args, BIT_VALUES)
-    return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})
 
 
 def require_values(args, values):
@@ -211,13 +187,37 @@ def read_numerics(args, architecture):
     return {"layer_norm_epsilon": EPSILONS[norm], **(ACTIVATIONS[activation] if tells else {})}
 
 
-def read_shapes(args):
-    names = {"embed_dim": "hidden_size", "depth": "num_layers", "num_classes": "num_classes"}
-    found = {ours: args[theirs] for theirs, ours in names.items() if type(args.get(theirs)) is int}
-    patch = as_size(args.get("patch_size"))
-    return found if patch is None else {**found, "patch_size": patch}
+def timm_vit(config_json, tensors):
+    """The `Stated` of a ViT or hybrid.
+
+    Raises:
+        Fault: for arguments that make another function of the same tensors, and unknown ones.
+    """
+    args, architecture = stated_arguments(config_json), config_json.get("architecture")
+    require_values(args, VIT_VALUES)
+    fields = {**read_numerics(args, architecture), **read_pooling(args, architecture)}
+    if args.get("no_embed_class") is True:
+        fields["class_token_position"] = False
+    if args.get("qkv_bias") is False:
+        fields["qkv_bias"] = "none"
+    return state(args, config_json, fields, {"reg_tokens": "num_registers", "pre_norm": "pre_norm"})
 
 
-def stated_size(args, config_json):
-    given = pretrained_cfg(config_json).get("input_size")
-    return as_size(args.get("img_size")) or as_size(given[1:] if isinstance(given, list) else None)
+def timm_eva(config_json, tensors):
+    """The `Stated` of a DINOv3, of timm's class Eva; raises as `timm_vit` does."""
+    args = stated_arguments(config_json)
+    require_values(args, EVA_VALUES)
+    if arguments_of(config_json.get("architecture")) is not None:
+        for name in NOT_EVAS_DEFAULTS:
+            require_stated(name in args, f"timm's default of {name}", f"{name}={EVA_VALUES[name][0]!r}")
+    fields = read_numerics({"norm_layer": "layernorm 1e-05", **args}, config_json.get("architecture"))
+    fields |= {"activation": "silu"} if any(".mlp.fc1_g." in name for name in tensors) else {}
+    fields["classifier"] = {"token": "token"}.get(args.get("global_pool"), "gap")
+    return state(args, config_json, fields, {"num_reg_tokens": "num_registers"})
+
+
+def timm_bit(config_json, tensors):
+    """The `Stated` of a ResNet; raises as `timm_vit` does."""
+    args = stated_arguments(config_json)
+    require_values(args, BIT_VALUES)
+    return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})
