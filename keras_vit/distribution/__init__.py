@@ -1,13 +1,13 @@
 """What makes a step on N replicas equal to the step of one device: the one home of the hooks into Keras' training.
 
-Keras 3.15 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
+On TensorFlow Keras 3.15 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
 integer leaves on a TPU and for any leaf on several workers; (2) weighs the replicas' mean losses alike, though the last
 batch need not divide evenly; (3) averages the step's logs in a way that fails on several workers, and on a TPU shows
 replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
 condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
 replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy; (7) scales the
 loss of float16 by whether replica 0's gradient is finite; (8) hands the whole batch of `train_on_batch` and
-its like to every replica.
+its like to every replica. What Keras lacks on JAX stands in `jax_devices`.
 
 docs/private_names.md lists the private names that this takes; its test fails when one is gone.
 """

@@ -1,6 +1,6 @@
 """`keras.Model` whose training, evaluation and prediction mean the same on one replica and on many.
 
-TensorFlow alone: on other backends `keras_vit.distribution.DistributedModel` is `keras.Model`.
+TensorFlow's; JAX's is in `jax_model`, and on other backends `DistributedModel` is `keras.Model`.
 """
 
 import functools
