@@ -1,6 +1,7 @@
 """What makes a step on N replicas equal to the step of one device: the one home of the hooks into Keras' training.
 
-On TensorFlow Keras 3.15 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
+On TensorFlow, Keras 3.15:
+(1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
 integer leaves on a TPU and for any leaf on several workers; (2) weighs the replicas' mean losses alike, though the last
 batch need not divide evenly; (3) averages the step's logs in a way that fails on several workers, and on a TPU shows
 replica 0 alone; (4) clips each replica's gradient before they are summed; (5) calls tf.distribute's merge_call under a
