@@ -12,7 +12,8 @@ import keras_vit
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NAMES = {"keras": keras, "keras_vit": keras_vit, "np": np, "ops": keras.ops}
-SCRIPTS = ("__main__", "worker", "predict_script")
+# Programs, and what takes the place of other modules where Keras' backend is JAX.
+SCRIPTS = ("__main__", "worker", "predict_script", "jax_devices", "jax_model")
 SLOW = {
     "keras_vit.training.grid.search_recipe",  # trains three models
     "keras_vit.evaluation.few_shot_protocol.evaluate_few_shot",

@@ -31,16 +31,15 @@ def as_inputs(model: Model, images: Any) -> Any:
     return model._standardize_inputs(ops.convert_to_tensor(images))[0]
 
 
-MOST_BEFORE = 17  # tokens before the patches: more are of another grid
-
-
-def require_grid(weights: np.ndarray, grid: tuple[int, int]) -> int:
-    """The number of patches; ConfigError where weights are not of that grid, with or without tokens before it."""
+def require_grid(weights: np.ndarray, grid: tuple[int, int], registers: int = 0) -> int:
+    """The number of patches; ConfigError where weights are not of that grid, with or without a class token."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
-    if len(shape) != 5 or shape[-2] != shape[-1] or not patches <= shape[-1] <= patches + MOST_BEFORE:
+    least = patches + registers
+    if len(shape) != 5 or shape[-2:] not in ((least, least), (least + 1, least + 1)):
         raise ConfigError(
-            f"The weights of {grid[0]}x{grid[1]} patches must be (num_layers, n, num_heads, l, l) with l {patches}, "
-            f"or {patches + 1} with the class token, and more with registers. Received: shape {shape}."
+            f"The weights of {grid[0]}x{grid[1]} patches must be (num_layers, n, num_heads, l, l) with l {least}, or "
+            f"{least + 1} with the class token. Received: shape {shape}. Of a model with registers say "
+            "registers=model.config.num_registers."
         )
     return patches
 
@@ -65,7 +64,7 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
     return np.moveaxis(ops.convert_to_numpy(weights), 1, 0)
 
 
-def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = None) -> np.ndarray:
+def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = None, registers: int = 0) -> np.ndarray:
     """Attention from the output to an image's patches: (n, rows, columns), each image's summing to 1.
 
     Attention Rollout (arXiv 2005.00928) averages the heads, adds the residual connection as an identity, and multiplies
@@ -75,7 +74,8 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
         token: True for the attention of the class token, the first one; False for the mean over all tokens, which a
-            model with classifier="gap" reads; None finds out: a class token is one more than there are patches.
+            model with classifier="gap" reads; None finds out: a class token is one more than there are others.
+        registers: tokens between the class token and the patches, `model.config.num_registers`.
 
     Raises:
         ConfigError: when the weights are not of that grid, or have no class token and `token` is True.
@@ -84,10 +84,11 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     >>> rollout(attention_weights(model, np.zeros((2, 32, 32, 3))), model.config.grid).shape
     (2, 8, 8)
     """
-    patches = require_grid(weights, grid)
-    if token and weights.shape[-1] == patches:
+    patches = require_grid(weights, grid, registers)
+    has_token = weights.shape[-1] > patches + registers
+    if token and not has_token:
         raise ConfigError(f"These weights of {patches} tokens have no class token: rollout needs token=False or None.")
-    token = weights.shape[-1] > patches if token is None else token
+    token = has_token if token is None else token
     a = 0.5 * weights.mean(axis=2) + 0.5 * np.eye(weights.shape[-1])  # (num_layers, n, l, l)
     joint = a[0]
     for block in a[1:]:
@@ -96,9 +97,9 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     return (attention / attention.sum(axis=-1, keepdims=True)).reshape(-1, *grid)
 
 
-def patch_weights(weights, grid):
+def patch_weights(weights, grid, registers=0):
     """The weights between patches, of each query summing to 1: (num_layers, n, num_heads, patches, patches)."""
-    weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid)
+    weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid, registers)
     kept = weights[..., -patches:, -patches:]
     return kept / np.maximum(kept.sum(-1, keepdims=True), np.finfo("float64").tiny)
 
@@ -110,16 +111,19 @@ def distances(grid, patch_size):
     return np.linalg.norm(centres[:, None] - centres[None], axis=-1)
 
 
-def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1) -> np.ndarray:
+def attention_distance(
+    weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1, registers: int = 0
+) -> np.ndarray:
     """The mean distance between a query patch and the patches it attends to (Figures 7 right and 11), in pixels.
 
-    The class token is left out, as query and as key, and the weights that stay are scaled to sum to 1.
+    Class token and registers are left out, as queries and as keys, and the weights that stay are scaled to sum to 1.
 
     Args:
         weights: attention weights of images, (num_layers, n, num_heads, l, l), from `attention_weights`; the paper
             averages over 128 images.
         grid: (rows, columns) of patches, `model.config.grid`.
         patch_size: pixels per token, an int or (height, width): `model.config.pixels_per_token`, for a hybrid too.
+        registers: `model.config.num_registers`.
 
     Returns:
         (num_layers, num_heads), averaged over queries and images.
@@ -132,5 +136,5 @@ def attention_distance(weights: np.ndarray, grid: tuple[int, int], patch_size: i
     array([[0., 0., 0.],
            [0., 0., 0.]])
     """
-    patches = patch_weights(weights, grid).mean(axis=1)  # (num_layers, num_heads, patches, patches)
+    patches = patch_weights(weights, grid, registers).mean(axis=1)  # (num_layers, num_heads, patches, patches)
     return np.einsum("ahqk,qk->ah", patches, distances(grid, patch_size)) / len(patches[0, 0])

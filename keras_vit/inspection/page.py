@@ -46,9 +46,11 @@ def attend(model, inputs):
     config, distances, maps = model.config, [], []
     for start in range(0, len(inputs), BATCH):
         weights = attention_weights(model, inputs[start : start + BATCH])
-        distances += [attention_distance(weights, config.grid, config.pixels_per_token)] * weights.shape[1]
+        distances += [
+            attention_distance(weights, config.grid, config.pixels_per_token, config.num_registers)
+        ] * weights.shape[1]
         if start < SHOWN:
-            maps.append(rollout(weights, config.grid, config.classifier == "token"))
+            maps.append(rollout(weights, config.grid, config.classifier == "token", config.num_registers))
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 

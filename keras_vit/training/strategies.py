@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from keras_vit.distribution.replicas import JAX, TENSORFLOW
 from keras_vit.errors import ConfigError, UnknownNameError, describe_install, require_backend
@@ -14,7 +14,7 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_install, re
 if TENSORFLOW or TYPE_CHECKING:
     import tensorflow as tf
 if JAX or TYPE_CHECKING:
-    from keras_vit.distribution.jax_devices import JaxStrategy, make_jax_strategy
+    from keras_vit.distribution.jax_devices import make_jax_strategy
 
 GOOGLE = "0x1ae0"  # among PCI vendors
 
@@ -122,7 +122,7 @@ def strategy(
     tpu: str | None = None,
     devices: Sequence[str] | None = None,
     model_parallel: int = 1,
-) -> tf.distribute.Strategy | JaxStrategy:
+) -> tf.distribute.Strategy | Any:  # `JaxStrategy` with 'jax'
     """Where a model trains: models, metrics and recipes made in its `scope()` train on all its devices.
 
     Args:

@@ -152,7 +152,7 @@ def test_what_a_preview_shows_is_what_finetune_takes(monkeypatch, tmp_path):
     ("arguments", "sentence"),
     [
         ("predict x.png --json --csv", "Give --json or --csv, not both"),
-        ("predict x.png --out a.csv --json", "The ending of a.csv says"),
+        ("predict x.png --out a.csv --json", "The ending of a.csv chooses"),
         ("predict x.png --out a.xlsx", "There is no ending of predictions '.xlsx'"),
         ("predict empty --model {root}/model.keras", "There are no images at empty"),
         ("predict empty/*.png --model {root}/model.keras", "There are no images at empty"),

@@ -39,6 +39,7 @@ OPTIONS = {
     "class_token_position": False,
     "drop_remainder": True,
     "position_interpolation": "dinov2",
+    "unit_vectors": True,
 }
 
 # Of every argument a value that is not its default, in one of the class's cases.

@@ -65,7 +65,11 @@ def test_every_option_of_the_command_is_an_argument(command, function):
         ({"freeze": 2.5}, ConfigError, "freeze must be of type str. Received: 2.5"),
         ({"test": "yes"}, ConfigError, "test must be of type bool"),
         ({"precision": "fp16"}, ConfigError, "precision must be float32 or mixed_bfloat16 or mixed_float16."),
-        ({"strategy": "gpu"}, ConfigError, "strategy must be auto or tpu or multi_worker or mirrored or one_device."),
+        (
+            {"strategy": "gpu"},
+            ConfigError,
+            "strategy must be auto or jax or tpu or multi_worker or mirrored or one_device.",
+        ),
         ({"split": "all"}, ConfigError, r"split must be train or train\+validation. Received: 'all'"),
         ({"search": "dropout_rate=0"}, ConfigError, "search must be of type list"),
         ({"model": "ViT-B/17"}, UnknownNameError, "Did you mean"),

@@ -95,8 +95,8 @@ def test_a_file_called_checkpoints_is_refused_at_once(tmp_path):
 
 def test_a_finished_run_without_its_checkpoints_stays(copy):
     shutil.rmtree(copy / "checkpoints")
-    refused(copy, "config.json")
-    refused(copy, "config.json", resume=True)
+    refused(copy, "best.weights.npz")
+    refused(copy, "best.weights.npz", resume=True)
 
 
 def test_checkpoints_that_are_gone_are_no_reason_to_begin_again(copy):

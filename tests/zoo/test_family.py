@@ -241,6 +241,9 @@ def test_masked_patches_and_features_leave_prefix_tokens_out(option):
     found = inspection.features(model, images, layers=(0, -1), as_grid=True)
     assert found.shape == (2, 2, *model.config.grid, 24)
     weights = inspection.attention_weights(model, images)
-    assert inspection.rollout(weights, model.config.grid).shape == (2, *model.config.grid)
+    assert inspection.rollout(weights, model.config.grid, registers=model.config.num_registers).shape == (
+        2,
+        *model.config.grid,
+    )
     masked = MaskedPatchModel(model)
     assert masked.output_shape[1:] == (masked.objective.count_corrupted((16, 24)), 512)

@@ -317,7 +317,7 @@ def test_addresses():
     assert row.name == "R50+ViT-B/16:i21k-in1k-384"
     stem = "Ti_16-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0--kitti-steps_0k-lr_0.001-res_224"
     assert registry.resolve(f"gs://vit_models/augreg/{stem}.npz").name == f"augreg/{stem}"
-    with pytest.raises(UnknownNameError, match="once it is loaded"):
+    with pytest.raises(UnknownNameError, match="only after loading"):
         listed_models.info("https://example.org/x.npz")
 
 
