@@ -14,8 +14,8 @@ HYBRID = replace(
     VIT, patch_size=1, num_layers=2, mlp_dim=96, backbone=BackboneConfig(depths=(1,), width_factor=0.5)
 )  # a feature map of 7 x 7 cells
 
-# Of fractals: about 3.63 million multiply-adds. Patches of 7: one trial of each size gave 34 %, of 4 pixels 20 %, which no
-# committed table repeats yet.
+# Of fractals: about 3.63 million multiply-adds. One trial with patches of 7 pixels gave 34 %, one of 4 pixels 20 %; no
+# committed table repeats them yet.
 FRACTAL_MODELS = {
     "ViT": ViTConfig(
         image_size=28, patch_size=7, hidden_size=96, num_layers=3, num_heads=4, mlp_dim=136, num_classes=100
