@@ -247,7 +247,7 @@ CASES = {
     ),
     "Axial-ViT with every option": (
         models.AxialVisionTransformer,
-        {**VIT, **OPTIONS, "num_registers": 0, "class_token_position": False, "class_token": True},
+        {**VIT, **OPTIONS, "num_registers": 0, "classifier": "token+gap"},
         (33, 50, 3),
     ),
     "axial hybrid": (
