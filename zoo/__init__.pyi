@@ -1,7 +1,7 @@
+from .class_vectors import zero_shot
 from .loading import load
 from .names.listed_models import ListedModel, info, list
 from .saving import save
-from .zero_shot import zero_shot
 
 __all__ = [
     "ListedModel",
