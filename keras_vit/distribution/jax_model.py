@@ -69,6 +69,7 @@ class DistributedModel(keras.Model):
             self.distribute_strategy.distribution.require_used(self)
         return super().fit(*args, **kwargs)
 
+    @on_its_devices
     def compile_from_config(self, config):
         """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""
         self.compile(**keras.saving.deserialize_keras_object(config))

@@ -150,18 +150,17 @@ def strategy(
         names = ", ".join(("auto", "jax", *STRATEGIES))
         raise UnknownNameError(f"There is no strategy {kind!r}. Expected one of: {names}.")
     require_backend("training.strategy", "tensorflow", "jax")
-    if kind == "jax" or kind == "auto" and JAX:
+    if kind == "jax" or (kind == "auto" and JAX):
         require_backend("The strategy 'jax'", "jax")
         found = make_jax_strategy(devices, model_parallel)
-        print(f"Training on {describe_strategy(found)}.", flush=True)
-        return found
-    require_backend(f"The strategy {kind!r}", "tensorflow")
-    if model_parallel != 1:
-        raise ConfigError(f"model_parallel={model_parallel} needs the strategy 'jax'. Received: {kind!r}.")
-    if kind == "auto" and tpu is None and devices is None:
-        kind = detect_kind()
-    elif kind == "auto":
-        kind = "mirrored" if tpu is None else "tpu"
-    found = STRATEGIES[kind](tpu, devices)
+    else:
+        require_backend(f"The strategy {kind!r}", "tensorflow")
+        if model_parallel != 1:
+            raise ConfigError(f"model_parallel={model_parallel} needs the strategy 'jax'. Received: {kind!r}.")
+        if kind == "auto" and tpu is None and devices is None:
+            kind = detect_kind()
+        elif kind == "auto":
+            kind = "mirrored" if tpu is None else "tpu"
+        found = STRATEGIES[kind](tpu, devices)
     print(f"Training on {describe_strategy(found)}.", flush=True)
     return found

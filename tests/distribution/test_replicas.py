@@ -96,18 +96,13 @@ def test_two_processes_train_as_one_device(one_device, tmp_path):
             equal(one_device, out, case)
 
 
-def on_jax(devices):
-    pytest.importorskip("jax")
-    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-
-
 ON_JAX = ("adam-accumulation", "sgd-resnet-weighted", "adamw-microbatches", "two-outputs", "lora", "masked-patches")
 
 
 @pytest.fixture(scope="module", params=[ON_JAX, pytest.param((*ONE, "on-batches"), marks=pytest.mark.long)])
 def one_device_of_jax(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("jax")
-    finish(start(out, "jax", 1, *request.param, "adamw", **on_jax(1)))
+    finish(start(out, "jax", 1, *request.param, "adamw", **cluster.on_jax(1)))
     return out, request.param
 
 
@@ -115,8 +110,8 @@ def one_device_of_jax(request, tmp_path_factory):
 def test_devices_of_jax_train_as_one(one_device_of_jax, tmp_path):
     """A last batch that they do not divide included: of two examples, on four devices."""
     one, cases = one_device_of_jax
-    finish(start(tmp_path / "data", "jax", 4, *cases, **on_jax(4)))
-    finish(start(tmp_path / "model", "jax-model", 4, "lora", **on_jax(4)))
+    finish(start(tmp_path / "data", "jax", 4, *cases, **cluster.on_jax(4)))
+    finish(start(tmp_path / "model", "jax-model", 4, "lora", **cluster.on_jax(4)))
     for case in set(cases) - {"on-batches"}:
         equal(one, tmp_path / "data", case)
     equal(one, tmp_path / "model", "lora")

@@ -3,6 +3,8 @@
 import json
 import socket
 
+import pytest
+
 
 def free_addresses(count):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -12,11 +14,16 @@ def free_addresses(count):
     return addresses
 
 
+def on_jax(devices):
+    """The environment of a process that trains on so many virtual devices of JAX; skips the test without JAX."""
+    pytest.importorskip("jax")
+    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+
+
 def jax_environments(count, devices):
     """The environment of each of `count` processes on JAX, which have so many virtual devices each."""
     shared = {
-        "KERAS_BACKEND": "jax",
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        **on_jax(devices),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(free_addresses(count)),
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
     }

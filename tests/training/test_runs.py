@@ -122,7 +122,6 @@ def same(a, b):
 def workers(kind, *command):
     """The command as two processes that train together by the strategy `kind`."""
     if kind == "jax":
-        pytest.importorskip("jax")
         environments = cluster.jax_environments(2, 2)
     else:
         environments = [{"TF_CONFIG": config} for config in cluster.configs(2)]
@@ -217,19 +216,13 @@ def test_a_run_on_two_replicas_killed_at_random_moments_ends_with_the_same_bits(
     server.close()
 
 
-def on_jax(devices):
-    """The environment of a process that trains on so many virtual devices of JAX."""
-    pytest.importorskip("jax")
-    return {"KERAS_BACKEND": "jax", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "kills"),
     [(8, 3), pytest.param(1, KILLS, marks=pytest.mark.long), pytest.param(8, KILLS, marks=pytest.mark.long)],
 )
 def test_a_run_on_jax_killed_at_random_moments_ends_with_the_same_bits(tmp_path, devices, kills):
-    server = Server("jax", **on_jax(devices))
+    server = Server("jax", **cluster.on_jax(devices))
     try:
         assert server.run(tmp_path / "unbroken") == 0
         killed_at_random_moments(server, tmp_path / "unbroken", tmp_path / "killed", kills)
@@ -244,7 +237,7 @@ def test_a_run_on_jax_killed_at_random_moments_ends_with_the_same_bits(tmp_path,
 @pytest.mark.slow
 def test_a_run_of_one_engine_continues_on_the_other(tmp_path):
     kit = "same on each engine"
-    engines = {"tensorflow": Server("one_device", kit), "jax": Server("jax", kit, **on_jax(4))}
+    engines = {"jax": Server("jax", kit, **cluster.on_jax(4)), "tensorflow": Server("one_device", kit)}
     for name, other in (("tensorflow", "jax"), ("jax", "tensorflow")):
         whole, stopped = tmp_path / name / "whole", tmp_path / name / "stopped"
         assert engines[name].run(whole) == 0
