@@ -26,6 +26,7 @@ def tiny(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_python_and_the_command_train_the_same_bits(keras_vit, tiny, tmp_path):
     result = package.finetune("digits", out=tmp_path / "python", model=tiny, tell=None, **GIVEN)
     words = [f"--{name.replace('_', '-')}={value}" for name, value in GIVEN.items() if value is not True]
@@ -95,6 +96,7 @@ def digested(monkeypatch):
     return counts
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_read_once_before_it_goes_on(tiny, tmp_path, digested):
     """Its weights may have gigabytes. What is written anew is read once too, under the name partial.*."""
     out = tmp_path / "run"

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from slowness import slow_but
 
 import keras_vit
 from keras_vit import zoo
@@ -63,7 +64,7 @@ def test_a_saved_classifier_is_the_same(pair, ending, tmp_path):
     assert loaded.config == classifier.config and loaded.labels == classifier.labels
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.tflite", "saved_model"])
+@pytest.mark.parametrize("name", slow_but(["model.onnx", "model.tflite", "saved_model"], "model.onnx"))
 def test_exports_are_the_classifier(pair, name, tmp_path):
     report = keras_vit.export.convert(pair[2], tmp_path / name)
     assert report.max_rel_diff < 1e-5 and report.top1_agreement == 1
