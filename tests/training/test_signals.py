@@ -174,9 +174,9 @@ from test_signals import *
 try:
     by_run({folder!r}, Sends(signal.SIGINT))
 except KeyboardInterrupt:
-    print("interrupted")
+    print("interrupted", flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
-print("still alive")
+print("still alive", flush=True)
 """
 
 
