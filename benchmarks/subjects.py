@@ -223,6 +223,16 @@ SUBJECTS: Mapping[str, Subject] = {
         rounds=2,
         options=ALL_OPTIONS,
     ),
+    "engines": Subject(
+        "Keras' engines beside each other: calls, steps, the first step with its compiling, a step's memory",
+        "benchmarks.engines:enter_engines",
+        rows_at((8,), "ViT-S/16", "R50x1"),
+        ("inference", "training", "first step", "memory"),
+        peers=("timm",),
+        apart=True,
+        rounds=3,
+        options=ALL_OPTIONS,
+    ),
     "growth": Subject(
         "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
         "benchmarks.models:enter_growth",

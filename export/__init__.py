@@ -1,4 +1,4 @@
-"""Exports models to SavedModel, TFLite and ONNX, and compares each file with its model before it appears.
+"""Exports models to ONNX, TFLite, SavedModel, StableHLO and OpenVINO, and compares each with its model first.
 
 >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
 >>> report = keras_vit.export.convert(model, "vit.onnx")
@@ -16,11 +16,11 @@ Which models can be exported. Any built keras.Model. These attributes are used i
 - methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as
   endpoints.
 - `model.with_attention`, of the model's inputs, which returns the model's one output and `model.attention` of the same
-  pass: ONNX and TFLite files can have both as outputs.
+  pass: every format but a SavedModel can have both as outputs.
 
 What a layer must do. The exporter calls `layer.call` on symbolic tensors, so a layer that uses keras.ops needs no code
 for export, as long as it draws random numbers in training alone. A layer may have a method `export_call`, with the
-arguments of `call` and the same result by fewer operations. ONNX and TFLite use it in place of `call`.
+arguments of `call` and the same result by fewer operations. ONNX, OpenVINO and TFLite use it in place of `call`.
 
 How a format is added: see `formats`.
 """

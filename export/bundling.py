@@ -15,7 +15,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
-from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, Quantize, format_named
+from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named
 from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import model_runner
@@ -35,13 +35,14 @@ from keras_vit.export.web.transformers_js import describe_layout, write_layout
 def bundle(
     model: keras.Model,
     out: str | os.PathLike,
-    formats: Iterable[str] = NAMES,
+    formats: Iterable[str] = USUAL,
     quantize: Quantize | None = None,
     *,
     endpoints: Sequence[str] = (),
     web: bool = False,
     vendor: bool = False,
     pictures: Sequence[np.ndarray] | None = None,
+    references: tuple[Sequence[str], np.ndarray] | None = None,
     web_layout: Literal["transformers"] | None = None,
     progress: Callable[[str], object] | None = None,
     **options: Unpack[Options],
@@ -55,15 +56,17 @@ def bundle(
 
     Args:
         model: a built keras.Model.
-        formats: any of "onnx", "tflite", "saved_model".
-        quantize: see `convert`; a SavedModel stays in float32.
+        formats: any of "onnx", "tflite", "saved_model", and two more that must be named: "stablehlo", "openvino".
+        quantize: see `convert`; a SavedModel and StableHLO stay in float32.
         endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
-            to ONNX and TFLite too; see `convert`.
+            to the others too; see `convert`.
         web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
         vendor: whether to fetch onnxruntime-web once and put it beside the page, so that the page needs no network;
             otherwise browsers fetch it from a content network, with the digest that it must have.
         pictures: uint8 images (h, w, channels) of any size for the page to offer, up to four of them. None for two of
             the bundle's examples and two photographs.
+        references: names, and vectors (n, width) of the model or of texts, for a page of a model of vectors: it shows
+            those nearest to a picture, by cosine.
         web_layout: "transformers" adds the folder transformers/, an image classifier for transformers.js.
         progress: called with a line of text at every step, and for files that were removed; or None.
         options: images, image_size, batch_size, metadata, latency; see `convert`.
@@ -90,7 +93,7 @@ def bundle(
     latency = options.pop("latency", False)
     source = prepare(model, **options)
     if web:
-        require_page(source, vendor)
+        require_page(source, vendor, references)
     names = ["README.md", "examples.npz", "model.json", *layout_files(source, web_layout)]
     names += ["predict.py"] if describe_preprocessing(source.preprocessing) else []
     names += [f"{PAGE}/{name}" for name in TEXTS] if web else []
@@ -113,7 +116,8 @@ def bundle(
             write_layout(source, staging / LAYOUT, tell)
         read_model_json(staging)  # what `verify` would refuse is not written
         if web:
-            write_page(source, staging / PAGE, about, inputs, pictures=pictures, vendor=vendor, tell=tell)
+            shown = {"pictures": pictures, "references": references, "vendor": vendor}
+            write_page(source, staging / PAGE, about, inputs, **shown, tell=tell)
     return reports
 
 

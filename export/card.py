@@ -1,4 +1,4 @@
-"""How a bundle is used: its model card, with the front matter that the Hugging Face Hub reads, and predict.py."""
+"""Writes a bundle's model card, with the front matter that the Hugging Face Hub reads, and its predict.py."""
 
 import ast
 import importlib
@@ -14,7 +14,7 @@ from keras_vit.text import printable
 SCRIPT = Path(__file__).with_name("predict_script.py")
 PLACE = "LOADERS = {}\nPACKAGES = {}"  # in it
 MOST_NAMES = 50  # classes that are named
-METRICS = ("accuracy", "mean_average_precision")  # by the Hub's names
+METRICS = ("accuracy", "mean_average_precision", "mean_iou")  # by the Hub's names
 # The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
 LICENCES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
 
@@ -22,7 +22,7 @@ LICENCES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-
 def write_card(about: dict) -> str:
     """The text of README.md for the contents of model.json.
 
-    Beside what `description.describe_model` finds, these entries are shown: "architecture", "trained_on" and
+    Besides the entries of `description.describe_model`, it shows these: "architecture", "trained_on" and
     "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or
     "mean_average_precision" (0 to 1).
     """
@@ -74,7 +74,7 @@ def escape_markdown(text):
 
 
 def as_code(text):
-    """Text from elsewhere as a code span, in which nothing is markup and no address becomes a link."""
+    """Text from elsewhere as a code span, so that none of it becomes markup or a link."""
     return f"`{printable(text).replace('`', ' ').strip() or ' '}`"
 
 
@@ -105,10 +105,11 @@ def list_model_facts(about):
 
 
 def describe_accuracy(evaluated):
-    """The model's accuracy before the export, on images that it was not trained on."""
+    """A sentence on the model's accuracy before the export, on images that it was not trained on."""
     images, accuracy = evaluated["images"], evaluated.get("accuracy")
     if accuracy is None:
-        found = f"Mean average precision: {evaluated['mean_average_precision']:.1%} on {images:,} images"
+        other = next(name for name in METRICS if name in evaluated)
+        found = f"{other.replace('_', ' ').capitalize()}: {evaluated[other]:.1%} on {images:,} images"
     else:
         found = f"Accuracy: {accuracy:.1%}, {round(accuracy * images):,} of {images:,} images"
     return f"- {found} ({escape_markdown(evaluated['split'])} of {escape_markdown(evaluated['dataset'])})"
@@ -148,7 +149,7 @@ def describe_further_outputs(about):
 
 
 def list_finer_layers(artefacts):
-    """The layers that a quantized artefact stores more finely than its kind says, by how it does."""
+    """The layers that a quantized artefact stores more finely than its kind says, listed by way."""
     lines = []
     for entry in artefacts:
         for way in dict.fromkeys(entry["finer"].values()):
@@ -170,7 +171,7 @@ def describe_use(about):
 
 
 def write_out(path, *names):
-    """The texts of what a module defines under these names, and of what that needs of the same module."""
+    """The source of these names of a module, and of all that they need of the same module."""
     text, defined = Path(path).read_text("utf-8"), {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):

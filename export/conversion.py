@@ -36,21 +36,23 @@ def convert(
     endpoints: Sequence[str] = (),
     **options: Unpack[Options],
 ) -> Report:
-    """Writes `model` as ONNX, TFLite or SavedModel, loads it in that format's runtime and compares it with the model.
+    """Writes `model` in a format, loads it in that format's runtime and compares it with the model.
 
     The artefact replaces an earlier one at `path` only after the comparison; until then nothing there changes. Files
     that no export wrote, or that were changed since, are never replaced or removed.
 
     Args:
         model: a built keras.Model, from this package or not.
-        path: ends in ".onnx" or ".tflite"; without a suffix, the folder of a SavedModel.
+        path: ends in ".onnx", ".tflite" or ".stablehlo", or of a folder in ".openvino"; without a suffix, the folder of
+            a SavedModel.
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
-            with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel.
+            with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel
+            or StableHLO.
         endpoints: methods of the model to add: to a SavedModel as signatures, such as ("features", "attention"); to
-            ONNX and TFLite ("attention",), a second output of that name, float32 (n, blocks, heads, l, l).
+            the others ("attention",), a second output of that name, float32 (n, blocks, heads, l, l).
         images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs; at most 64 are used;
             uint8 images go through `model.preprocessing`. None takes photographs that come with scikit-learn, which
-            suits "int8" only for models of photographs.
+            suits "int8" only for models of photographs; without scikit-learn, for float32 and float16, waves.
         image_size: (height, width), or an int, for a model that takes images of any size.
         batch_size: None leaves the batch free; a number fixes it, which makes TFLite faster.
         metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}. Passwords and
@@ -92,6 +94,8 @@ def write_proved(
         finer = form.load_module().write(trial.order(tell), path)
         difference = compare(trial, path)
         require_parity(trial, difference)
+        for other in trial.at_other_sizes():
+            require_parity(other, compare(other, path))
         latencies = measure_latencies(trial, path) if latency else {}
     return Report(
         format=form.name,

@@ -1,4 +1,4 @@
-"""The description stored in an artefact: where it comes from, how to feed it, what its classes are called."""
+"""The description stored in an artefact: its origin, its input, and the names of its classes."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def describe_preprocessing(preprocessing):
 
 
 def remove_secrets(value):
-    """The value without what must not be published: passwords and queries of addresses, and folders of this machine.
+    """The value without secrets: passwords and queries of addresses, and folders of this machine.
 
     >>> remove_secrets({"source": "https://alice:secret@host/m.keras?signature=1"})
     {'source': 'https://host/m.keras'}
@@ -51,7 +51,7 @@ def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dic
     """A dictionary of plain values for a model's metadata; what is not known is None.
 
     Args:
-        model: the user's, whose labels, preprocessing and config are described if it has them.
+        model: the user's; its labels, preprocessing and config are described if it has them.
         source: its functional float32 form.
         shapes: of the artefact's inputs, None for a free length.
         extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see

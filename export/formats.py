@@ -10,8 +10,8 @@ Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
   pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
   `check(path)`, called before a runtime opens the artefact, calls `refuse` if it could do more than compute.
-  `weight_bytes(path)` returns the size of the stored weights. Of a file, `read_description(path)` returns the entries
-  that `write` stored in it, or None.
+  `weight_bytes(path)` returns the size of the stored weights. `read_description(path)` returns the entries that `write`
+  stored in it, or None. A SavedModel, which has none, has no such function.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from keras_vit.errors import ExportError
+from keras_vit.errors import ExportError, MissingPackageError
 
 if TYPE_CHECKING:
     import keras
@@ -67,7 +67,7 @@ class Format:
     Args:
         name: for users and in files; also the name of the package.
         title: the format's own spelling, for sentences.
-        suffix: of its paths, ".onnx"; "" where it is a folder.
+        suffix: of its paths, ".onnx"; "" for the one format, a folder, whose paths have none.
         bundled: its path in a bundle, with "/".
         package: what pip installs to run it.
         quantize: the values of `quantize` it takes beside None.
@@ -79,6 +79,7 @@ class Format:
         protobuf: the suffix of those of its files that are protocol buffers, which hold up to 2 GiB.
         data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
             belong to it; "" where it never has any.
+        usual: whether a bundle has it unless told otherwise.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Format:
     folder_pattern: str = ""
     protobuf: str = ""
     data_pattern: str = ""
+    usual: bool = True
 
     @property
     def is_folder(self) -> bool:
@@ -146,6 +148,28 @@ FORMATS = (
         further_outputs=("attention",),
     ),
     Format(
+        name="stablehlo",
+        title="StableHLO",
+        suffix=".stablehlo",
+        bundled="model.stablehlo",
+        package="jax flatbuffers",
+        further_outputs=("attention",),
+        usual=False,
+    ),
+    Format(
+        name="openvino",
+        title="OpenVINO",
+        suffix=".openvino",
+        bundled="openvino/1",  # with a version, as OpenVINO Model Server reads it
+        package="openvino",
+        quantize=QUANTIZE,
+        free_size=True,
+        further_outputs=("attention",),
+        files=("openvino_model.xml", "openvino_model.bin"),
+        folder_pattern=r"openvino_model\.(xml|bin)",
+        usual=False,
+    ),
+    Format(
         name="saved_model",
         title="SavedModel",
         suffix="",
@@ -164,6 +188,7 @@ FORMATS = (
     ),
 )
 NAMES = tuple(row.name for row in FORMATS)
+USUAL = tuple(row.name for row in FORMATS if row.usual)
 
 
 def format_named(name: str) -> Format:
@@ -218,10 +243,8 @@ def raise_reading_errors(path, problem="is damaged"):
     """Within, whatever runtimes and the readers of protocol buffers and flatbuffers raise becomes an ExportError."""
     try:
         yield
-    except ExportError:
+    except (ExportError, MissingPackageError):
         raise
-    except ImportError as error:
-        raise ExportError(f"{path} needs {error.name}, which is not installed.") from error
     except Exception as error:
         raise ExportError(f"{path} {problem}: {error!s:.400}.") from error
 

@@ -1,4 +1,4 @@
-"""What an export leaves in a bundle: the artefacts of the formats that it does not write, if they are of its model."""
+"""Keeps in a bundle the artefacts of formats that an export does not write, if they are of its model."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def find_others(folder, formats):
 
 
 def require_same_model(folder, before, others, about, source):
-    """Refuses to put artefacts of one model beside those of another: the one model.json describes one model.
+    """Refuses to put artefacts of one model beside those of another, because model.json describes one model.
 
     Args:
         before, about: the model.json that is there, and that of the model to be exported.
@@ -57,7 +57,7 @@ def require_same_model(folder, before, others, about, source):
 
 
 def keep_artefacts(folder, others, staging):
-    """Copies the files of artefacts that stay from the bundle to where the new one is written.
+    """Copies the files of artefacts that stay from the old bundle to the new one.
 
     Raises:
         ExportError: when an export that was killed had begun to replace one of them.

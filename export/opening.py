@@ -9,7 +9,14 @@ import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.description import DESCRIBED
-from keras_vit.export.formats import Format, format_named, raise_reading_errors, recognise, require_known_operations
+from keras_vit.export.formats import (
+    FORMATS,
+    Format,
+    format_named,
+    raise_reading_errors,
+    recognise,
+    require_known_operations,
+)
 from keras_vit.export.proof.model_json import FIELDS, read_model_json
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.files import find_misfit
@@ -22,7 +29,7 @@ class Artefact:
     """An exported classifier.
 
     Args:
-        path: of the file, or of the SavedModel's folder.
+        path: of the file or folder.
         about: its "inputs", "outputs", "preprocessing", "labels" and "probabilities", as in model.json; None where they
             are not stated.
         run: float32 images (n, h, w, c) to logits (n, classes).
@@ -41,6 +48,8 @@ def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
     """
     if path.is_file() and (row := recognise(path)):
         return row, path, read_stored_description(row, path)
+    if path.is_file() and path.name in {row.files[0] for row in FORMATS if row.is_folder}:
+        path = path.parent
     if (path / DESCRIPTION).is_file():
         about = read_model_json(path)
         first = about["artefacts"][0]
@@ -48,12 +57,12 @@ def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
     for folder in (path, path / "1"):
         row = recognise(folder)
         if row and row.is_folder:
-            return row, folder, describe_by_bundle(folder)
+            return row, folder, read_stored_description(row, folder) or describe_by_bundle(folder)
     return None
 
 
 def describe_by_bundle(folder):
-    """The model.json of the bundle that a SavedModel lies in, or None: it has no description of its own."""
+    """The model.json of the bundle that a folder lies in, or None: a SavedModel has no description of its own."""
     for parent in folder.absolute().parents[:2]:
         if (parent / DESCRIPTION).is_file():
             about = read_model_json(parent)
@@ -63,9 +72,9 @@ def describe_by_bundle(folder):
 
 
 def read_stored_description(row, path):
-    """What `write` of the format stored in a file, or None where an export did not write it."""
+    """What `write` of the format stored in an artefact, or None where an export did not write it."""
     with raise_reading_errors(path):
-        about = row.load_module("reading").read_description(path)
+        about = getattr(row.load_module("reading"), "read_description", lambda path: None)(path)
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
@@ -82,10 +91,11 @@ def open_artefact(path: Path) -> Artefact | None:
     a time limit.
 
     Args:
-        path: an .onnx or .tflite file, the folder of a SavedModel, or a bundle, whose first artefact is taken.
+        path: of a file or folder in one of the formats, or of a bundle, whose first artefact is taken.
 
     Raises:
-        ExportError: when it is damaged, is not one image in and one row of logits out, or its runtime is missing.
+        ExportError: when it is damaged, does not take one image and give its logits or those of its pixels, or its
+            runtime is missing.
 
     >>> export_path = keras_vit.export.convert(keras_vit.zoo.load("ViT-Test/4", weights=None), "vit.onnx").path
     >>> open_artefact(Path(export_path)).run(np.zeros((2, 32, 32, 3), "float32")).shape
@@ -96,8 +106,10 @@ def open_artefact(path: Path) -> Artefact | None:
         return None
     row, place, about = found
     axes = [] if about is None else [[len(x["shape"]) for x in about[name]] for name in ("inputs", "outputs")]
-    if axes not in ([], [[4], [2]]):
-        raise ExportError(f"{place} does not take images (n, h, w, c) and give one row of logits for each.")
+    if axes not in ([], [[4], [2]], [[4], [4]]):
+        raise ExportError(
+            f"{place} does not take images (n, h, w, c) and give a row of logits for each, or its pixels."
+        )
     require_known_operations(row.name, place)
     with raise_reading_errors(place, "cannot be opened"):
         compute = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])

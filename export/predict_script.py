@@ -1,7 +1,6 @@
 """Classifies images with a model of this folder: python predict.py IMAGE... [--model model.onnx] [--top 5]
 
-Needs numpy, Pillow and the runtime of the model: onnxruntime for .onnx, ai-edge-litert for .tflite, tensorflow for a
-SavedModel. Reads model.json beside it.
+Needs numpy, Pillow and the runtime of the model, which it names if it is missing. Reads model.json beside it.
 """
 
 import argparse
@@ -119,6 +118,11 @@ def sigmoid(logits):
     return np.exp(-np.logaddexp(0, -logits))
 
 
+def pixel_shares(logits):
+    """Shares of the pixels, of logits (h, w, classes)."""
+    return np.bincount(logits.argmax(-1).ravel(), minlength=logits.shape[-1]) / logits[..., 0].size
+
+
 def main():
     about = json.loads((HERE / "model.json").read_text("utf-8"))
     artefacts = about["artefacts"]
@@ -141,7 +145,8 @@ def main():
             print(f"{printable(path)} cannot be read as an image: {printable(error)}", file=sys.stderr)
             failed = True
             continue
-        probabilities = to_probabilities(run(x[None])[0].astype("float64"))
+        logits = run(x[None])[0].astype("float64")
+        probabilities = to_probabilities(logits) if logits.ndim == 1 else pixel_shares(logits)
         for i in np.argsort(-probabilities)[: arguments.top]:
             name = about["labels"][i] if about["labels"] else i
             print(f"{printable(path)}\t{probabilities[i]:.4f}\t{printable(name)}")

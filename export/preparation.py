@@ -1,4 +1,4 @@
-"""A model made ready for export: functional, built, float32, with the shapes its artefact will take."""
+"""Prepares a model for export: functional, built, float32, with the shapes that its artefact will take."""
 
 import contextlib
 import errno
@@ -20,7 +20,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")  # which Python makes of file names t
 
 
 def prepare_model(model: keras.Model) -> keras.Model:
-    """`model` as a functional float32 model with the same weights; itself where it already is one."""
+    """`model` as a functional float32 model with the same weights; the model itself if it already is one."""
     if not isinstance(model, keras.Model):
         raise ExportError(f"Only a keras.Model can be exported. Received: {type(model).__name__}.")
     if not model.built:
@@ -89,13 +89,13 @@ def replace_dtypes(config):
 
 
 def pack_inputs(model, inputs):
-    """A flat list of tensors in the structure in which the model takes them: alone, as a list, by name."""
+    """A flat list of tensors in the structure that the model takes: a tensor, a list or a dictionary."""
     return keras.tree.pack_sequence_as(model.input, list(inputs))
 
 
 @contextlib.contextmanager
 def follow_export_calls(model):
-    """Within, `export_call` takes the place of `call` in every layer that has one."""
+    """Inside, `export_call` replaces `call` in every layer that has one."""
     # Layers inside layers, too, for which Keras has no public way.
     layers = [layer for layer in model._flatten_layers() if hasattr(layer, "export_call")]
     for layer in layers:
@@ -109,7 +109,7 @@ def follow_export_calls(model):
 
 @dataclass(frozen=True)
 class Source:
-    """A model made ready once for all its artefacts, with what is asked of them alike.
+    """A model prepared once for all its artefacts, with the options that they share.
 
     Args:
         model: what the user gave.
@@ -178,12 +178,13 @@ def prepare(model: keras.Model, **options) -> Source:
         ExportError: if the model cannot be exported at all.
     """
     with raise_converter_errors():
+        model = getattr(model, "folded_from", model)  # a model of this package that was folded
         return Source(model, prepare_model(model), **options)
 
 
 @contextlib.contextmanager
 def raise_converter_errors(format_name=None):
-    """Within, whatever a model, a converter or a runtime raises becomes an ExportError, with that as its cause."""
+    """Inside, any error of a model, a converter or a runtime becomes an ExportError, with the error as its cause."""
     try:
         yield
     except KerasVitError:

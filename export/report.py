@@ -14,7 +14,7 @@ class Report:
     """One artefact, compared with its model in the artefact's own runtime.
 
     Args:
-        format: "onnx", "tflite" or "saved_model".
+        format: its name, see `formats`.
         path: of the artefact.
         quantize: None, "float16", "dynamic" or "int8".
         bytes: size on disk, external data and folders included.

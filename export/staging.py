@@ -33,8 +33,15 @@ MOST_NAMED = 5
 
 # Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
 COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
+HUB_FILES = (  # of `keras_vit.hub`, beside the card
+    *("README.md", "config.json", "preprocessor_config.json", "model.safetensors"),
+    *("onnx/model.onnx", "onnx/model_quantized.onnx", "timm/config.json", "timm/model.safetensors"),
+)
+HUB = "|".join(map(re.escape, HUB_FILES))
 ALONE = (row.folder_pattern for row in FORMATS if row.is_folder)
-NAMES = re.compile("|".join([COMPANIONS, PAGE, LAYOUT, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII)
+NAMES = re.compile(
+    "|".join([COMPANIONS, PAGE, LAYOUT, HUB, *ALONE, *(row.bundled_pattern() for row in FORMATS)]), re.ASCII
+)
 
 
 def seal(path, append, data=()):
@@ -121,10 +128,10 @@ class SealedFile(OwnFolder):
         return None if files is None else {"files": files}
 
     def save(self, files):
-        """Nothing: the sealed file is renamed."""
+        """Does nothing: renaming the sealed file records it."""
 
     def remove_orphans(self):
-        """Removes data that a killed export put in place before the file it belongs to, or had yet to remove."""
+        """Removes data that a killed export left: put in place before its file was, or not yet removed."""
         own = self.digests()
         for part in (self.hidden / "new", self.hidden / "old"):
             for name, digest in (read_seal(part / self.record) or {}).items():
@@ -175,7 +182,7 @@ def place_of(path, is_folder):
 
 @contextlib.contextmanager
 def raise_file_errors(path):
-    """Within, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
+    """Inside, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
     try:
         yield
     except KerasVitError:  # a DownloadError is an OSError too, and says what to do
@@ -189,7 +196,7 @@ def raise_file_errors(path):
 
 @contextlib.contextmanager
 def hold_hidden_folder(place, path):
-    """Makes the hidden folder and locks it, without what a killed export left there; it goes at the end."""
+    """Makes the hidden folder, locks it, and removes what a killed export left there; it is removed at the end."""
     for part in PARTS:
         place.require_plain_folders(f"{place.hidden.name}/{part}/name")
     place.hidden.mkdir(exist_ok=True)

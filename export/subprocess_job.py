@@ -1,6 +1,7 @@
 """Running a converter in a process of its own: its memory is freed, and its crashes become errors.
 
-A converter's module is also its script: a function hands over the job by `run_script(__file__, job)`, `main` does it.
+A converter's module is also its script: a function passes the job to it by `run_script(__file__, job)`, and `main` does
+it.
 """
 
 import contextlib

@@ -83,7 +83,7 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
 
 
 def require_manifest(folder):
-    """{name: SHA-256} of the files that the bundle lists; raises where no export wrote it, or one was cut off."""
+    """{name: SHA-256} of the files that the bundle lists; raises if no export wrote it, or an export was cut off."""
     listed = ExportFolder(folder).digests()
     if not listed:
         raise ExportError(
@@ -140,7 +140,7 @@ def require_listed(folder, files, about):
 
 
 def list_notes(folder, files, about):
-    """Lines on what a user should know although it is not an error."""
+    """Lines on what is no error but a user should know."""
     unlisted = [name for name in files_in(folder) if name not in files and name != MANIFEST]
     if unlisted:
         yield f"not part of the bundle, and not looked at: {join_names(unlisted)}"

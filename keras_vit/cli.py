@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+import keras_vit
 from keras_vit._version import __version__
 from keras_vit.commands.parsing import Command
-from keras_vit.errors import KerasVitError, describe_install
+from keras_vit.errors import SHARED_FOLDER, KerasVitError
 from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -22,13 +23,17 @@ COMMANDS = {  # as help shows them: the function of each in a file of keras_vit/
     "info": "list.show_info",
     "recipes": "recipes.list_recipes",
     "predict": "predict.predict",
+    "embed": "embed.embed_images",
+    "near": "embed.show_nearest",
     "finetune": "finetune.finetune",
     "pretrain": "finetune.pretrain",
     "export": "export.export_model",
     "verify": "export.verify_bundle",
     "serve": "serve.serve_page",
     "evaluate": "evaluate.evaluate_model",
+    "compare": "compare.compare",
     "fewshot": "fewshot.evaluate_few_shot",
+    "probe": "probe.probe_models",
     "preview": "preview.preview_images",
     "vtab": "vtab.train_vtab",
     "inspect": "inspect.inspect_model",
@@ -106,17 +111,14 @@ def end_process(status):
 def main() -> None:
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if not hasattr(keras_vit, "__getattr__"):  # its __init__ is another project's, or gone
+        sys.exit(f"keras-vit: {SHARED_FOLDER}")
     warnings.filterwarnings("ignore", module=r"PIL\.")  # of a damaged image that is named, or read in spite of it
     warnings.formatwarning = lambda message, *place, **line: f"keras-vit: {message}\n"
     try:
         app()
     except KerasVitError as error:
         print(f"keras-vit: {error}", file=sys.stderr)
-        sys.exit(1)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
-            raise
-        print(f"keras-vit: TensorFlow is not installed. Install one: {describe_install('cpu')}.", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -81,8 +81,16 @@ class DownloadError(KerasVitError, OSError):
     """A file could not be fetched, or is not the one that was expected."""
 
 
+class UploadError(KerasVitError, OSError):
+    """A folder could not be uploaded."""
+
+
 class ImageError(KerasVitError, ValueError):
     """An image cannot be read."""
+
+
+class MissingPackageError(KerasVitError, ModuleNotFoundError):
+    """A package that an extra of this one brings is not installed; the message names the extra."""
 
 
 class ExportError(KerasVitError, RuntimeError):
@@ -149,6 +157,12 @@ def describe_install(extra: str) -> str:
     "pip install '.[cpu]' in a clone of Keras ViT's repository"
     """
     return f"pip install '.[{extra}]' in a clone of Keras ViT's repository"
+
+
+SHARED_FOLDER = (
+    "Another project, keras-vit on PyPI, has files in the same folder keras_vit, and each of the two overwrites and "
+    "removes files of the other. Run pip uninstall -y keras-vit, then install this one again, with --force-reinstall."
+)
 
 
 def require_backend(what: str, *backends: str, error: type[KerasVitError] = ConfigError) -> None:

@@ -2,17 +2,36 @@
 
 import base64
 import html
+import io
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+WIDTH = 192  # pixels of a small picture
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-body {{ color: #222; background: #fff }}
-img {{ max-width: 100%; height: auto }}
-figure {{ margin: 2rem 0 }}
+:root {{ color-scheme: light dark; --ink: #1f2328; --paper: #f6f5f1; --card: #fff; --line: #d9d8d3; --bar: #cfe8e3 }}
+@media (prefers-color-scheme: dark) {{
+:root {{ --ink: #e8e6e1; --paper: #16181b; --card: #202327; --line: #3a3f45; --bar: #1f5a50 }}
+}}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ color: var(--ink); background: var(--paper) }}
+h1 {{ font-size: 1.8rem; line-height: 1.2; overflow-wrap: anywhere }}
+section {{ margin: 3rem 0 }}
+section p {{ max-width: 44rem }}
+img {{ max-width: 100%; height: auto; border-radius: .4rem }}
+figure {{ margin: 1rem 0 }}
+.paper {{ background: #fff; border-radius: .6rem; padding: .6rem; text-align: center }}
+.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .8rem; padding: 0 }}
+.cards > li {{ list-style: none; background: var(--card); border: 1px solid var(--line); border-radius: .6rem }}
+.cards > li {{ padding: .5rem; font-size: .85rem; overflow-wrap: anywhere }}
+.cards img {{ width: 100% }}
+.answers {{ margin: .3rem 0 0; padding: 0 }}
+.answers li {{ display: flex; justify-content: space-between; margin-top: .15rem; padding: 0 .3rem }}
+.answers li {{ background: linear-gradient(var(--bar), var(--bar)) no-repeat 0 / var(--share) 100% }}
 table {{ border-collapse: collapse }}
 td, th {{ padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; overflow-wrap: anywhere }}
 </style>
@@ -31,6 +50,32 @@ def embed_image(content: bytes, kind: str, text: str) -> str:
     """An <img> that holds its own bytes, of the kind "png" or "jpeg"; `text` says what it shows."""
     data = base64.b64encode(content).decode()
     return f'<img alt="{html.escape(text)}" src="data:image/{kind};base64,{data}">'
+
+
+def draw_thumbnail(image: Any, name: str) -> str:
+    """An image, uint8 (h, w, 3), made small, or larger if it is tiny, and its name, as HTML."""
+    from PIL import Image
+
+    small, file = Image.fromarray(image), io.BytesIO()
+    small.thumbnail((WIDTH, WIDTH))
+    if (times := WIDTH // max(small.size)) > 1:
+        small = small.resize((times * small.width, times * small.height), Image.Resampling.NEAREST)
+    small.save(file, "JPEG", quality=85)
+    return f"{embed_image(file.getvalue(), 'jpeg', name)}<br>{html.escape(name)}"
+
+
+def list_answers(answers: Iterable[tuple[str, float]]) -> str:
+    """Classes and their probabilities, as HTML, each with a bar of its share."""
+    rows = (
+        f'<li style="--share: {share:.1%}"><span>{html.escape(name)}</span> <b>{share:.0%}</b></li>'
+        for name, share in answers
+    )
+    return f'<ol class="answers">{"".join(rows)}</ol>'
+
+
+def lay_out_cards(cards: Iterable[str]) -> str:
+    """Cards, as HTML, beside and below each other as the width allows."""
+    return f'<ul class="cards">{"".join(f"<li>{card}</li>" for card in cards)}</ul>'
 
 
 def tabulate(rows: Iterable[Sequence[str]]) -> str:

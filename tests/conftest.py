@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -11,6 +12,13 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process of a test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures, those of a module too
+def pytest_runtest_setup(item):
+    """The same random weights at every run, whatever ran before."""
+    if "keras" in sys.modules:
+        sys.modules["keras"].utils.set_random_seed(0)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the options

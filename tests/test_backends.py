@@ -9,7 +9,14 @@ import sys
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
-PORTABLE = ("models/test_golden.py", "training/test_optimizers.py", "training/test_portable.py")
+PORTABLE = (
+    "evaluation/test_evaluate.py",
+    "evaluation/test_few_shot_protocol.py",
+    "models/test_golden.py",
+    "training/test_optimizers.py",
+    "training/test_portable.py",
+    "export/test_from_jax.py",
+)
 
 
 @pytest.mark.slow

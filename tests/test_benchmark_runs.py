@@ -127,3 +127,15 @@ def test_the_instrument_runs_on_jax_in_bfloat16(tmp_path):
         (subject, precision) for subject in ("inference", "training") for precision in ("bfloat16", "mixed_bfloat16")
     }
     assert {line["backend"] for line in lines} == {"jax"}
+
+
+@pytest.mark.long
+def test_the_engines_take_turns_in_processes_of_their_own(tmp_path):
+    pytest.importorskip("jax")
+    lines, _ = run_command(tmp_path, f"engines {TINY} --rounds 1 --peers --kinds inference memory")
+    assert [(line["contestant"], line["over"], line["unit"]) for line in lines] == [
+        ("tensorflow", "", "s"),
+        ("jax", "tensorflow", "s"),
+        ("tensorflow", "", "bytes"),
+        ("jax", "tensorflow", "bytes"),
+    ]

@@ -2,12 +2,18 @@
 
 import doctest
 import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 import start_page
 
+from keras_vit import zoo
 from keras_vit.zoo.names.other_names import exact_name
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
@@ -18,7 +24,9 @@ PAGES = ["features.md"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_prints_what_it_says(name):
+def test_a_page_prints_what_it_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(DOCS.parent / "tests")
     text = (DOCS / name).read_text("utf-8")
     test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     assert len(test.examples) > 10
@@ -80,3 +88,16 @@ def test_links_lead_to_pages_and_headings():
         target = page.parent / path if path else page
         assert target.exists(), (page, path)
         assert not heading or heading in find_anchors(target.read_text("utf-8")), (page, path, heading)
+
+
+@pytest.mark.slow
+def test_the_first_lines_of_the_readme_run_without_a_network(tmp_path):
+    """The block as it stands, in a process whose downloads would be refused."""
+    code = re.search(r"```python\n(.*?)```", (DOCS.parent / "README.md").read_text("utf-8"), re.DOTALL)[1]
+    environment = {**os.environ, "KERAS_VIT_OFFLINE": "1", "PYTHONPATH": str(DOCS.parent)}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment, capture_output=True)
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 28, 28, 3)).astype("float32")
+    expected = zoo.load(tmp_path / "runs/digits").predict_on_batch(images)
+    session = onnxruntime.InferenceSession(tmp_path / "digits.onnx")
+    (logits,) = session.run(None, {session.get_inputs()[0].name: images})
+    np.testing.assert_allclose(logits, expected, atol=1e-4)

@@ -46,5 +46,5 @@ def test_the_page_counts_what_the_table_holds():
 def test_a_row_again(library, name):
     if importlib.util.find_spec("timm") is None or importlib.util.find_spec("transformers") is None:
         pytest.skip("timm and transformers are not installed")
-    again, kept = family_table.measure_safely(library, name, ["onnx"]), ROWS[library, name]
+    (again, _, _), kept = family_table.measure_safely(library, name, ["onnx"], {}), ROWS[library, name]
     assert (again.outcome, again.reason) == (kept.outcome, kept.reason)

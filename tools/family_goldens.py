@@ -26,6 +26,9 @@ TIMM = {
     "timm_dinov2": ("vit_small_patch14_dinov2.lvd142m", SMALL | {"img_size": 20}),
     "timm_dinov2_registers": ("vit_small_patch14_reg4_dinov2.lvd142m", SMALL | RECTANGLE),
     "timm_deit3": ("deit3_small_patch16_224.fb_in1k", SMALL | {"img_size": 16, "num_classes": 5}),
+    "timm_sbb": ("vit_little_patch16_reg1_gap_256.sbb_in12k", SMALL | RECTANGLE),
+    "timm_so150m": ("vit_so150m_patch16_reg4_gap_256.sbb_e250_in12k", SMALL | RECTANGLE),
+    "timm_eva": ("eva_giant_patch14_224.clip_ft_in1k", SMALL | {"img_size": 16, "num_classes": 5}),
     "timm_dinov3": (
         "vit_small_patch16_dinov3.lvd1689m",
         ROTARY | RECTANGLE,
@@ -104,7 +107,12 @@ def build_transformers():
     siglip = t.SiglipConfig(vision_config=TOWER | {"image_size": 18}, text_config=TEXT)
     registers = {"num_register_tokens": 4}
     rotary = TOWER | registers | {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+    classes = {"num_labels": 5}
+    pair = t.SiglipConfig(vision_config=TOWER, text_config=TEXT, **classes)
     models = {
+        "hf_deit": t.DeiTForImageClassification(t.DeiTConfig(**TOWER, **classes)),
+        "hf_ijepa": t.IJepaForImageClassification(t.IJepaConfig(**TOWER, **classes)),
+        "hf_siglip_classifier": t.SiglipForImageClassification(pair),
         "hf_clip_quickgelu": t.CLIPModel(clip),
         "hf_clip": t.CLIPVisionModelWithProjection(t.CLIPVisionConfig(**TOWER, hidden_act="gelu", projection_dim=10)),
         "hf_siglip": t.SiglipModel(siglip),
@@ -119,16 +127,16 @@ def build_transformers():
 
 
 def write_transformers(name, model):
-    """A checkpoint of transformers; CLIP and SigLIP resize positions where they are asked to, the others always."""
+    """A checkpoint of transformers; DINO resizes positions always, the others where they are asked to."""
 
     folder = GOLDEN / name
     model.save_pretrained(folder)
     size = getattr(model.config, "vision_config", model.config).image_size
-    is_clip = any(kind in type(model).__name__ for kind in ("CLIP", "Siglip"))
+    is_asked = any(kind in type(model).__name__ for kind in ("CLIP", "Siglip", "DeiT", "IJepa"))
     call_model = getattr(model, "get_image_features", model)
 
     def call(pixels):
-        answer = call_model(pixels, interpolate_pos_encoding=True) if is_clip else call_model(pixels)
+        answer = call_model(pixels, interpolate_pos_encoding=True) if is_asked else call_model(pixels)
         return next(
             found for key in ("image_embeds", "logits", "pooler_output") if (found := answer.get(key)) is not None
         )

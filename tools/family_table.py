@@ -9,7 +9,8 @@ docs/family.md shows its counts.
 A model has random weights, two blocks and at most 1,000 classes, and is saved as its library saves it. It is "right"
 where what Keras and every export compute differs from the library by at most 1e-5 of the largest output, "silently
 wrong" where it loads and differs by more, "refused" where `zoo.load` says why not, "broken" where it fails otherwise.
-Arguments that a refusal asks for are given. Checkpoints that differ by their weights alone are computed once.
+Arguments that a refusal asks for are given. Checkpoints that differ by their weights alone are computed once, models of
+one configuration are exported once. The smallest models come first.
 """
 
 import argparse
@@ -50,6 +51,7 @@ FAMILIES = {
 }
 MODULES = ("vision_transformer", "eva", "beit", "deit")
 FORMATS = {"onnx": "model.onnx", "tflite": "model.tflite", "saved_model": "saved_model"}
+IS_NUMBER = re.compile(r"[\d.e+-]+|inf").fullmatch
 LIMIT = 1e-5
 ROUNDING = 1e-9  # of two computations in float64
 MOST_CLASSES = 1000
@@ -100,6 +102,17 @@ def tell_apart(library, name):
     cfg = import_timm().get_pretrained_cfg(name)
     shape = (cfg.input_size, cfg.fixed_input_size, cfg.first_conv, cfg.classifier)
     return library, cfg.architecture, min(cfg.num_classes, MOST_CLASSES), *map(str, shape)
+
+
+def count_numbers(library, name):
+    """How many numbers the small model of a row has; 0 for transformers' rows, which are all tiny."""
+    import torch
+
+    if library != "timm":
+        return 0
+    with torch.device("meta"):
+        model = import_timm().create_model(name, **arguments_of(name))
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def build(library, name):
@@ -156,7 +169,7 @@ def load_as_asked(path, model):
 
 
 def measure_exports(loaded, folder, formats, images, expected):
-    """{format: difference from the library, or why there is no export}."""
+    """{format: difference from the library as text, or why there is no export}."""
     from keras_vit.errors import ExportError
     from keras_vit.export import convert
     from keras_vit.export.opening import open_artefact
@@ -165,14 +178,24 @@ def measure_exports(loaded, folder, formats, images, expected):
     for form in formats:
         try:
             path = convert(loaded, folder / FORMATS[form], images=images).path
-            found[form] = find_difference(open_artefact(Path(path)).run(images), expected)
+            found[form] = f"{find_difference(open_artefact(Path(path)).run(images), expected):.1e}"
         except ExportError as error:
             found[form] = f"{type(error).__name__}: {error}"
     return found
 
 
-def measure(library, name, formats, folder):
-    """The row of a model that is saved in `folder`."""
+def graph_of(config):
+    """The configuration without what changes no exported graph: how positions are resized, what scales began with."""
+    config = replace(config, position_interpolation="linear")
+    return config if config.layer_scale is None else replace(config, layer_scale=1.0)
+
+
+def measure(library, name, formats, folder, exported):
+    """(the row of a model that is saved in `folder`, its configuration, and what `measure_exports` found for that).
+
+    Args:
+        exported: {configuration: what `measure_exports` found for an earlier row}.
+    """
     from keras_vit.errors import KerasVitError
 
     row = Row(library, name)
@@ -183,23 +206,26 @@ def measure(library, name, formats, folder):
         loaded = load_as_asked(path, model)
     except KerasVitError as error:
         reason = str(error).replace(str(path), "The file").replace(str(folder), "The folder")
-        return replace(row, outcome="refused", reason=reason)
+        return replace(row, outcome="refused", reason=reason), None, {}
     images = draw_images(size, channels=channels)
     expected = run(call, images)
     difference = find_difference(np.asarray(loaded.predict_on_batch(images)), expected)
-    exports = measure_exports(loaded, folder, formats, images, expected) if difference <= LIMIT else {}
-    numbers = [value for value in (difference, *exports.values()) if isinstance(value, float)]
+    graph, exports = graph_of(loaded.config), {}
+    if difference <= LIMIT:
+        exports = exported.get(graph) or measure_exports(loaded, folder, formats, images, expected)
+    cells = {form: value for form, value in exports.items() if IS_NUMBER(value)}
+    largest = max([difference, *map(float, cells.values())])
     outcome, reasons = "right", []
-    if max(numbers) > LIMIT:
+    if largest > LIMIT:
         outcome = "silently wrong"
-        if max(numbers) < 100 * LIMIT and is_rounding(path, images, model, call):
+        if largest < 100 * LIMIT and is_rounding(path, images, model, call):
             outcome, reasons = "right", ["rounding: the same in float64"]
-    failed = [f"no {form}: {value}" for form, value in exports.items() if isinstance(value, str)]
-    cells = {form: f"{value:.1e}" for form, value in exports.items() if not isinstance(value, str)}
-    return replace(row, outcome=outcome, keras=f"{difference:.1e}", reason="; ".join([*reasons, *failed]), **cells)
+    reasons += [f"no {form}: {value}" for form, value in exports.items() if form not in cells]
+    row = replace(row, outcome=outcome, keras=f"{difference:.1e}", reason="; ".join(reasons), **cells)
+    return row, graph, exports
 
 
-def measure_safely(library, name, formats):
+def measure_safely(library, name, formats, exported):
     """`measure` in a folder of its own; what no refusal foresees is a row, too."""
     import keras
     import torch
@@ -208,10 +234,10 @@ def measure_safely(library, name, formats):
     keras.backend.clear_session()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return measure(library, name, formats, Path(folder))
+            return measure(library, name, formats, Path(folder), exported)
     except Exception as error:  # whatever the libraries raise
         message = " ".join(str(error).split())
-        return Row(library, name, "broken", reason=f"{type(error).__name__}: {message:.300}")
+        return Row(library, name, "broken", reason=f"{type(error).__name__}: {message:.300}"), None, {}
 
 
 def read_rows(path):
@@ -231,16 +257,17 @@ def write_rows(path, rows):
 
 def measure_all(names, formats, done, keep):
     """The rows of those names, in their order; `done` are known already, `keep(rows)` is called after each new one."""
-    computed = {tell_apart(*name): row for name, row in done.items()}
+    computed, exported = {tell_apart(*name): row for name, row in done.items()}, {}
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context, max_tasks_per_child=ROWS_OF_A_PROCESS) as pool:
-        for name in names:
+        for name in sorted(names, key=lambda name: count_numbers(*name)):
             kind = tell_apart(*name)
             if kind not in computed:
-                computed[kind] = pool.submit(measure_safely, *name, formats).result()
+                computed[kind], graph, exports = pool.submit(measure_safely, *name, formats, exported).result()
+                exported[graph] = exports
                 print(describe(replace(computed[kind], name=name[1])), flush=True)
-                keep([done[each] for each in names if each in done] + [computed[kind]])
             done[name] = replace(computed[kind], library=name[0], name=name[1])
+            keep([done[each] for each in names if each in done])
     return [done[name] for name in names]
 
 
@@ -256,7 +283,7 @@ def find_family(row):
 
 def format_largest(rows, column):
     """The greatest difference of a column, to one digit; nothing where there is none."""
-    numbers = [float(value) for row in rows if re.fullmatch(r"[\d.e-]+", value := getattr(row, column))]
+    numbers = [float(value) for row in rows if IS_NUMBER(value := getattr(row, column))]
     return f"{max(numbers):.0e}" if numbers else ""
 
 

@@ -1,6 +1,7 @@
 from .class_vectors import zero_shot
 from .loading import load
 from .names.listed_models import ListedModel, info, list
+from .pushing import push
 from .saving import save
 
 __all__ = [
@@ -8,6 +9,7 @@ __all__ = [
     "info",
     "list",
     "load",
+    "push",
     "save",
     "zero_shot",
 ]

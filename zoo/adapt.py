@@ -19,7 +19,7 @@ from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 from keras_vit.zoo.resizing import (
-    POSITION_MATRICES,
+    axis_matrix,
     resize_axis,
     resize_line_offsets,
     resize_offsets,
@@ -48,6 +48,7 @@ FIXED = (
     "position_embedding_at",
     "class_token_position",
     "pre_norm",
+    "norm_after_pool",
     "patch_bias",
     "qkv_bias",
     "gated_mlp",
@@ -57,7 +58,7 @@ FIXED = (
 
 
 def require_distinct(labels):
-    """Labels as a tuple, if no name stands twice; ImageNet's own lists have two synsets of one name, such as crane."""
+    """Labels as a tuple. Refuses repeated names but those of ImageNet's own lists, such as crane, of two synsets."""
     if labels is None or isinstance(labels, str):
         return labels  # `as_labels` says what is wrong with a string
     try:
@@ -111,7 +112,7 @@ class Target:
 
 
 def require_fields(fields, kinds=tuple(MODELS)):
-    """Refuses a name that is a field of none of these kinds of configuration."""
+    """Refuses a name that none of these kinds of configuration has as a field."""
     known = list(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
     for name in fields:
         if name not in known:
@@ -134,7 +135,7 @@ def require_same_head(config, wanted, differs):
 
 
 def takes_new_head(config, wanted, labels, request):
-    """Whether the head starts afresh: as asked, or because the classes differ, in number or in name (section 3.2)."""
+    """Whether the model gets a new head: as asked, or because its classes differ in number or name (section 3.2)."""
     differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
     if request.head == "keep":
         require_same_head(config, wanted, differs)
@@ -149,10 +150,15 @@ def plan_target(config, labels, request):
     """The `Target` of a request for a checkpoint of that configuration and labels.
 
     Raises:
-        ConfigError: for a request that is invalid, and for a head that cannot be kept or made.
+        ConfigError: for an invalid request, or a head that cannot be kept or made.
     """
     changes = drop_inapplicable(config, request.changes)
     require_fields(changes, (type(config),))
+    if isinstance(config, ViTConfig) and "image_size" in changes:
+        stored = config.own_size if changes["image_size"] == (None, None) else None
+        changes = {"stored_size": stored, **changes}
+    if isinstance(config, ViTConfig) and changes.get("classifier") == "patches":
+        changes = {"class_token": config.has_class_token, **changes}  # patches have learned beside it
     wanted = dataclasses.replace(config, **changes)
     new_head = takes_new_head(config, wanted, labels, request)
     if new_head and isinstance(config, ViTConfig):
@@ -166,10 +172,10 @@ def plan_target(config, labels, request):
 
 
 def plan_adaptation(config, labels, request):
-    """`plan_target`, for tensors of that configuration: these can be resized, but not made into others.
+    """`plan_target` for tensors of that configuration, which can be resized but not converted to another kind.
 
     Raises:
-        ConfigError: for a request that is invalid, or for other position embeddings than the checkpoint's.
+        ConfigError: for an invalid request, or for another kind of position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
     for name in FIXED:
@@ -198,7 +204,7 @@ def set_head(tensors, source, target, new_head):
 
 
 def set_channels(tensors, source, target):
-    """One channel takes the sum over the old; more repeat them, scaled so that a grey image's response stays."""
+    """One channel gets the sum of the old ones; several repeat them, scaled to keep the response to a grey image."""
     old, new = source.num_channels, target.num_channels
     name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
     if old == new:
@@ -213,7 +219,7 @@ def set_channels(tensors, source, target):
 
 
 def set_classifier(tensors, source, target):
-    """The class token leaves with its 1-D position embeddings, or comes with zero ones; attention pooling likewise."""
+    """Removes the class token and its 1-D position embedding, or adds a new one with a zero embedding; also pooling."""
     fresh = ()
     if source.classifier == "map" != target.classifier:
         drop(tensors, (f"{POOL}/",))
@@ -233,14 +239,14 @@ def set_classifier(tensors, source, target):
 
 
 def set_grid(tensors, source, target, interpolation):
-    """The position embeddings on the model's grid of patches; the class token's stays."""
+    """Resizes the position embeddings to the model's grid of patches; the class token's stays."""
     if source.grid == target.grid:
         return
     rows, columns = target.grid
     prefix = positioned_prefix(target)
 
     def resize_side(axis):
-        matrix = POSITION_MATRICES[interpolation](source.grid[axis], target.grid[axis])
+        matrix = axis_matrix(interpolation, source.grid[axis], target.grid[axis])
         return lambda values: resize_axis(values, 0, matrix).astype(values.dtype)
 
     # By the end of a tensor's name: its length, the axis that is so long, and how it is resized.

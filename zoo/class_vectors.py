@@ -1,4 +1,4 @@
-"""A classifier of any classes from a model of vectors, CLIP's or SigLIP's, and the vectors of the classes' names."""
+"""Makes a classifier from a model of image vectors, CLIP's or SigLIP's, and the vectors of the classes' names."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def as_class_vectors(class_vectors, width):
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     wrong = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
     if wrong.size:
-        raise ConfigError(f"class_vectors must be finite and not zero. Received: such a row, number {wrong[0]}.")
+        raise ConfigError(f"class_vectors must be finite and not zero. Row {wrong[0]} is not.")
     return vectors / lengths
 
 
@@ -38,7 +38,7 @@ def as_bias(bias, count):
 
 
 def require_vectors(model):
-    """Refuses a model whose outputs are no vectors of images: a classifier, features under a tanh layer, a ResNet's."""
+    """Refuses a model whose outputs are not vectors of images: a classifier, a model with a tanh layer, a ResNet."""
     if not isinstance(model, VisionTransformer) or type(model).config_class is not VisionTransformer.config_class:
         raise ConfigError(
             "zero_shot takes a VisionTransformer that gives vectors, such as CLIP's and SigLIP's. "
@@ -51,7 +51,7 @@ def require_vectors(model):
 
 
 def plan_zero_shot(config, count, probabilities):
-    """The configuration of the classifier: what gave a vector is a layer under the new head."""
+    """The configuration of the classifier: the layer that gave the vector stands under the new head."""
     fields = {"num_classes": count, "head_bias": True, "unit_vectors": True, "probabilities": probabilities}
     if not config.unit_vectors:
         fields["representation_size"] = config.num_classes or None
@@ -59,7 +59,7 @@ def plan_zero_shot(config, count, probabilities):
 
 
 def copy_weights(source, target):
-    """Gives the classifier all but the head of the model of vectors, whose own head, if any, is the projection."""
+    """Copies all weights but the new head; the head of the model of vectors, if any, becomes the projection."""
     held, projects = official_variables(source), not source.config.unit_vectors
     for name, (variable, _) in official_variables(target).items():
         origin = name.replace("pre_logits/", "head/") if projects else name

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import keras
 
@@ -46,9 +46,9 @@ def keras_name(title):
 
 
 def fit_preprocessing(preprocessing, config):
-    """A Preprocessing at the model's size and of its channels, or why there is none; None is the paper's."""
+    """A Preprocessing for the model's size and channels, or why there is none; None stands for the paper's."""
     if isinstance(preprocessing, Preprocessing):
-        return preprocessing.adapt_to(config.image_size, config.num_channels)
+        return preprocessing.adapt_to(config.own_size, config.num_channels)
     return preprocessing
 
 
@@ -64,7 +64,7 @@ def build_untrained(row, request, num_heads, preprocessing, policy):
 
 
 def find_shipped(public):
-    """The path of a checkpoint's file in this package, whose bytes are what the registry says."""
+    """The path of a checkpoint's file in this package, checked against the registry's digest."""
     path, advice = WEIGHTS / public.file, "It comes with keras-vit: install it again."
     try:
         digest = sha256(path)
@@ -84,7 +84,7 @@ def require_possible(public, request):
 
 
 def with_image_size(checkpoint, config):
-    """The checkpoint with the image size of `config` where its file cannot know one."""
+    """The checkpoint with the image size of `config`, if its file cannot state one."""
     if checkpoint.config.image_size is not None:
         return checkpoint
     config = dataclasses.replace(checkpoint.config, image_size=config.image_size)
@@ -112,7 +112,7 @@ def require_variant(config, row):
 
 
 def apply_registry(checkpoint, public):
-    """The checkpoint, if it is what the registry promises, with what the registry knows of it.
+    """The checkpoint, checked against the registry and completed by what the registry knows.
 
     A head that is all zeros is dropped: it would name classes at random.
     """
@@ -180,7 +180,7 @@ def load(
     *,
     weights: str | os.PathLike[str] | None = "default",
     num_classes: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | tuple[None, None] | None = None,
     labels: Iterable[str] | None = None,
     head: Literal["new", "keep"] | None = None,
     num_heads: int | None = None,
@@ -194,7 +194,8 @@ def load(
     Args:
         name: a variant such as "ViT-B/16", a variant and tag such as "ViT-L/16:augreg-i21k" (`zoo.list()` shows
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
-            files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, whose
+            files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, or of a
+            folder with one (a run, or one of timm or transformers with model.safetensors), whose
             architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
             .keras or .weights.h5 of this package. What is frozen in a .keras file stays so, unless the model
             gets a new head, or loses its own.
@@ -203,7 +204,9 @@ def load(
         num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
             (section 3.2); 0 leaves the head out, and the model returns its features.
         image_size: int or (height, width); position embeddings are resized. It also tells the grid of those that are
-            not square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96).
+            not square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96). (None, None) makes a
+            model of images of any size, a multiple of the patch's: it resizes its position embeddings, stored as they
+            are in the checkpoint, whenever it is called.
         labels: names of the classes; other names than the checkpoint's, or names where it has none, put a new zero
             head too, however many they are. None keeps the checkpoint's where its head stays.
         head: "new" starts from a zero head whatever the classes, "keep" keeps the checkpoint's (labels then name its
@@ -245,7 +248,8 @@ def load(
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
-    hints = Hints(num_heads, image_size=image_size, patch_size=fields.get("patch_size"), fields=untold)
+    size: Any = None if image_size == (None, None) else image_size  # of the type that is left
+    hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
         checkpoint, title = open_as_variant(Path(weights), variant, hints)
     else:

@@ -1,29 +1,54 @@
 """From a model to a file: `keras_vit.zoo.save`."""
 
+import importlib
 import os
 from pathlib import Path
+from typing import Any, Literal
 
-from keras_vit.errors import CheckpointError
+from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import require_local, write_whole
 from keras_vit.lora import without_lora
 from keras_vit.models.classifier import Classifier
 from keras_vit.zoo.formats.checkpoint import find_ending
+from keras_vit.zoo.formats.torch.transformers_files import write_config
+
+LAYOUTS = (None, "timm", "transformers", "hub")
 
 
-def save(model: Classifier, path: str | os.PathLike[str]) -> None:
+def require_layout(path, layout):
+    """Refuses a layout that there is not, or for a file that has one of its own."""
+    if layout not in LAYOUTS:
+        raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))
+    if layout and path.suffix != ".safetensors":
+        raise ConfigError(f"layout={layout!r} is of .safetensors files. Received: {path}.")
+
+
+def save(
+    model: Classifier,
+    path: str | os.PathLike[str],
+    *,
+    layout: Literal["timm", "transformers", "hub"] | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> None:
     """Writes a model's weights, whole or not at all, in the format that the ending names.
 
     Args:
         model: a `VisionTransformer` or `ResNet`.
-        path: *.npz for the official layout (pre-Linen names and shapes; what arrays can't tell, such as the
-            preprocessing, goes into the archive's comment), *.safetensors for timm's state dict (the same goes into
-            its header), *.keras or *.weights.h5 for Keras'.
+        path: `*.npz` for the official layout (pre-Linen names and shapes; what arrays can't tell, such as the
+            preprocessing, goes into the archive's comment), `*.safetensors` for timm's state dict (the same goes into
+            its header), `*.keras` or `*.weights.h5` for Keras'.
+        layout: of a .safetensors file, whose names its tensors have; None for timm's. For "transformers" a config.json
+            is put beside it: AutoModel.from_pretrained(folder) opens folder/model.safetensors. "hub" makes `path` a
+            folder for the Hub, which transformers, transformers.js, keras-hub, timm and `load` open, each where it
+            can hold the model: its README.md says so, and how. `push` uploads it.
+        metadata: with "hub", what README.md says beside what the model knows: {"name": ..., "licence": "apache-2.0",
+            "source": ..., "evaluated": {"dataset", "split", "images", "accuracy"}}.
 
     `zoo.load` makes an equal model of each of them; LoRA's factors are added to the kernels, and rematerialization is
-    no part of a file. timm loads the .safetensors file, whose names and shapes
-    are its own, but does not read the header: it computes exact GELU and its own epsilons unless told otherwise (for
-    a model of the authors' numerics pass act_layer="gelu_tanh"), and models that average (classifier="gap") need
-    class_token=False, global_pool="avg", fc_norm=False. timm no longer has a layer under the head
+    no part of a file. timm loads the .safetensors file, whose names and shapes are its own, but does not read the
+    header: it computes exact GELU and its own epsilons unless told otherwise (for a model of the authors' numerics pass
+    act_layer="gelu_tanh"), and models that average (classifier="gap") need class_token=False, global_pool="avg",
+    fc_norm=False. timm no longer has a layer under the head
     (representation_size), and no position embeddings but 1-D ones at the stem, or none (pos_embed="none"); the authors'
     files have the first alone, and what Appendix D.4 tries beside it gets names of ours in .npz.
 
@@ -40,7 +65,12 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
-    module, model = find_ending(path).load(), without_lora(model)
+    if layout == "hub":  # it also exports, which this room may not
+        importlib.import_module("keras_vit.hub").save_folder(without_lora(model), path, metadata)
+        return
+    module, model = find_ending(path).load(), without_lora(getattr(model, "folded_from", model))
+    chosen = {} if layout is None else {"layout": layout}
+    require_layout(path, layout)
     if not path.parent.is_dir():
         raise CheckpointError(
             f"Nothing can be written in {path.parent}: there is no such folder. Make it, or choose another."
@@ -48,8 +78,11 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     try:
         with write_whole(path) as temporary:
             permissions = temporary.stat().st_mode & 0o777
-            module.write(model, temporary)
+            module.write(model, temporary, **chosen)
             temporary.chmod(permissions)  # safetensors puts a file of its own, for its owner alone, in the place
+        if layout == "transformers":
+            with write_whole(path.with_name("config.json")) as temporary:
+                temporary.write_text(write_config(model), "utf-8")
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written: {error.strerror or error}. What was there before is unchanged."

@@ -1,4 +1,4 @@
-"""ONNX files: the graph as protocol buffers, weights beside it where they have more than INLINE_LIMIT bytes."""
+"""ONNX files: the graph as protocol buffers; weights of more than INLINE_LIMIT bytes in a file beside it."""
 
 import hashlib
 import tempfile
@@ -61,8 +61,7 @@ def refer_to_data(location, name, shape, dtype, offset, length):
 def write_beside(constants, path):
     """Streams the constants to one file beside `path`, freeing each; returns TensorProtos that refer to it.
 
-    The file's name holds a digest of its content: replacing the .onnx file alone then switches from one whole model to
-    another.
+    The file's name contains a digest, so that replacing the .onnx file alone switches from one whole model to another.
     """
     from onnx import numpy_helper
 
@@ -160,7 +159,7 @@ def list_companions(path):
 
 
 def make_proto(order, path):
-    """The model as an onnx.ModelProto, weights stored as `quantize` says where that needs no quantizer."""
+    """The model as an onnx.ModelProto; its weights are stored as `quantize` says, if that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(order.model, order.shapes, order.endpoints)
     except Unsupported as reason:

@@ -14,6 +14,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.formats import Order
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import run_script
+from keras_vit.extras import require
 
 OPSET = 18  # the newest that tf2onnx writes
 
@@ -36,7 +37,7 @@ MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
 
 
 def handler(rewrite):
-    """A class as tf2onnx wants it, to put the operator of `rewrite` in the place of a node."""
+    """A class as tf2onnx expects it, which replaces a node by the operator of `rewrite`."""
 
     class Handler:
         @classmethod
@@ -51,7 +52,7 @@ def handler(rewrite):
 
 
 def hold_constants(path, function):
-    """Puts the tensors that the function captured into the file as constants, where tf2onnx makes them inputs."""
+    """Stores the tensors that the function captured as constants of the file; tf2onnx makes them inputs."""
     import onnx
 
     held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}
@@ -96,6 +97,7 @@ def convert_with_tf2onnx(order, folder, reason):
     from keras_vit.export import saved_model
     from keras_vit.export.onnx.reading import foreign_nodes
 
+    require("tf2onnx", "keras_vit.export")
     with tempfile.TemporaryDirectory(dir=folder) as work:
         saved_model.write(Order(model=order.model, shapes=order.shapes), Path(work) / "model")
         output = Path(work) / "model.onnx"

@@ -33,7 +33,7 @@ class Node:
 
 
 class Graph:
-    """Nodes in order, and constants by name. `batch` is the number that stands for the free batch while tracing."""
+    """Nodes in order, and constants by name. `batch` is the length that represents the free batch while tracing."""
 
     def __init__(self, batch):
         self.batch = batch
@@ -49,7 +49,7 @@ class Graph:
         return stem if count == 1 else f"{stem}_{count}"
 
     def rename(self, x, name):
-        """The tensor under another name, or one like it where another tensor has that."""
+        """Renames the tensor; if another tensor has that name, to one like it."""
         name = self.unique(name)
         for node in self.nodes:
             node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
@@ -107,8 +107,10 @@ class Graph:
         """Whether a traced length depends on the batch."""
         return length is None or (length > 0 and length % self.batch == 0)
 
-    def dynamic_shape(self, source, target):
+    def dynamic_shape(self, source, target, merged=()):
         """`target` as an ONNX Reshape writes it: 0 copies the length at that place, -1 stands for one unknown length.
+
+        `merged` are places whose unknown length is not that of the source at the same place.
 
         Raises:
             ValueError: when two lengths are unknown.
@@ -117,7 +119,7 @@ class Graph:
         for place, length in enumerate(target):
             if not self.is_batch(length):
                 written.append(length)
-            elif place < len(source) and source[place] == length and 0 not in target:
+            elif place < len(source) and source[place] == length and 0 not in target and place not in merged:
                 written.append(0)
             else:
                 written.append(-1)

@@ -9,7 +9,7 @@ from keras_vit.export.onnx.trace import Unsupported, trace
 
 
 def name_outputs(graph, inputs, outputs):
-    """Outputs with names of their own, channels last: neither an input's, nor one another's."""
+    """Outputs, channels last, with names that no input and no other output has."""
     taken, results = {x.name for x in inputs}, []
     for x in outputs:
         if not isinstance(x, Value):
@@ -23,10 +23,9 @@ def name_outputs(graph, inputs, outputs):
 
 
 def stand_in(model, input_shapes):
-    """A length for the free batch while tracing: it has no divisors below 60, and divides no length of the model.
-
-    Any traced length that it divides then holds the batch, as in (n, l, d) reshaped to (n * l, d), where Keras' own
-    None would be lost.
+    """A length to represent the free batch while tracing: it has no divisor below 60 and divides no length of the
+    model. So a traced length that it divides contains the batch, as in (n, l, d) reshaped to (n * l, d), where Keras'
+    own None would be lost.
     """
     lengths = {n for w in model.weights for n in w.shape} | {n for shape in input_shapes for n in shape if n}
     candidate = 1009
@@ -54,7 +53,7 @@ def share_by_batch(x, batch):
 
 
 class Lowering:
-    """Writes traced operations into the graph; `values` are by the id of the traced tensor they stand for."""
+    """Writes traced operations into the graph; `values` has their Values by the id of the traced tensor."""
 
     def __init__(self, graph, values):
         self.graph = graph

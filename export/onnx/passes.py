@@ -1,9 +1,9 @@
 """Passes over a finished graph: each removes nodes and keeps what the graph computes.
 
-A rewrite looks at one node and what stands before it. If it changed something it returns True, and begins again with
-new maps of the graph, as those it had no longer hold.
-onnxscript's optimizer and rewriter (0.7.2) leave 143 nodes of a ViT where these leave 117: they move no factor into
-weights, join no constants that are added one after the other, and keep products and biases apart.
+A rewrite looks at one node and those before it. If it changed something it returns True, and begins again with new maps
+of the graph, since the old ones no longer hold. onnxscript's optimizer and rewriter (0.7.2) leave 143 nodes of a ViT
+where these leave 117: they move no factor into weights, join no constants that are added one after the other, and keep
+products and biases apart.
 """
 
 from collections import Counter
@@ -14,9 +14,8 @@ PURE_SHAPE = ("Reshape", "Transpose")
 
 
 class Surroundings:
-    """What stands around the nodes of a graph: `made`, the node behind each tensor, and `counts` of its readers.
-
-    `keep` are the names of tensors that must stay; each counts as read once more.
+    """Maps of a graph: `made`, the node behind each tensor, and `counts`, the number of its readers. `keep` names
+    tensors that must stay; each counts as read once more.
     """
 
     def __init__(self, graph, keep):
@@ -59,7 +58,7 @@ def merge_transposes(graph, node, around):
 
 
 def linear_before(graph, name, around):
-    """The places of the constants that a factor can move into: [(node, input)]; None where it cannot move."""
+    """The places of the constants that a factor can move into: [(node, input)]; None if it cannot move."""
     places = []
     # A tensor that something else reads too must stay as it is: only chains of single readers are followed.
     while node := around.only_reader(name, *PURE_SHAPE, "Add", "MatMul", "Conv"):
@@ -129,7 +128,7 @@ def merge_constant_adds(graph, node, around):
 
 
 def bias_into_gemm(graph, node, around):
-    """Joins the product of a matrix with weights and the bias added to it into one Gemm."""
+    """Joins a product with weights and the bias added to it into one Gemm."""
     place = constant_place(graph, node)
     if node.op != "Add" or place is None or graph.constants[node.inputs[place]].ndim != 1:
         return False
@@ -167,7 +166,7 @@ REWRITES = (merge_transposes, fold_scale, merge_reshapes, merge_constant_adds, b
 
 
 def rewrite_once(graph, keep, rewrite):
-    """Whether the rewrite changed a node, the first that it can."""
+    """Applies the rewrite to the first node that it can change; whether there was one."""
     around = Surroundings(graph, keep)
     return any(rewrite(graph, node, around) for node in graph.nodes)
 

@@ -36,9 +36,8 @@ def is_product(node):
 
 
 def list_ladders(graph, kind):
-    """{name: ladder} of the products of an activation with a weight, and of the convolutions.
-
-    Not of products with a stack of weights: onnxruntime 1.31 refuses their scales per channel when the file is run.
+    """{name: ladder} of the products of an activation with a weight, and of the convolutions. Products with a stack of
+    weights are left out: onnxruntime 1.31 refuses their scales per channel when it runs the file.
     """
     import onnx
 
@@ -58,7 +57,7 @@ def list_ladders(graph, kind):
 
 
 def list_inputs(nodes):
-    """The names of what the nodes and their branches take, as a set."""
+    """The names of all inputs of the nodes and their branches, as a set."""
     names = {name for node in nodes for name in node.input}
     branches = [attribute.g for node in nodes for attribute in node.attribute if attribute.HasField("g")]
     return names.union(*(list_inputs(branch.node) for branch in branches))
@@ -78,10 +77,10 @@ def output_axis(node):
 
 
 def multiply_in_int8(node, weights, quantized):
-    """(constants by name, nodes) in place of a product: int8 weights, and the range of the activation as it comes.
+    """(constants by name, nodes) in place of a product: int8 weights, and the range of each activation at run time.
 
     Args:
-        quantized: the names of the activations that are in int8 already; takes this one.
+        quantized: the names of the activations already in int8; this one is added.
     """
     from onnx import TensorProto, helper
 
@@ -105,9 +104,8 @@ def multiply_in_int8(node, weights, quantized):
 
 
 def widen(node, weights, way):
-    """(constants by name, nodes) in place of a layer: weights on the way "float16" or "int8-weights", and widened.
-
-    A runtime folds what widens them when it loads the file.
+    """(constants by name, nodes) in place of a layer: weights stored on the way "float16" or "int8-weights", then
+    widened. A runtime folds the widening when it loads the file.
     """
     from onnx import NodeProto, TensorProto, helper
 
@@ -159,10 +157,7 @@ def store_layers(source, ways):
 
 
 def share_constants(graph):
-    """Keeps one of equal constants (zero points are zeros each), and none that is not used.
-
-    Not where branches may use their names.
-    """
+    """Keeps one of equal constants (such as zero points) and no unused ones, unless branches may use their names."""
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return
     first, renamed = {}, {}
@@ -193,7 +188,7 @@ def drop_zero_points(graph):
 
 
 def drop_what_is_inferred(path):
-    """The file again without shapes that can be inferred and constants that can be spared."""
+    """Writes the file again without shapes that can be inferred and constants that it does not need."""
     import onnx
 
     proto = onnx.load(path)
@@ -265,9 +260,8 @@ def main():
 
 
 def quantize_layers(source, output, order):
-    """Writes `output`, the file `source` with the weights of its layers in int8, as far as the order's goal bears it.
-
-    Scratch files come beside the source. `formats` says what is returned.
+    """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows.
+    Scratch files stand beside the source. Returns what `formats` says.
     """
     job = {"source": str(source), "output": str(output), "kind": order.quantize}
     return run_quantizer(__file__, job, order)

@@ -1,6 +1,6 @@
 """ONNX files from elsewhere, without Keras; see `formats`.
 
-Those may be opened that have standard operators alone, and data in their own files.
+A file may be opened if it has only standard operators, and its data in its own files.
 """
 
 import functools

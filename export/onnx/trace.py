@@ -1,7 +1,7 @@
 """The primitive operations of a Keras model in order: what each computes, on which tensors, under which layer.
 
 Calling a layer's own `call` on symbolic tensors records the operations inside it, so any layer written with keras.ops
-can be entered, whoever wrote it. Nothing is computed but what depends on weights alone.
+can be entered, whoever wrote it. Only what depends on weights alone is computed.
 """
 
 import contextlib
@@ -24,7 +24,8 @@ class Unsupported(Exception):
 
 
 def batch_normalization(layer, x):
-    """By the moving moments. Keras' own call fails on symbolic tensors where only one of scale and center is set."""
+    """Normalizes by the moving moments. Keras' own call fails on symbolic tensors if only one of scale and center is
+    set."""
     mean = np.asarray(layer.moving_mean)
     gamma = np.asarray(layer.gamma) if layer.scale else np.ones_like(mean)
     beta = np.asarray(layer.beta) if layer.center else np.zeros_like(mean)
@@ -65,9 +66,8 @@ CALLS = {
 
 
 def export_call(layer):
-    """The function that tracing calls for `layer`: an `export_call` of its own, of fewer operations, or what is above.
-
-    A subclass of a layer above may compute something else, and is traced by its `call`.
+    """The function to trace for `layer`: its own `export_call`, of fewer operations, or a function above. A subclass of
+    a layer above may compute something else, so it is traced by its `call`.
     """
     if hasattr(layer, "export_call"):
         return layer.export_call
@@ -108,7 +108,7 @@ INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__"
 
 @contextlib.contextmanager
 def variables_that_defer():
-    """Within, `variable * x` of a symbolic `x` is recorded as `x * variable` is; Keras would compute it, and fail."""
+    """Inside, `variable * x` with a symbolic `x` is recorded like `x * variable`; Keras would compute it and fail."""
     own = {name: vars(keras.Variable).get(name) for name in INFIX}
     for name in INFIX:
         setattr(keras.Variable, name, deferring(getattr(keras.Variable, name)))
@@ -122,8 +122,8 @@ def variables_that_defer():
 def at_inference(layer, call, kwargs):
     """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
 
-    A graph of layers would hand it to every layer, and some do not expect it when called on symbolic tensors; each
-    layer is entered by itself, and gets it then.
+    A graph of layers would pass it to every layer, and some do not expect it on symbolic tensors; each layer gets it
+    when it is entered.
     """
     kwargs = {name: value for name, value in kwargs.items() if name != "training"}
     takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
@@ -131,7 +131,7 @@ def at_inference(layer, call, kwargs):
 
 
 def node_behind(x):
-    """The node that computes a KerasTensor; None for an input. Keras says it nowhere but in `_keras_history`."""
+    """The node that computes a KerasTensor; None for an input. Only `_keras_history` states it."""
     history = getattr(x, "_keras_history", None)
     if history is None or history.operation is None:
         return None

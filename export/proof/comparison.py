@@ -19,6 +19,7 @@ from keras_vit.export.preparation import Source, pack_inputs
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, Kind, compare_outputs
 from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.extras import require
 
 PROBES = 8
 QUANTIZED_PROBES = 64
@@ -38,19 +39,21 @@ def fix_batch(shape, batch_size):
 
 @dataclass(frozen=True)
 class Trial:
-    """A model in one format, and the inputs on which artefact and model are compared.
+    """A model in one format, and the inputs on which the artefact is compared with it.
 
     Args:
         source: the model, and what is asked of all its artefacts.
         form: the row of the format.
         kind: the row of the quantization.
         endpoints: methods of the model to write beside its forward pass; see `formats`.
+        size: (height, width) of the inputs, where these are free; None for the model's own.
     """
 
     source: Source
     form: Format
     kind: Kind
     endpoints: tuple[str, ...]
+    size: tuple[int, int] | None = None
 
     @property
     def model(self) -> keras.Model:
@@ -66,8 +69,19 @@ class Trial:
     def inputs(self) -> list[np.ndarray]:
         """An array (n, ...) per input of the model, in whole batches where the batch is fixed."""
         count = PROBES if self.kind.name is None else QUANTIZED_PROBES
+        if self.kind.finer and self.source.images is None:
+            require("sklearn", f"quantize={self.kind.name!r} without images=")  # its photographs
         size = self.source.batch_size or 1
-        return self.source.choose_inputs(self.shapes, max(count // size, 1) * size)
+        shapes = [(shape[0], *self.size, shape[3]) if self.size else shape for shape in self.shapes]
+        return self.source.choose_inputs(shapes, max(count // size, 1) * size)
+
+    def at_other_sizes(self) -> list["Trial"]:
+        """The same for images twice as high and twice as wide, where height and width are free and weights exact."""
+        if len(self.shapes) > 1 or len(self.shapes[0]) != 4 or None not in self.shapes[0][1:3] or self.kind.finer:
+            return []
+        height, width = self.inputs[0].shape[1:3]
+        source = dataclasses.replace(self.source, images=None)
+        return [dataclasses.replace(self, source=source, size=x) for x in ((2 * height, width), (height, 2 * width))]
 
     @functools.cached_property
     def further_outputs(self) -> list[dict]:
@@ -127,7 +141,7 @@ class Trial:
 def has_classes(model):
     """Whether the first output is the logits of classes; the last layer decides this for a model of another package.
 
-    Features have no best class that could be compared.
+    Features have no best class to compare.
     """
     output = model.outputs[0]
     if len(output.shape) != 2 or output.shape[1] == 1:
@@ -156,10 +170,8 @@ def compare(trial: Trial, path: Path) -> Difference:
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:
-    """Raises ParityError unless the difference is within bounds; not-a-number never is.
-
-    Outputs that are the same for every image, such as those of a new zero head, prove nothing: then the output of
-    every layer is compared instead.
+    """Raises ParityError unless the difference is within bounds; NaN never is. Outputs that are the same for every
+    image, such as those of a new zero head, prove nothing, so the output of every layer is compared instead.
     """
     broken = trial.kind.broken_bounds(difference)
     if not broken and (difference.varies or trial.kind.calibrated):
@@ -178,17 +190,27 @@ def require_parity(trial: Trial, difference: Difference) -> None:
     )
 
 
-def has_one_output(layer):
-    """Whether the layer computes one tensor at one place of the model."""
+def is_connected(model, outputs):
+    """Whether tensors are of that model's graph: its layers may be called in another one, too."""
+    try:
+        return bool(keras.Model(model.input, outputs))
+    except ValueError:
+        return False
+
+
+def find_output(model, layer):
+    """The tensor that the layer computes in the model, if it is one, at one place; else None."""
     # Keras has no public way to ask at how many places a layer is called.
-    nodes = layer._inbound_nodes
-    return not isinstance(layer, keras.layers.InputLayer) and len(nodes) == 1 and len(nodes[0].outputs) == 1
+    found = [node.outputs for node in layer._inbound_nodes if is_connected(model, node.outputs)]
+    is_one = not isinstance(layer, keras.layers.InputLayer) and len(found) == 1 and len(found[0]) == 1
+    return found[0][0] if is_one else None
 
 
 def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     """(name, relative difference) of the first layer whose output in an artefact differs, or None."""
-    layers = [layer for layer in trial.model.layers if has_one_output(layer)]
-    every_output = keras.Model(trial.model.input, [layer.output for layer in layers])
+    found = {layer: find_output(trial.model, layer) for layer in trial.model.layers}
+    layers = [layer for layer, output in found.items() if output is not None]
+    every_output = keras.Model(trial.model.input, [found[layer] for layer in layers])
     order = dataclasses.replace(trial.order(), model=every_output, description={}, endpoints=())
     if order.goal is not None:  # every layer as rough as the kind
         order = dataclasses.replace(order, goal=dataclasses.replace(order.goal, outputs=[]))
@@ -207,17 +229,14 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
 
 
 def measure_latencies(trial, path):
-    """{"latency_ms": {batch size: ms}, "model_latency_ms": likewise}: the artefact, the model as a TensorFlow function.
+    """{"latency_ms": {batch size: ms}, "model_latency_ms": likewise}: the artefact, the model compiled by its backend.
 
     At batch 1 and 8, or at the artefact's own where it is fixed.
     """
-    import tensorflow as tf
-
     model = trial.model
-    original = tf.function(lambda *x: model(pack_inputs(model, x), training=False), reduce_retracing=True)
     runs = {
         "latency_ms": trial.load(path),
-        "model_latency_ms": lambda inputs: [np.asarray(y) for y in keras.tree.flatten(original(*inputs))],
+        "model_latency_ms": lambda inputs: model.predict_on_batch(pack_inputs(model, inputs)),
     }
     sizes = (1, 8) if trial.batches == BATCHES else trial.batches
     return {

@@ -36,7 +36,7 @@ def write_examples(path, inputs, outputs):
 
 
 def read_examples(path, inputs, outputs):
-    """Reads them again; memory for an array is taken only when the file is known to have its bytes.
+    """Reads what `write_examples` wrote; allocates memory for an array only if the file has its bytes.
 
     Args:
         inputs, outputs: what must be there: lists of {"shape": [...], "dtype": name}, None for a free length.

@@ -1,4 +1,4 @@
-"""Which layers of an artefact bear int8, by measurement: those whose rounding costs the most are stored more finely.
+"""Measures which layers of an artefact bear int8: those whose rounding costs the most are stored more finely.
 
 A layer is an operator of the file with weights. The ways to store and compute it, from the roughest, are its ladder; a
 rung is all layers at one height of theirs. `run_quantizer` starts a format's quantizer in a process of its own, and
@@ -43,7 +43,8 @@ Measure = Callable[[Ways, int | None], "Loss"]  # on some of the images, or with
 
 @dataclass(frozen=True)
 class Loss:
-    """What the outputs lose. `error`: its energy as a part of the outputs'; `enough`: whether it is small enough."""
+    """The loss of the outputs. `error`: the energy of the difference as a share of the outputs'; `enough`: whether it
+    is small enough."""
 
     error: float
     cosine: float
@@ -60,8 +61,8 @@ class Goal:
 
     Args:
         inputs: by name, arrays (n, ...).
-        outputs: the model's for them, without further ones that the artefact may have after them; none where every
-            layer is to be as rough as can be.
+        outputs: the model's for them, without the artefact's further outputs; none if every layer is to be as rough as
+            possible.
         batches: the sizes in which the artefact runs.
         classes: whether the first output is the logits of classes, whose order counts.
     """
@@ -126,7 +127,7 @@ def list_rungs(ladders):
 
 
 def halve_worst(costs, find_cost):
-    """`costs`, {layers: cost on each rung}, with the groups that cost the most in halves, and in halves again.
+    """`costs`, {layers: cost on each rung}, with the costliest groups halved, and halved again.
 
     One layer often has all of its group's cost. The costs of two halves add up to the whole's, so one is measured. At
     most MOST_HALVINGS are made.
@@ -162,7 +163,7 @@ def measure_costs(rungs, groups, measure):
 
 
 def order_steps(costs, sizes):
-    """The numbers of the groups whose turn it is to go down a rung, those that spare the most for their size first.
+    """The numbers of the groups in the order in which they go down a rung, the largest gain for their size first.
 
     Args:
         costs: of each group a list: the error that it adds on each rung, from the roughest.
@@ -180,7 +181,7 @@ def order_steps(costs, sizes):
 
 
 def take_steps(rungs, groups, steps):
-    """The ways of all layers when the groups have gone down these steps."""
+    """The ways of all layers after the groups have gone down these steps."""
     rung_of = collections.Counter(steps)
     return {**rungs[0], **{name: rungs[rung_of[i]][name] for i, group in enumerate(groups) for name in group}}
 
@@ -188,11 +189,9 @@ def take_steps(rungs, groups, steps):
 def choose_ways(
     ladders: Mapping[str, tuple[str, ...]], sizes: Mapping[str, int], measure: Measure, tell: Callable[[str], object]
 ) -> Ways:
-    """The way of every layer, as rough as the outputs bear.
-
-    If the roughest rung is too rough, this finds the first rung that is not, and measures what each layer costs above
-    it. Then as few layers as suffice go down rung by rung, beginning with the steps that gain the most for their
-    weights. The same images give the same choice.
+    """Chooses the way of every layer, as rough as the outputs allow. If the roughest rung is too rough, this finds the
+    first rung that is not, and measures what each layer costs above it. Then as few layers as suffice go down rung by
+    rung, beginning with the steps that gain the most for their weights. The same images give the same choice.
 
     Args:
         ladders: of each layer by its name, from the roughest way.
@@ -231,7 +230,7 @@ def choose_ways(
 
 
 class Quantizer(Protocol):
-    """What writes a format's file with each of its layers stored in its own way; it is calibrated on `goal`."""
+    """Writes a format's file with each of its layers stored in its own way; `goal` calibrates it."""
 
     goal: Goal
     ladders: dict[str, tuple[str, ...]]  # of the layers, from the roughest way
@@ -242,7 +241,7 @@ class Quantizer(Protocol):
 
 
 def run_quantizer(script, job, order, explain=None):
-    """Runs the script of a format beside its reading.py in a process of its own; what it does is `quantize_to_goal`.
+    """Runs a format's script, beside its reading.py, in a process of its own; the script calls `quantize_to_goal`.
 
     Returns:
         {layer: way} of the layers that are not on their first rung.
@@ -254,7 +253,7 @@ def run_quantizer(script, job, order, explain=None):
 
 
 def shorten_name(name, names):
-    """A name without the others that a converter joined to it by semicolons, if no other of `names` begins so."""
+    """A name without those that a converter joined to it by semicolons, if no other of `names` begins alike."""
     first = name.split(";")[0]
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
 

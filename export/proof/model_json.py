@@ -43,7 +43,7 @@ def is_preprocessing(x):
 
 
 def are_further_outputs(x):
-    """Outputs with the names of some that a format can have: these are methods of the model, which exports call."""
+    """Whether the outputs have names that a format can have: exports call the model's methods of these names."""
     return fits(x, [INPUT]) and len({y["name"] for y in x} & FURTHER) == len(x)
 
 

@@ -1,4 +1,4 @@
-"""How far an artefact's outputs are from its model's, and how far `quantize` lets them be: a row for each kind."""
+"""How far an artefact's outputs may differ from its model's: a row of bounds for each value of `quantize`."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ def largest(values):
 def cosine(a, b):
     """Smallest cosine between corresponding images; two zero vectors agree.
 
-    Where an image has one number as output, all images together make the vector: one number has only a sign.
+    If an image has one number as output, all images together make the vector, since one number has only a sign.
     """
     a, b = (x.reshape(1 if x.size == len(x) else len(x), -1) for x in (a, b))
     return float(np.min([vector_cosine(x.astype("float64"), y.astype("float64")) for x, y in zip(a, b, strict=True)]))
@@ -143,7 +143,7 @@ KINDS = (
 
 
 def choose_kind(quantize: str | None, form: Format) -> Kind:
-    """The row of a name, where the format `form` has it.
+    """The row of a name, if the format `form` has it.
 
     Raises:
         ExportError: for an unknown name, or a kind that the format lacks.

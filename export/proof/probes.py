@@ -1,10 +1,11 @@
-"""Images on which artefact and model are compared: parts of two photographs, and gradients with a little noise."""
+"""Images to compare artefact and model on: parts of two photographs, and waves with a little noise."""
 
+import contextlib
 import itertools
 
 import numpy as np
 
-from keras_vit.errors import ExportError
+from keras_vit.errors import ExportError, MissingPackageError
 from keras_vit.export.proof.examples import has_shape
 
 
@@ -13,6 +14,13 @@ def scale_images(images, preprocessing):
     if preprocessing is None:
         return images.astype("float32") / 127.5 - 1
     return np.asarray(preprocessing(images), "float32")
+
+
+def scale_probes(images, preprocessing):
+    """The same for images that have the input's size already, whatever size `preprocessing` makes."""
+    if preprocessing is None or images.shape[1:3] == tuple(preprocessing.image_size):
+        return scale_images(images, preprocessing)
+    return ((images / 255 - preprocessing.mean) / preprocessing.std).astype("float32")
 
 
 def make_gradient(random, height, width):
@@ -24,14 +32,16 @@ def make_gradient(random, height, width):
 
 
 def generate_images(height, width, seed):
-    """Endless uint8 images (height, width, 3): mostly parts of photographs."""
+    """Endless uint8 images (height, width, 3): mostly parts of photographs, if scikit-learn is installed."""
     from PIL import Image
-    from sklearn.datasets import load_sample_images
 
-    random = np.random.default_rng(seed)
-    sources = load_sample_images().images  # (427, 640, 3)
+    random, sources = np.random.default_rng(seed), ()
+    with contextlib.suppress(MissingPackageError):
+        from sklearn.datasets import load_sample_images
+
+        sources = load_sample_images().images  # two, (427, 640, 3)
     for i in itertools.count():
-        if i % 4 == 3:
+        if i % 4 == 3 or not sources:
             yield make_gradient(random, height, width)
             continue
         source = sources[i % len(sources)]
@@ -51,7 +61,7 @@ def make_probe(shape, count, dtype, preprocessing):
         images = np.stack(list(itertools.islice(generate_images(*shape[1:3], seed=0), count)))
         if shape[-1] != 3:
             images = np.repeat(images.mean(axis=-1, keepdims=True).astype("uint8"), shape[-1], axis=-1)
-        return images if dtype == "uint8" else scale_images(images, preprocessing if shape[-1] == 3 else None)
+        return images if dtype == "uint8" else scale_probes(images, preprocessing if shape[-1] == 3 else None)
     random = np.random.default_rng(0)
     lengths = [length or 8 for length in shape[1:]]
     if np.issubdtype(np.dtype(dtype), np.integer):

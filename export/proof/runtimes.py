@@ -19,7 +19,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def literal(path):
-    """The path, or a link to it where TensorFlow would take a character in it for a pattern's."""
+    """The path, or a link to it if TensorFlow would read a character in it as a pattern."""
     if not re.search(r"[*?\[]", str(path)):
         yield str(path)
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 from keras_vit.errors import ExportError, require_backend
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import pack_inputs
+from keras_vit.export.saved_model.elsewhere import write_elsewhere
 from keras_vit.export.subprocess_job import last_line
 
 
@@ -35,11 +36,16 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
     JPEG or PNG files (n,); both return "logits", "probabilities" and, if the model knows its labels, "label". Each of
     `endpoints` names a method of the model that takes its inputs, such as "features".
 
+    Where Keras runs on JAX, a process with TensorFlow writes the folder.
+
     Raises:
-        ExportError: if Keras does not run on TensorFlow, or TensorFlow cannot write the folder.
+        ExportError: if Keras runs on another backend, or TensorFlow cannot write the folder.
     """
-    require_backend("Writing a SavedModel, from which TFLite files are made too,", "tensorflow", error=ExportError)
+    require_backend("Writing a SavedModel", "tensorflow", "jax", error=ExportError)
     import keras
+
+    if keras.backend.backend() == "jax":
+        return write_elsewhere(order, path)
     import tensorflow as tf
 
     model = order.model

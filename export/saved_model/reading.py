@@ -28,7 +28,7 @@ COMPUTING = frozenset(
     StringLength StringSplitV2 Sub Substr Sum Tan Tanh TensorListConcatV2 TensorListElementShape TensorListFromTensor
     TensorListGather TensorListGetItem TensorListLength TensorListReserve TensorListSetItem TensorListSplit
     TensorListStack TensorScatterUpdate Tile TopK TopKV2 Transpose TruncateDiv TruncateMod Unpack VarHandleOp Where
-    While Xdivy Xlog1py Xlogy ZerosLike
+    While Xdivy XlaDynamicUpdateSlice Xlog1py Xlogy ZerosLike
     """.split()
 )
 # Those in the functions that save and restore the variables. No signature may reach them.

@@ -1,36 +1,51 @@
-"""TFLite files with built-in operators only, converted in a process of their own so that its memory is given back."""
+"""TFLite files with built-in operators only, converted in a process of their own so that its memory is given back.
 
-import json
+From TensorFlow by way of a SavedModel, from JAX by way of StableHLO.
+"""
+
 import tempfile
-import zipfile
 from pathlib import Path
+from typing import Any
 
-from keras_vit.export import saved_model
+from keras_vit.errors import ExportError, require_backend
+from keras_vit.export import saved_model, stablehlo
+from keras_vit.export.appendix import append_comment, append_description
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.staging import seal
-from keras_vit.export.tflite.converter import convert_saved_model
-from keras_vit.export.tflite.operators import builtin_operators
-from keras_vit.text import printable
+from keras_vit.export.tflite.batch import SIZES
+from keras_vit.export.tflite.converter import convert
+from keras_vit.export.tflite.operators import builtin_operators, composite_gelu
+from keras_vit.extras import require
 
 __all__ = ["write"]
 
 
-def append_description(path, description):
-    """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
-
-    labels.txt has one line for each class: line breaks in a label are escaped there, not in the metadata.
-    """
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("metadata.json", json.dumps(description, indent=2, default=str))
-        if description.get("labels"):
-            archive.writestr("labels.txt", "".join(f"{printable(name)}\n" for name in description["labels"]))
+def emit_saved_model(order, folder):
+    with builtin_operators():
+        saved = Order(model=order.model, shapes=order.shapes)
+        saved_model.write(saved, folder / "model", further_outputs=order.endpoints)
+    return {"saved_model": str(folder / "model")}
 
 
-def append_comment(path, key, text):
-    """Puts the entry into the comment of the zip archive, at the end of the file."""
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.comment = f"{key} {text}".encode()
+def emit_stablehlo(order, folder):
+    """At one batch size, or at the two that `batch.free_batch` takes."""
+    require("litert_converter", "TFLite from JAX")
+    files = []
+    for size in SIZES if order.shapes[0][0] is None else order.shapes[0][:1]:
+        fixed = Order(
+            model=order.model, shapes=[(size, *shape[1:]) for shape in order.shapes], endpoints=order.endpoints
+        )
+        with composite_gelu():
+            traced = stablehlo.trace(fixed, ["cpu"])
+        files.append(folder / f"{size}.mlir")
+        files[-1].write_bytes(traced.mlir_module_serialized)
+    outputs = [f"output_{i}" for i in range(len(order.model.outputs))]
+    names = {"inputs": [x.name for x in order.model.inputs], "outputs": [*outputs, *order.endpoints]}
+    return {"stablehlo": [str(file) for file in files], **names}
+
+
+EMITTERS: dict[str, Any] = {"tensorflow": emit_saved_model, "jax": emit_stablehlo}
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
@@ -39,13 +54,17 @@ def write(order: Order, path: Path) -> dict[str, str]:
     `formats` says what is returned. TFLite has no free length but the batch.
 
     Raises:
-        ExportError: when an operator is not among TFLite's built-in ones (named), or the converter fails.
+        ExportError: when an operator is not among TFLite's built-in ones (named), the converter fails, or Keras runs
+            on another backend.
     """
+    import keras
+
+    require_backend("Writing TFLite", *EMITTERS, error=ExportError)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        saved = Path(folder) / "model"
-        with follow_export_calls(order.model), builtin_operators():
-            saved_model.write(Order(model=order.model, shapes=order.shapes), saved, further_outputs=order.endpoints)
-        finer = convert_saved_model(saved, path, order)
+        with follow_export_calls(order.model):
+            job = EMITTERS[keras.backend.backend()](order, Path(folder))
+        require("litert_quantizer", "TFLite")
+        finer = convert(job, Path(folder), path, order)
     append_description(path, order.description)
     seal(path, append_comment)
     return finer

@@ -1,4 +1,5 @@
-"""From a SavedModel to a TFLite file, and its layers in int8 and float16 by LiteRT's quantizer, each in its own way.
+"""Converts a SavedModel or StableHLO to a TFLite file, and stores its layers in int8 or float16 by LiteRT's quantizer,
+each in its own way.
 
 This file is also the script that does both, in a process of its own, and so imports no Keras.
 """
@@ -7,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ LADDERS = {
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
-def convert_in_builtins(job):
+def from_saved_model(folder):
     """The SavedModel as TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
@@ -38,12 +40,37 @@ def convert_in_builtins(job):
             f"TensorFlow {tf.__version__} has no tf.lite, and so cannot write TFLite files. Install a version with it, "
             "such as 2.21, or export to .onnx or a SavedModel"
         )
-    converter = tf.lite.TFLiteConverter.from_saved_model(job["saved_model"], signature_keys=["serving_default"])
+    converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=["serving_default"])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if job["quantize"] == "float16":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.target_spec.supported_types = [tf.float16]
     return converter.convert()
+
+
+def from_stablehlo(path, inputs, outputs):
+    """A file of StableHLO as TFLite's bytes, with built-in operators only; `inputs` and `outputs` are names."""
+    from litert_converter import converter_api_ext as api
+    from litert_converter.mlir import ir, passmanager
+    from litert_converter.mlir.dialects import stablehlo
+
+    context = ir.Context()
+    api.prepare_mlir_context(context)
+    with context:
+        module = stablehlo.deserialize_portable_artifact(context, Path(path).read_bytes())
+        config = api.ConvertToTFLConfig()
+        config.model_origin_framework = "JAX"
+        api.run_convert_to_tfl_passes(module, passmanager.PassManager(), config)
+        (function,) = (x for x in module.body.operations if x.name.value == "main")
+        operations = [x.operation for block in function.body.blocks for x in block.operations]
+        foreign = {describe_operation(x) for x in operations if x.name.split(".")[0] not in ("tfl", "arith", "func")}
+        if foreign:
+            print(f"Custom ops: {', '.join(sorted(foreign))}", file=sys.stderr)
+            raise RuntimeError("TFLite lacks operators")
+        api.set_signature(function, "serving_default", inputs, outputs)
+        return api.export_flatbuffer_to_bytes(module.operation)
+
+
+def describe_operation(operation):
+    called = "call_target_name"
+    return operation.attributes[called].value if called in operation.attributes else operation.name.split(".")[1]
 
 
 def list_layers(path):
@@ -166,14 +193,27 @@ def share_equal_vectors(path):
 
 
 def main():
-    """Keys of the job: saved_model (folder), output (file), quantize; to quantize also those of `proof.mixture`."""
+    """Keys of the job: saved_model, a folder, or stablehlo, one file or those at the sizes of `batch`, with inputs and
+    outputs, their names; float (the file to convert to), output (another), quantize; to quantize also those of
+    `proof.mixture`.
+    """
     job = json.load(sys.stdin)
-    quantizes = job["quantize"] in ("dynamic", "int8")
-    converted = f"{job['saved_model']}.tflite" if quantizes else job["output"]
-    with open(converted, "wb") as file, literal(job["saved_model"]) as folder:
-        file.write(convert_in_builtins({**job, "saved_model": folder}))
-    if quantizes:
-        quantize_to_goal(job, TFLiteQuantizer(converted, job["quantize"], Goal.read(job["goal"])))
+    if "saved_model" in job:
+        with literal(job["saved_model"]) as folder:
+            converted = from_saved_model(folder)
+    else:
+        files = [from_stablehlo(path, job["inputs"], job["outputs"]) for path in job["stablehlo"]]
+        # By its path: importing the format's package would import Keras.
+        free_batch = runpy.run_path(str(Path(__file__).with_name("batch.py")))["free_batch"]
+        converted = free_batch(files) if len(files) > 1 else files[0]
+    place = job["float"] if job["quantize"] else job["output"]
+    Path(place).write_bytes(converted)
+    if job["quantize"] == "float16":
+        quantizer = TFLiteQuantizer(place, "float16", None)
+        quantizer.write(dict.fromkeys(quantizer.layers, "float16"), job["output"])
+    elif job["quantize"]:
+        quantize_to_goal(job, TFLiteQuantizer(place, job["quantize"], Goal.read(job["goal"])))
+    if job["quantize"]:
         share_equal_vectors(job["output"])
 
 
@@ -187,11 +227,17 @@ def explain_log(log):
     return f"The TFLite converter failed: {raised[-1] if raised else last_line(log)}."
 
 
-def convert_saved_model(folder, path, order):
-    """Writes a SavedModel as the file `path`; see `write` of the package, also for what it returns and raises."""
-    job = {"saved_model": str(folder), "output": str(path), "quantize": order.quantize}
+def convert(source, folder, path, order):
+    """Writes the file `path`; see `write` of the package, also for what it returns and raises.
+
+    Args:
+        source: the keys of `main` that say what is converted.
+        folder: for files that are not kept.
+    """
+    job = {**source, "float": str(folder / "float.tflite"), "output": str(path), "quantize": order.quantize}
     if order.goal is not None:
-        return run_quantizer(__file__, job, order, explain_log)
+        finer = run_quantizer(__file__, job, order, explain_log)
+        return {name.replace("jit(forward)/", ""): way for name, way in finer.items()}  # as JAX names a function
     run_script(__file__, job, explain_log)
     return {}
 

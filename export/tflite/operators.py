@@ -1,4 +1,4 @@
-"""Operations of TensorFlow that TFLite lacks, said in those that it has.
+"""Rewrites operations of TensorFlow that TFLite lacks with those that it has.
 
 Swin needs both: windows are shifted by a roll, and cut out of the image by transposes of up to eight axes.
 """
@@ -67,10 +67,9 @@ def transpose_in_steps(transpose, x, perm):
 
 @contextlib.contextmanager
 def builtin_operators():
-    """Within, keras.ops.roll and keras.ops.transpose trace to operators that TFLite has.
-
-    Keras looks both functions up in the module `tensorflow` at each call. Theirs compute the same, so it does no harm
-    that another thread may meet them.
+    """Inside, keras.ops.roll and keras.ops.transpose trace to operators that TFLite has. Keras looks both functions up
+    in the module `tensorflow` at each call. The replacements compute the same, so another thread may use them without
+    harm.
     """
     import tensorflow as tf
 
@@ -85,3 +84,23 @@ def builtin_operators():
         yield
     finally:
         tf.roll, tf.transpose = roll, transpose
+
+
+@contextlib.contextmanager
+def composite_gelu():
+    """Inside, the exact GELU traces from JAX to one operator, in place of the polynomials of its error function."""
+    import jax
+
+    gelu = jax.nn.gelu
+
+    def exact(x, approximate):
+        return gelu(x, approximate=False)
+
+    def builtin_gelu(x, approximate=True):
+        return gelu(x) if approximate else jax.lax.composite(exact, "aten.gelu.default")(x, approximate="none")
+
+    jax.nn.gelu = builtin_gelu
+    try:
+        yield
+    finally:
+        jax.nn.gelu = gelu

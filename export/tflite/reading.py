@@ -1,14 +1,14 @@
 """TFLite files from elsewhere, without Keras; see `formats`.
 
-Those may be opened that have built-in operators alone, and no other files.
+A file may be opened if it has only built-in operators, and needs no other file.
 """
 
-import json
-import zipfile
 from pathlib import Path
 
-from keras_vit.export.description import require_short
+from keras_vit.export.appendix import read_description
 from keras_vit.export.formats import refuse
+
+__all__ = ["check", "load", "load_tflite", "read_description", "weight_bytes"]
 
 REFUSED = ("CUSTOM", "DELEGATE", "PLACEHOLDER_FOR_GREATER_OP_CODES", "STABLEHLO_CUSTOM_CALL")
 MOST = 1 << 20  # entries of a vector
@@ -68,17 +68,6 @@ def check(path):
             refuse(
                 path, f"the operator {(name or b'').decode(errors='replace') or refused[number]}, not a built-in one"
             )
-
-
-def read_description(path):
-    if not zipfile.is_zipfile(path):
-        return None
-    with zipfile.ZipFile(path) as archive:
-        entry = archive.getinfo("metadata.json")
-        if entry.compress_type != zipfile.ZIP_STORED:  # zipfile would unpack more than the stated length
-            raise ValueError("its metadata.json is compressed, as no export writes it")
-        require_short(entry.file_size)
-        return json.loads(archive.read(entry))
 
 
 def weight_bytes(path: Path) -> int:

@@ -10,6 +10,8 @@ const largestOf = (values) => values.reduce((a, b) => Math.max(a, b));
 const toSumOne = (values, sum = values.reduce((a, b) => a + b)) => values.map((x) => x / sum);
 const count = (length) => Array.from({ length }, (_, i) => i);
 const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+// Of a class, as `keras_vit.images.pixels.class_colours` has them.
+const colourOf = (i) => count(3).map((c) => 127.5 + 127.5 * Math.cos(2 * Math.PI * ((1 + c) / 3 + 0.6180339887 * i)));
 
 // Preprocessing, as in predict.py.
 const sinc = (x) => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
@@ -93,8 +95,19 @@ async function readPicture(file, name) {
   return { pixels: context.getImageData(0, 0, width, height), canvas };
 }
 
-/** Shares of the classes, or of each class alone where a picture may have several. */
+/** Shares of the classes, or of each alone where a picture may have several, or of a mask; a vector's similarities. */
 function findProbabilities(logits, kind) {
+  if (kind === "mask") {
+    const [rows, columns] = page.about.preprocessing.image_size;
+    const classes = logits.length / (rows * columns);
+    const pixels = count(rows * columns).map((i) => logits.subarray(i * classes, (i + 1) * classes));
+    page.mask = pixels.map((row) => row.indexOf(largestOf(row)));
+    return count(classes).map((i) => page.mask.filter((j) => i === j).length / pixels.length);
+  }
+  if (kind === "cosine") {
+    const length = Math.hypot(...logits) || 1;
+    return page.about.references.map((vector) => vector.reduce((sum, x, i) => sum + x * logits[i], 0) / length);
+  }
   if (kind === "sigmoid") return Array.from(logits, (x) => 1 / (1 + Math.exp(-x)));
   const largest = largestOf(logits);
   return toSumOne(Array.from(logits, (x) => Math.exp(x - largest)));
@@ -119,7 +132,7 @@ function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head
   return seen.map((x) => x / largestOf(seen));
 }
 
-const page = {}; // about, ort, session, backend, looked, stream, fault
+const page = {}; // about, ort, session, backend, looked, mask, stream, fault
 
 async function fetchBytes(address, size, options) {
   const whole = await fetch(address, options).then((reply) => reply.ok && reply.arrayBuffer()).catch(() => null);
@@ -161,7 +174,8 @@ const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.ab
 async function prove() {
   const { examples, preprocessing, channels } = page.about;
   let [levels, difference, largest] = [0, 0, 0];
-  for (const { file, input: stored, logits } of examples) {
+  for (const { file, input: stored, logits: kept } of examples) {
+    const logits = Array.isArray(kept) ? kept : new Float32Array((await fetchBytes(`examples/${kept}`)).buffer);
     const { pixels } = await readPicture(new Blob([await fetchBytes(`examples/${file}`)]), file);
     const { input } = preprocess(pixels, preprocessing, channels);
     const expected = new Float32Array((await fetchBytes(`examples/${stored}`, 4 * input.length)).buffer);
@@ -176,7 +190,6 @@ async function prove() {
     ${100 * allowed} %); that of the pictures, decoded and resized here, ${levels.toPrecision(1)} of 255 levels.`;
 }
 
-// The page.
 const tell = (textContent, className = "") => Object.assign(get("status"), { textContent, className });
 const nameOf = (i) => page.about.labels?.[i] ?? `class ${i}`;
 
@@ -185,20 +198,31 @@ function showAnswers(probabilities) {
   get("answers").replaceChildren();
   for (const i of best) {
     const [item, percent] = [make("li"), 100 * probabilities[i]];
-    item.append(...["", nameOf(i), `${percent.toFixed(1)} %`].map((textContent) => make("span", { textContent })));
-    item.firstChild.style.width = `${percent}%`; // the bar
+    const value = page.about.references ? probabilities[i].toFixed(3) : `${percent.toFixed(1)} %`;
+    item.append(...["", nameOf(i), value].map((textContent) => make("span", { textContent })));
+    const background = page.mask ? `rgb(${colourOf(i).join(" ")} / 0.55)` : ""; // else that of the style sheet
+    Object.assign(item.firstChild.style, { width: `${Math.max(percent, 0)}%`, background }); // the bar
     Object.assign(item.dataset, { label: nameOf(i), probability: probabilities[i] });
     get("answers").append(item);
   }
   return nameOf(best[0]);
 }
 
-/** Veils what the model does not look at: a pixel per patch, which the style sheet enlarges. */
+/** Puts colours, of pixels or of patches, over what the model saw of the picture; the style sheet enlarges them. */
+function overlay(colours, [rows, columns], seen) {
+  const image = new ImageData(Uint8ClampedArray.from(colours.flat()), columns, rows);
+  Object.assign(get("overlay"), { width: columns, height: rows }).getContext("2d").putImageData(image, 0, 0);
+  ["top", "left", "height", "width"].forEach((side, i) => (get("overlay").style[side] = `${100 * seen[i]}%`));
+}
+
+/** Paints the class of each pixel, or veils what the model does not look at. */
 function showLook() {
-  get("look").hidden = !page.looked;
+  Object.assign(get("look"), { hidden: !page.looked, className: page.about?.probabilities });
   get("overlay").hidden = !page.looked || !get("shown").checked;
   if (!page.looked) return;
   const { attention, seen } = page.looked;
+  get("where").textContent = "Each colour is a class, as the bars are.";
+  if (page.mask) return overlay(page.mask.map((i) => [...colourOf(i), 140]), page.about.preprocessing.image_size, seen);
   const [rows, columns] = page.about.grid;
   const [block, head] = ["block", "head"].map((id, i) => {
     const most = (get(id).max = attention.dims[i + 1]);
@@ -207,10 +231,7 @@ function showLook() {
     return value;
   });
   const values = rollOut(attention, rows * columns, block, head);
-  const veil = new ImageData(columns, rows);
-  values.forEach((value, i) => veil.data.set([20, 34, 92, Math.round(200 * (1 - value))], 4 * i));
-  Object.assign(get("overlay"), { width: columns, height: rows }).getContext("2d").putImageData(veil, 0, 0);
-  ["top", "left", "height", "width"].forEach((side, i) => (get("overlay").style[side] = `${100 * seen[i]}%`));
+  overlay(Array.from(values, (value) => [20, 34, 92, 200 * (1 - value)]), [rows, columns], seen);
   const most = values.indexOf(1);
   const down = ["top", "middle", "bottom"][Math.floor((3 * Math.floor(most / columns)) / rows)];
   const across = ["left", "centre", "right"][Math.floor((3 * (most % columns)) / columns)];
@@ -228,7 +249,7 @@ async function classify(file, name) {
   const { input, seen } = preprocess(pixels, page.about.preprocessing, page.about.channels);
   const { logits, attention, ms } = await runModel(input);
   const best = showAnswers(findProbabilities(logits, page.about.probabilities));
-  page.looked = attention && { attention, seen };
+  page.looked = (attention || page.mask) && { attention, seen };
   showLook();
   tell(`${best}. Found in ${ms.toFixed(ms < 10 ? 1 : 0)} ms (${page.backend}).`);
 }

@@ -1,7 +1,7 @@
 """web/ of a bundle: index.html, one script, one style sheet, the model for browsers, model.json and examples.
 
-The page needs no network but for onnxruntime-web, and none where `vendor` puts that beside it. A browser opens it from
-any server of files, such as `keras-vit serve`, and not from the disk.
+The page needs the network for onnxruntime-web alone, and not at all if `vendor` puts that beside it. A browser opens it
+from any server of static files, such as `keras-vit serve`, but not from the disk.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ from keras_vit.images.pillow import ORIENTATION, read_image
 FILE = "model.onnx"
 LARGEST = 18 * 10**8  # bytes of a model in one file: a browser's buffers hold 2 GB
 CHANNELS = (1, 3)
+MOST_REFERENCES = 1000
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
 # The pictures that a page tries itself on.
@@ -30,19 +31,35 @@ SIZES = ((301, 224), (223, 330))  # of photographs, which must be resized: (heig
 LYING = 6  # EXIF 2.3, section 4.6.4: to be turned clockwise by 90 degrees
 
 
-def require_page(source, vendor):
-    """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out."""
+def describe_references(references, width):
+    """What a page of vectors compares with: entries of its model.json; {} without references, as for classes."""
+    if references is None:
+        return {}
+    names, vectors = list(map(str, references[0])), np.asarray(references[1], "float64")
+    if vectors.shape != (len(names), width) or not 0 < len(names) <= MOST_REFERENCES:
+        raise ExportError(
+            f"A page compares with 1 to {MOST_REFERENCES:,} names and as many vectors of {width} numbers. Received: "
+            f"{len(names):,} names and vectors of the shape {vectors.shape}."
+        )
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo("float64").tiny)
+    return {"labels": names, "probabilities": "cosine", "references": vectors.round(7).tolist()}
+
+
+def require_page(source, vendor, references=None):
+    """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out, or those
+    of every pixel."""
     shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]
     if describe_preprocessing(source.preprocessing) is None:
         raise ExportError(
             f"A page prepares pictures as the model says, but {source.model.name!r}'s preprocessing is unknown. "
             "Give preprocessing= to zoo.load, or leave out the page."
         )
-    if [len(shape) for shape in shapes] != [4, 2] or shapes[0][-1] not in CHANNELS:
+    if [len(shape) for shape in shapes] not in ([4, 2], [4, 4]) or shapes[0][-1] not in CHANNELS:
         raise ExportError(
-            "A page takes pictures (n, height, width, 1 or 3) and shows one row of logits for each. Received: a model "
-            f"of the inputs and outputs {shapes}. Leave out the page."
+            "A page takes pictures (n, height, width, 1 or 3) and shows one row of logits for each, or for each pixel. "
+            f"Received: a model of the inputs and outputs {shapes}. Leave out the page."
         )
+    describe_references(references, shapes[1][-1])
     if vendor:
         fetch_runtime()
 
@@ -57,7 +74,7 @@ def choose_pictures(pictures, inputs, preprocessing):
 
 
 def write_pictures(folder, pictures):
-    """Writes pictures, uint8 (h, w, c), and returns the files' names; the last is a JPEG that lies on its side."""
+    """Writes pictures, uint8 (h, w, c), and returns the files' names; the last is a JPEG on its side."""
     from PIL import Image
 
     names = []
@@ -83,7 +100,7 @@ def write_examples(folder, pictures, inputs, model, run):
         run: float32 images (n, h, w, c) to the model's logits.
 
     Returns:
-        A list of {"file": the picture, "input": the file beside it, "logits": the model's}.
+        A list of {"file": the picture, "input": the file beside it, "logits": the model's, or the name of their file}.
     """
     entries = []
     channels = inputs.shape[-1]
@@ -91,7 +108,12 @@ def write_examples(folder, pictures, inputs, model, run):
         x = np.asarray(model.preprocessing(read_image(folder / name, channels)[None]), "<f4")
         raw = f"{name.partition('.')[0]}.f32"
         (folder / raw).write_bytes(x.tobytes())
-        entries.append({"file": name, "input": raw, "logits": [float(logit) for logit in run(x)[0]]})
+        logits = run(x)[0]
+        if logits.ndim == 1:
+            entries.append({"file": name, "input": raw, "logits": logits.astype(float).tolist()})
+        else:  # of every pixel
+            entries.append({"file": name, "input": raw, "logits": f"{len(entries) + SHOWN}.f32"})
+            (folder / entries[-1]["logits"]).write_bytes(logits.astype("<f4").tobytes())
     return entries
 
 
@@ -102,9 +124,10 @@ def read_grid(model):
 
 
 def write_model(source, folder, tell):
-    """Writes the page's model, compared with the model as every artefact; its entry in model.json."""
+    """Writes the page's model, compared like every artefact; returns its entry in model.json."""
     onnx, path, model = format_named("onnx"), folder / FILE, source.model
-    looks = (LOOKS,) if read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
+    classifies = len(source.functional.outputs[0].shape) == 2
+    looks = (LOOKS,) if classifies and read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
     try:
         report = write_proved(source, onnx, path, "dynamic", looks, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:
@@ -121,18 +144,19 @@ def write_model(source, folder, tell):
     return {"file": FILE, **{name: getattr(report, name) for name in named}}
 
 
-def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
+def write_page(source, folder, about, inputs, *, pictures, references, vendor, tell):
     """Writes the page of a bundle into the new folder `folder`.
 
     Args:
         about: the contents of the bundle's model.json.
         inputs: the bundle's examples, [float32 (n, h, w, c)].
         pictures: that the page tries itself on; see `bundle`.
+        references: what a page of vectors compares with; see `bundle`.
         vendor: whether the runtime's files are copied beside the page.
         tell: called with lines of text.
     """
     (folder / "examples").mkdir(parents=True)
-    if not about["labels"]:
+    if not about["labels"] and references is None:
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
     model, run = source.model, model_runner(source.functional)
     entry = write_model(dataclasses.replace(source, batch_size=None), folder, tell)
@@ -142,6 +166,8 @@ def write_page(source, folder, about, inputs, *, pictures, vendor, tell):
         tell(f"web: copying onnxruntime-web, {runtime['bytes'] / 1e6:.0f} MB")
         copy_runtime(folder / VENDORED)
     contents = {name: about[name] for name in ("name", "labels", "probabilities", "preprocessing")}
+    contents |= describe_references(references, source.functional.outputs[0].shape[-1])
+    contents["probabilities"] = "mask" if len(source.functional.outputs[0].shape) == 4 else contents["probabilities"]
     contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(model)}
     contents |= {"model": entry, "examples": examples, "runtime": runtime}
     (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")

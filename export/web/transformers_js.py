@@ -1,8 +1,8 @@
 """The folder that transformers.js opens: `pipeline("image-classification", folder)`.
 
 Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses among them by
-its option dtype: "fp32" or "q8" (int8, ranges as they come). What its configurations cannot say is refused. How a
-resize averages pixels they leave to the library: transformers.js uses the browser's own way, or sharp's under Node.
+its option dtype: "fp32" or "q8" (int8, ranges as they come). What its configurations cannot express is refused. They
+leave to the library how a resize averages pixels: transformers.js uses the browser's way, or sharp's under Node.
 """
 
 import json
@@ -30,7 +30,7 @@ def make_config(model, num_classes):
     """The contents of config.json for a model and the number of its logits.
 
     Raises:
-        ExportError: for probabilities that are not softmax's, the only ones of the library's image classification.
+        ExportError: for probabilities other than softmax's, which is all that the library's image classification has.
     """
     if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
         raise ExportError(
@@ -71,7 +71,7 @@ def make_preprocessor_config(model, channels):
         if about["crop_mode"] != "squash":
             if height != width:
                 raise ExportError(
-                    "preprocessor_config.json has no words for a crop that keeps the aspect ratio and is not square. "
+                    "preprocessor_config.json cannot describe a crop that keeps the aspect ratio and is not square. "
                     f"Received: {height}x{width}. Leave out web_layout, or give a preprocessing with another crop."
                 )
             size = {"shortest_edge": before[0]}
@@ -128,7 +128,7 @@ def write_layout(source, folder, tell):
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with unrecorded(source.functional):
         x = keras.Input(images.shape[1:], name="pixel_values")
-        logits = source.functional(keras.ops.transpose(x, (0, 2, 3, 1)))
+        logits = source.functional.call(keras.ops.transpose(x, (0, 2, 3, 1)))  # layer by layer, as proofs compare
         twin = keras.Model(x, {"logits": logits}, name=source.functional.name)
         twin = prepare(twin, images=images, metadata=source.metadata)
         for name, quantize in LAYOUT_FILES.items():

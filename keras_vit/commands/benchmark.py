@@ -52,7 +52,7 @@ def benchmark(
         ),
     ] = [224],  # noqa: B006, typer reads it
     batch_size: Annotated[
-        list[int], typer.Option(min=1, help="Images of a step; repeat the option for more: the best counts.")
+        list[int], typer.Option(min=1, help="Images per step; repeat the option for more: the fastest counts.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")
@@ -62,16 +62,16 @@ def benchmark(
         float | None,
         typer.Option(
             min=0.1,
-            help="Limit in gigabytes; by default the device's memory, or four fifths of the free memory of a CPU.",
+            help="Memory limit in gigabytes; by default all of the device's, or four fifths of a CPU's free memory.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each model, in turns; the median counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per model, taken in turns; the median counts.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
     out: Annotated[
         Path,
         typer.Option(
             callback=try_folder,
-            help="A folder for the tables and plots. What they already have is not measured again.",
+            help="A folder for the tables and plots. What is already measured there is not measured again.",
         ),
     ] = Path("benchmark"),
 ) -> None:
@@ -79,7 +79,7 @@ def benchmark(
 
     Models run with random weights in a process of their own, on the first GPU, else on the CPU. Compiling is left out.
     The folder receives speed.csv and speed.png, with --largest-batch also largest_batch.csv and largest_batch.png.
-    Every measurement is kept as it is made: after Ctrl-C, the same command goes on.
+    Every measurement is stored at once, so after Ctrl-C the same command continues.
 
     Example: keras-vit benchmark ViT-L/16 R152x2 --image-size 224 --image-size 384 --largest-batch
     """

@@ -1,7 +1,5 @@
 """`keras-vit deduplicate`: near-duplicates between training and test images, to look at and to train without."""
 
-import html
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -16,17 +14,6 @@ from keras_vit.files import write_whole
 
 LIST, PAGE = "duplicates.json", "index.html"
 MOST_SHOWN = 300  # pairs of the page
-WIDTH = 192  # pixels of a picture on it
-
-
-def picture(image, name):
-    """An image, uint8 (h, w, 3), and its name, as a cell of the page."""
-    from PIL import Image
-
-    small, file = Image.fromarray(image), io.BytesIO()
-    small.thumbnail((WIDTH, WIDTH))
-    small.save(file, "JPEG", quality=85)
-    return f"{pages.embed_image(file.getvalue(), 'jpeg', name)}<br>{html.escape(name)}"
 
 
 def draw_pairs(found, train, against):
@@ -41,7 +28,13 @@ def draw_pairs(found, train, against):
     rows = [("in the training images", "in the test images", "different bits of 256")]
     for image, pair in zip(left, shown, strict=True):
         bits = f"{pair.bits}{', mirrored' if pair.mirrored else ''}"
-        rows.append((picture(image, pair.name), picture(next(right[pair.against]), pair.other_name), bits))
+        rows.append(
+            (
+                pages.draw_thumbnail(image, pair.name),
+                pages.draw_thumbnail(next(right[pair.against]), pair.other_name),
+                bits,
+            )
+        )
     head = f"{len(found.numbers):,} of {train.num_examples:,} training images are in {len(found.pairs):,} pairs."
     rest = f" The {MOST_SHOWN} most alike are shown." if len(found.pairs) > MOST_SHOWN else ""
     title = f"Near-duplicates of {train.name} ({train.split})"
@@ -65,9 +58,9 @@ def deduplicate(
 ) -> None:
     """Finds training images that are near-duplicates of test images, by a perceptual hash (section 4.1).
 
-    Copies of another size, compression, brightness or contrast and mirror images are found; crops and turns are not.
-    The page shows the pairs beside each other. Delete false matches from duplicates.json, and train without the others
-    by `keras-vit finetune ... --without duplicates/duplicates.json`.
+    It finds copies of another size, compression, brightness or contrast and mirror images, but no crops or rotations.
+    The page shows each pair side by side. Delete false matches from duplicates.json, and train without the others:
+    `keras-vit finetune ... --without duplicates/duplicates.json`.
 
     Example: keras-vit deduplicate --data folder:photos --against oxford_iiit_pet --out duplicates
     """

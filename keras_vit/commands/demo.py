@@ -1,4 +1,4 @@
-"""`keras-vit demo`: shipped weights learn something else, become files for every runtime, and show where they look."""
+"""`keras-vit demo`: fine-tunes shipped weights, exports them for every runtime, and shows where they look."""
 
 import contextlib
 import dataclasses
@@ -63,7 +63,7 @@ PARTS = {
 
 
 class DemoFolder(OwnFolder):
-    """What a demo has made. The next demo replaces all of it, and refuses to start if other files are among it."""
+    """The files of a demo. The next demo replaces them all, and refuses to start if others' files are among them."""
 
     record, writer, error = "keras-vit-demo.json", "a demo", ExportError
     names = re.compile(f"({'|'.join(PARTS)})/.+", re.DOTALL)
@@ -79,7 +79,7 @@ class DemoFolder(OwnFolder):
 
 @contextlib.contextmanager
 def replace_parts(out: Path) -> Iterator[None]:
-    """Removes what an earlier demo has written in `out`; however the one inside ends, the next knows its files.
+    """Removes the files of an earlier demo in `out`, and records those of this one, however it ends.
 
     Raises:
         ExportError: when a file is in the way that no demo has written.
@@ -146,7 +146,7 @@ def train_run(settings, out, console):
 
 
 def save_digits(out):
-    """The first digit of each class among those to be judged on, as 0.png to 9.png."""
+    """Saves the first test digit of each class as 0.png to 9.png."""
     images, labels = read_digits("test")
     out.mkdir(exist_ok=True)
     for name in np.unique(labels):
@@ -154,7 +154,7 @@ def save_digits(out):
 
 
 def judge(models):
-    """{name: Share} of the test digits that each model, whatever `open_classifier` takes, classifies correctly."""
+    """{name: Share of the test digits that the model classifies correctly}; models are what `open_classifier` takes."""
     test = data.load(DATA, "test")
     return {name: evaluation.evaluate(inference.open_classifier(model), test).top1 for name, model in models.items()}
 
@@ -207,10 +207,10 @@ def print_summary(out, shares, seconds, console):
 
 
 def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -> "dict[str, Share]":
-    """Fine-tunes the weights that ship to handwritten digits, and makes of the result all that the package can.
+    """Fine-tunes the shipped weights on handwritten digits, and shows all that the package makes of the result.
 
-    The same training from random weights shows what the pre-training was worth. Then come exports to SavedModel, TFLite
-    and ONNX, each compared with the model, as float32 and as int8, and the page of `inspect`.
+    The same training from random weights shows what the pre-training was worth. Then follow exports to SavedModel,
+    TFLite and ONNX, in float32 and int8, each compared with the model, and the page of `inspect`.
 
     Args:
         out: folder of `PARTS`; those of an earlier demo are replaced.
@@ -259,11 +259,11 @@ def demonstrate(
 ) -> None:
     """Shows the main job in a minute or two, without a network: fine-tune, export, prove equal, look inside.
 
-    Fine-tunes a small ViT, whose weights come with the package and know clothes (Fashion-MNIST), to 300 handwritten
-    digits of scikit-learn, and trains it from random weights beside that. Exports the first to SavedModel, TFLite and
-    ONNX, and to the latter two in int8, and compares each with the model in its own runtime. Writes two pages: one
-    shows where the model looks, the other runs it in a browser. Every step prints the command that does it. The exit
-    code is 1 if the fine-tuned model classifies less than 85 % of 360 other digits correctly.
+    Fine-tunes a small ViT on 300 handwritten digits of scikit-learn; its weights come with the package and were trained
+    on clothes (Fashion-MNIST). Trains the same model from random weights to compare. Exports the fine-tuned one to
+    SavedModel, TFLite and ONNX, the latter two also in int8, and compares each with the model in its own runtime.
+    Writes two pages: one shows where the model looks, the other runs it in a browser. Prints the command of every step.
+    The exit code is 1 if the fine-tuned model classifies less than 85 % of 360 other digits correctly.
 
     Example: keras-vit demo --out keras-vit-demo
     """

@@ -30,7 +30,7 @@ from keras_vit.training.runs.folder import describe_weights, model_of
 
 MOST = 20  # classes that are printed; of more, the least recognized half as many
 DRAWN = 12  # of the surest mistakes
-NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv")
+NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv", "masks.png")
 
 
 def tabulate_classes(classes):
@@ -68,17 +68,29 @@ def print_precisions(found, console):
     console.print(table)
 
 
+def print_masks(found, console):
+    """Mean intersection over union, and that of the classes, the worst first."""
+    console.print(f"mean IoU        {found.mean_iou:.1%} of {found.images:,} images", soft_wrap=True)
+    console.print(f"pixel accuracy  {found.pixel_accuracy:.1%}")
+    known = sorted((score for score in found.classes if score.iou is not None), key=lambda score: score.iou)
+    table = make_table("Classes, the worst first", "class", "pixels", "IoU")
+    for score in known[:MOST]:
+        table.add_row(score.name, f"{score.pixels:,}", f"{score.iou:.1%}")
+    console.print(table)
+
+
 def find_test_split(dataset: str) -> str | None:
     """ "test", or "validation" where a folder or a CSV file has that alone; None for a folder without splits."""
     scheme, path = find_scheme(dataset)
     if scheme.name == "csv":
         return "test" if "test" in list_splits(path) else "validation"
-    places = split_folders(require_folder(path)) if scheme.name == "folder" else {"test": path}
+    folders = scheme.name in ("folder", "masks")
+    places = split_folders(require_folder(path)) if folders else {"test": path}
     return next((split for split in ("test", "validation") if places[split]), None)
 
 
 def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
-    """The split to evaluate on where none was named, and what to say of it.
+    """The split to evaluate on if none was named, and a sentence about the choice or None.
 
     A folder of photos without a subfolder test is a test set itself, unless it is what the run was trained on.
     """
@@ -100,16 +112,20 @@ def trained_on(model, path):
     place = Path(model)
     scheme, _, folder = (read_dataset(place / "model.keras" if place.is_dir() else place) or "").partition(":")
     try:
-        return scheme == "folder" and os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
+        return scheme in ("folder", "masks") and os.path.samefile(os.path.expanduser(folder), os.path.expanduser(path))
     except (OSError, ValueError):
         return False
 
 
-def write_evaluation(facts, predictions, names, examples, out):
-    """Writes evaluation.json; where every image has one class mistakes.png, and of files mistakes.csv."""
+def write_evaluation(facts, found, predictions, names, examples, out):
+    """Writes evaluation.json; where every image has one class mistakes.png, and of files mistakes.csv; of masks
+    `found`, the worst."""
     out.mkdir(parents=True, exist_ok=True)
     with write_whole(out / NAMES[0]) as path:
         path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
+    if examples.masked:
+        with write_whole(out / NAMES[3]) as path:
+            evaluation.draw_masks(found, path)
     if predictions is not None and predictions.labels is not None:
         with write_whole(out / NAMES[1]) as path:
             evaluation.draw_mistakes(predictions, names, path)
@@ -124,16 +140,16 @@ def evaluate_model(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The images to evaluate on: train, validation or test; by default test. A folder without a subfolder "
-            "test is used whole, or, if the run was trained on it, only the images that the run held out; a CSV file "
-            "without test images has those held out."
+            help="The images to evaluate on: train, validation or test; by default test. If a folder has no subfolder "
+            "test, all its images are used, or only the held-out ones if the run was trained on it; if a CSV file has "
+            "no test images, its held-out images are used."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             callback=try_folder,
-            help="A folder for evaluation.json, mistakes.png and mistakes.csv; existing ones are replaced.",
+            help="A folder for evaluation.json, mistakes.png and mistakes.csv, or masks.png, in place of those there.",
         ),
     ] = None,
     batch_size: BatchSize = 64,
@@ -142,10 +158,10 @@ def evaluate_model(
 ) -> None:
     """Evaluates a model: top-1 and top-5 accuracy with a 95 % interval (Wilson's), calibration, and every class.
 
-    The model may also be an exported file, for example to see how accurate it is in int8 on your own images. Classes
-    are matched by name. Where images have several classes, as in ImageNet ReaL and ObjectNet, each of them counts as
-    right; for a CSV file with several labels per image, the mean average precision is printed. Where the paper has the
-    accuracy of that model on that test set, it is printed too.
+    The model may also be an exported file, for example to measure its int8 accuracy on your own images. Classes are
+    matched by name. If an image has several classes, as in ImageNet ReaL and ObjectNet, predicting any of them is
+    correct. For a CSV file with several labels per image, the mean average precision is printed, for masks the mean
+    intersection over union. If the paper reports this model on this test set, its accuracy is printed too.
 
     Example: keras-vit evaluate runs/1 --data folder:test --out report
     """
@@ -167,6 +183,8 @@ def evaluate_model(
     with data.data_errors(), show_count("images", examples.num_examples) as tell:
         if examples.multi_label:
             found = evaluation.evaluate_multi_label(loaded, examples, batch_size, tell)
+        elif examples.masked:
+            found = evaluation.mean_iou(loaded, examples, batch_size, DRAWN if out else 0, tell)
         else:
             names, predictions = predict_examples(loaded, examples, batch_size, DRAWN if out else 0, tell)
             found = score_predictions(predictions, names)
@@ -176,6 +194,8 @@ def evaluate_model(
         print(json.dumps(facts))
     elif examples.multi_label:
         print_precisions(found, Console())
+    elif examples.masked:
+        print_masks(found, Console())
     else:
         if of_run := describe_weights(path):
             Console().print(of_run, soft_wrap=True)
@@ -184,4 +204,4 @@ def evaluate_model(
             Console().print(f"the paper's top-1  {line}", soft_wrap=True)
     if out is not None:
         with data.data_errors():
-            write_evaluation(facts, predictions, names, examples, out)
+            write_evaluation(facts, found, predictions, names, examples, out)

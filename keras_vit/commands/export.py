@@ -1,4 +1,4 @@
-"""`keras-vit export` and `verify`: a model becomes a bundle of artefacts, proved equal to it then and later."""
+"""`keras-vit export` and `verify`: make a bundle of artefacts proved equal to the model, and check it again later."""
 
 import shlex
 from enum import StrEnum
@@ -17,11 +17,13 @@ from keras_vit.commands.parsing import Command
 from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
-from keras_vit.errors import KerasVitError
-from keras_vit.export.formats import NAMES, QUANTIZE
+from keras_vit.errors import ConfigError, KerasVitError
+from keras_vit.export.formats import NAMES, QUANTIZE, USUAL
 from keras_vit.export.verification import require_manifest
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import WEB_LAYOUTS
+from keras_vit.images.pixels import read_any_image
+from keras_vit.inference.listing import list_images
 from keras_vit.text import printable
 from keras_vit.trainers.provenance import describe_provenance, read_dataset
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
@@ -43,7 +45,7 @@ SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
 def repeat_options(arguments):
-    """Repeats the name of an option that has several values before each of them, as the command line library wants it.
+    """Repeats the name of an option before each of its values, as the command line library expects.
 
     >>> repeat_options(["--to", "onnx", "tflite", "--out", "onnx"])
     ['--to', 'onnx', '--to', 'tflite', '--out', 'onnx']
@@ -82,7 +84,7 @@ def load_calibration(dataset, model):
 
 
 def read_pictures(path, calibration, channels, tell):
-    """Images for a page to offer: some that the run held out, else some of the dataset to calibrate with; or None."""
+    """Sample images for a page: some that the run held out, else some of the calibration dataset, else None."""
     from keras_vit import data
 
     dataset, split = read_dataset(path), "validation"
@@ -99,6 +101,40 @@ def read_pictures(path, calibration, channels, tell):
         return None
     tell(f"web: the page shows {count} images of {dataset} ({split})")
     return found
+
+
+def open_class_vectors(path, *names):
+    """The arrays of an .npz file that tools/class_vectors.py wrote, by name; of those `names`, if any are given."""
+    try:
+        with np.load(path) as file:
+            return {name: file[name] for name in names or file.files}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} is no file of class vectors. Make one: python tools/class_vectors.py owner/model {path} cat dog."
+        ) from error
+
+
+def find_references(model, examples):
+    """(names, vectors) of what a page of vectors compares with: the pictures of a folder, or an .npz of class vectors.
+
+    Raises:
+        ConfigError: without `examples` for a model of vectors, and with them for a classifier.
+    """
+    from keras_vit.models.vectors import gives_vectors, vector_reader
+
+    if gives_vectors(model) != (examples is not None):
+        raise ConfigError(
+            "A page of a model of vectors shows what is nearest: give it --examples, a folder of pictures or an .npz "
+            "file of class vectors; or make a classifier by --class-vectors. Other models have classes, and take none."
+        )
+    if examples is None:
+        return None
+    if examples.suffix == ".npz":
+        found = open_class_vectors(examples, "labels", "class_vectors")
+        return found["labels"], found["class_vectors"]
+    paths, read = list_images([str(examples)]), vector_reader(model, "output")
+    images = (model.preprocessing(read_any_image(path, model.config.num_channels)[None]) for path in paths)
+    return [Path(path).stem for path in paths], np.concatenate([read(image) for image in images])
 
 
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
@@ -121,13 +157,28 @@ def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
 
 
 def export_to_bundle(
-    name, out, console, *, title=None, weights=None, calibration=None, image_size=None, licence=None, **options
+    name,
+    out,
+    console,
+    *,
+    title=None,
+    weights=None,
+    calibration=None,
+    image_size=None,
+    licence=None,
+    class_vectors=None,
+    examples=None,
+    **options,
 ):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
     path = model_of(name, weights)
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
     loaded = zoo.load(path, image_size=image_size)
+    if class_vectors is not None:
+        loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
+    if examples is not None and not options.get("web"):
+        raise ConfigError("--examples is for the page of a model of vectors. Add --web.")
     metadata = describe_provenance(name, path, loaded.config, licence)
     if title is not None:
         metadata["name"] = title
@@ -144,6 +195,7 @@ def export_to_bundle(
         images=load_calibration(calibration, loaded),
         metadata=metadata,
         pictures=read_pictures(path, calibration, channels, tell) if options.get("web") else None,
+        references=find_references(loaded, examples) if options.get("web") else None,
         progress=tell,
         **options,
     )
@@ -161,15 +213,16 @@ def export_model(
     weights: Annotated[
         Weights | None,
         typer.Option(
-            help="Which weights of a run: of its best epoch, after its last step, or averaged over its steps; by "
-            "default best, where images were held out."
+            help="The weights of a run to take: those of its best epoch, of its last step, or averaged over its steps; "
+            "by default best, if images were held out."
         ),
     ] = None,
     to: Annotated[
-        list[Format] | None, typer.Option(help="The formats to write, by default all: --to onnx tflite.")
+        list[Format] | None,
+        typer.Option(help=f"The formats to write: --to onnx tflite. By default {', '.join(USUAL)}."),
     ] = None,
     quantize: Annotated[
-        Quantize | None, typer.Option(help="Store smaller weights; a SavedModel stays in float32.")
+        Quantize | None, typer.Option(help="Store smaller weights; a SavedModel and StableHLO stay in float32.")
     ] = None,
     calibration: Annotated[
         str | None,
@@ -181,8 +234,8 @@ def export_model(
     endpoints: Annotated[
         list[Endpoint] | None,
         typer.Option(
-            help="More than logits: --endpoints features attention. The SavedModel has them as signatures, ONNX and "
-            "TFLite files have attention as a second output."
+            help="Outputs besides the logits: --endpoints features attention. A SavedModel has both as signatures, "
+            "the other formats have attention as a second output."
         ),
     ] = None,
     image_size: Annotated[
@@ -192,8 +245,8 @@ def export_model(
         str | None,
         typer.Option(
             "--name",
-            help="What the page, the model card and model.json call the model; by default its architecture and what "
-            "the run was trained on.",
+            help="The model's name on the page, in the model card and in model.json; by default its architecture and "
+            "the dataset of the run.",
         ),
     ] = None,
     licence: Annotated[
@@ -212,6 +265,19 @@ def export_model(
         bool,
         typer.Option("--vendor", help="Copy onnxruntime-web beside the page, so that it needs no network."),
     ] = False,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            help="What the page of a model of vectors, such as CLIP or DINOv2, compares a picture with: a folder of "
+            "pictures, or an .npz file of class vectors."
+        ),
+    ] = None,
+    class_vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="An .npz file of tools/class_vectors.py that makes a model of vectors a classifier: `zoo.zero_shot`."
+        ),
+    ] = None,
     web_layout: Annotated[
         WebLayout | None,
         typer.Option(help="Add the folder transformers/, an image classifier for transformers.js."),
@@ -219,9 +285,9 @@ def export_model(
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
-    Files of an earlier export in the folder are replaced. Its artefacts of formats that are not written now stay, if
-    they are of the same model; of another, nothing is written. Everything else there stays. A file in the way that
-    no export wrote is an error that names it.
+    An export replaces the files of an earlier export in the folder. Artefacts of other formats stay if they are of the
+    same model; if they are of another model, nothing is written. Other files stay untouched: if one is in the way, the
+    export stops with an error that names it.
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
@@ -234,13 +300,15 @@ def export_model(
         out,
         Console(),
         weights=weights and str(weights),
-        formats=[str(name) for name in to or Format],
+        formats=[str(name) for name in to or USUAL],
         quantize=quantize and str(quantize),
         calibration=calibration,
         endpoints=[str(name) for name in endpoints or ()],
         image_size=image_size,
         licence=licence,
         latency=latency,
+        examples=examples,
+        class_vectors=class_vectors,
         web_layout=web_layout and str(web_layout),
         web=web,
         vendor=vendor,

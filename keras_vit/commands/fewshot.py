@@ -36,11 +36,11 @@ def evaluate_few_shot(
     split: Annotated[
         str | None,
         typer.Option(
-            help="The images to test on, test or validation; by default test, or those held out of training where the "
-            "dataset has none to test on."
+            help="The images to test on, test or validation; by default test, or the held-out images if the dataset "
+            "has no test split."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many random choices of these images are averaged.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many random choices of training images to average over.")] = 3,
     batch_size: BatchSize = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print all accuracies as JSON.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`keras-vit finetune` and `pretrain`: the folder of the run, how to continue it, and what one types next."""
+"""`keras-vit finetune` and `pretrain`: train, say how to continue after an interruption, and what to type next."""
 
 import shlex
 import sys
@@ -22,12 +22,12 @@ from keras_vit.training.runs.folder import RunFolder
 
 
 def names_typed(context):
-    """The names of the options that stand in the command line."""
+    """The names of the options given on the command line."""
     return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
 def say_how_to_go_on(settings, out, every, said):
-    """After an interruption: what is saved, unless that was `said`, and the command that continues it."""
+    """After an interruption, prints what is saved, unless that was `said`, and the command that continues the run."""
     saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
     if not saved:
         print("Stopped. Nothing was saved.", flush=True)
@@ -40,7 +40,7 @@ def say_how_to_go_on(settings, out, every, said):
 
 
 def list_next_commands(folder, dataset, split, has_head=True):
-    """What one types after a training; `split` is what it was judged by, or None."""
+    """The commands to type after a training; `split` names the split that judged it, or is None."""
     place = shlex.quote(str(folder))
     if not has_head:
         return [f"keras-vit finetune --model {place} --data folder:PHOTOS --out {shlex.quote(f'{folder}-finetuned')}"]
@@ -71,7 +71,7 @@ def start_training(
         bool,
         Stopping(
             "--resume",
-            help="Continue the run in the folder, bit for bit. It knows its options; --epochs or --steps prolong it.",
+            help="Continue the run in the folder, bit for bit, with its own options; --epochs or --steps prolong it.",
         ),
     ] = False,
     **fields,
@@ -153,14 +153,14 @@ def finetune(
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,
-    and the surest mistakes) and mistakes.csv (all of them, by file). A file of such a name that is already there is
-    never overwritten: the run is refused.
+    and the surest mistakes) and mistakes.csv (all of them, by file). If the folder already has a file of such a name
+    from elsewhere, the run is refused and the file stays.
 
     **Ctrl-C** saves the run; `keras-vit finetune --out runs/1 --resume` continues it. `--resume --epochs 20` prolongs a
-    run, even a finished run: from there on the learning rate is that of a run of 20 epochs.
+    run, even a finished one: from then on it follows the learning rate of a run of 20 epochs.
 
-    A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. The paper's final numbers are those of
-    `--protocol paper`: it searches the learning rate on the development set, trains on all images with three seeds, and
+    A bare name, such as ViT-B/16, starts from weights of ImageNet-21k. `--protocol paper` trains as the paper did for
+    its final numbers: it searches the learning rate on the development set, trains on all images with three seeds, and
     tests each run once.
 
     Example: keras-vit finetune --data folder:photos --out runs/1 --model ViT-B/16
@@ -177,9 +177,9 @@ def finetune(
 def pretrain(**arguments) -> None:
     """Trains a model from random weights, with the options of `finetune`.
 
-    With --objective masked-patches it learns without labels: a share of the patches is corrupted and their colours are
-    predicted (Appendix B.1.2 of the paper). The weights and model.keras of the run are then the encoder without a head,
-    which `finetune --model` starts from; masked_patches.png shows what is predicted.
+    With --objective masked-patches it learns without labels: the model predicts the colours of corrupted patches
+    (Appendix B.1.2 of the paper). The weights and model.keras of the run are then the encoder without a head;
+    `finetune --model` starts from them. masked_patches.png shows predictions.
 
     Example: keras-vit pretrain --data digits --out runs/2 --model ViT-Test/4 --image-size 16 --learning-rate 0.002
     """

@@ -11,7 +11,7 @@ from keras_vit.commands.shared import Model, import_keras, require_model, try_fo
 from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.images.pillow import read_image
-from keras_vit.trainers.provenance import name_model
+from keras_vit.trainers.provenance import name_model, read_dataset
 from keras_vit.training.runs.folder import model_of
 
 PAGE = "index.html"
@@ -40,7 +40,9 @@ def inspect_model(
         str | None,
         typer.Option("--data", help=f"{MOST} images of a dataset, chosen at random. {describe_schemes()}"),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split of --data to take images from.")] = "train",
+    split: Annotated[
+        str | None, typer.Option(help="The split of --data; by default train, and of a run's own data validation.")
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(callback=try_folder, help="The folder for the page, index.html; an existing one is replaced."),
@@ -48,24 +50,26 @@ def inspect_model(
 ) -> None:
     """Writes one HTML page about a model: filters, position embeddings, attention, features or class activation.
 
-    The page needs no other file and no network. An image that cannot be read is named on standard error and left out;
-    the exit code is then 1.
+    If none are named, a run's held-out images are shown. The page needs no other file and no network. An image that
+    cannot be read is named on standard error and left out; the exit code is then 1.
 
     Example: keras-vit inspect ViT-B/16 --images cat.jpg dog.jpg --data folder:photos --out report
     """
     paths = [*(images or []), *(more or [])]
+    require_model(model)
+    path_of_model = model_of(model)
+    if not paths and not dataset:
+        dataset, split = read_dataset(path_of_model), split or "validation"
     if not paths and not dataset:
         raise ConfigError(
             "There is no image to look at. Name some: keras-vit inspect MODEL --images cat.jpg dog.jpg, or a dataset: "
             "--data folder:photos."
         )
-    require_model(model)
     if dataset:
         require_dataset(dataset)
     import_keras()
-    path_of_model = model_of(model)
     loaded = zoo.load(path_of_model)
-    readable = read_some(dataset, split, loaded.config.num_channels) if dataset else {}
+    readable = read_some(dataset, split or "train", loaded.config.num_channels) if dataset else {}
     unreadable = 0
     for path in paths:
         try:
@@ -76,7 +80,10 @@ def inspect_model(
     if not readable:
         raise ConfigError(f"None of {len(paths)} images could be read.")
     names = [Path(path).name for path in readable]
-    title = name_model(path_of_model, loaded.config).get("name")
+    name = name_model(path_of_model, loaded.config).get("name", loaded.name)
+    title = f"{name}: {len(names):,} image{'s' * (len(names) > 1)}"
+    if dataset and not paths:
+        title += f" of {Path(dataset.partition(':')[2] or dataset).name} ({split or 'train'})"
     inspection.report(loaded, list(readable.values()), out / PAGE, names, title=title)
     print(out / PAGE)
     if unreadable:

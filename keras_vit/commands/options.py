@@ -1,4 +1,4 @@
-"""The options of the commands that train: one for each field of `Settings`, its own heading, name and completion."""
+"""The options of the commands that train: for each field of `Settings` its heading in help, name and completion."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
 Schedule = partial(Option, rich_help_panel=SCHEDULE)
 Stopping = partial(Option, rich_help_panel=STOPPING)
 HEADINGS = {
-    "Data": ("split", "examples", "test", "image_size", "augmentation", "class_weights", "without"),
+    "Data": ("task", "split", "examples", "test", "image_size", "augmentation", "class_weights", "without"),
     "Weights": ("freeze", "lora", "layer_decay", "stochastic_depth", "position_embedding", "position_embedding_at"),
     SCHEDULE: ("recipe", "steps", "batch_size", "grid_search", "search", "seed"),
     "Memory and machines": ("microbatches", "remat", "strategy", "precision"),
@@ -31,7 +31,7 @@ COMPLETIONS = {
 
 
 def spell_option(name: str) -> str:
-    """The option that a field of `Settings` is.
+    """The name of the option for a field of `Settings`.
 
     >>> spell_option("dataset"), spell_option("learning_rate")
     ('--data', '--learning-rate')
@@ -40,7 +40,7 @@ def spell_option(name: str) -> str:
 
 
 def option_of(parameter):
-    """The parameter of a command for one of `Settings`: `--learning-rate` for learning_rate."""
+    """The parameter of a command for a parameter of `Settings`: `--learning-rate` for learning_rate."""
     name, kind = parameter.name, parameter.annotation.__origin__
     meaning = parameter.annotation.__metadata__[0]
     arguments = {"autocompletion": COMPLETIONS.get(name)}
@@ -56,10 +56,10 @@ def option_of(parameter):
 def with_options_of(
     *functions: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
 ) -> Callable[[Callable], Callable]:
-    """A decorator for a command that hands its arguments on: its options are its own, the `functions`' and `Settings`'.
+    """A decorator that gives a command, besides its own options, those of `functions` and of `Settings`.
 
-    Typer reads the options of a command off its signature; required ones come first. `only` names the fields of
-    `Settings` that are options of the command, None for all; `without` those that are not.
+    Typer reads the options of a command off its signature; required ones come first. The command has the fields of
+    `Settings` named in `only` (None: all of them), except those named in `without`.
     """
 
     def decorate(command):

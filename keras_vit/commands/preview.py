@@ -14,7 +14,7 @@ from keras_vit.trainers.settings import Settings
 
 
 def find_preprocessing(model):
-    """The preprocessing of a model by name, run or path; a name's weights are not fetched for it."""
+    """The preprocessing of a model given by name, run or path; the weights of a name are not fetched."""
     from keras_vit import models, zoo
     from keras_vit.training.runs.folder import model_of
     from keras_vit.zoo.names.registry import resolve
@@ -41,7 +41,7 @@ def preview_images(
     model: Annotated[
         str,
         typer.Option(
-            help="The model that will be trained, for its recipe and the size of its images. Also as an argument.",
+            help="The model to be trained; it decides recipe and image size. Also as an argument.",
             autocompletion=complete_place,
         ),
     ] = "ViT-B/16",
@@ -58,8 +58,8 @@ def preview_images(
 ) -> None:
     """Draws what a model will see in training: some images, each beside augmented versions of it, with their labels.
 
-    The training pipeline itself makes the versions. Where images are mixed (mixup, cutmix), the title says how much of
-    each class they have.
+    The training pipeline itself makes the versions. The title of a mixed image (mixup, cutmix) states its share of each
+    class.
 
     Example: keras-vit preview --data folder:photos --augmentation strong1 --out preview.png
     """

@@ -11,7 +11,8 @@ from keras_vit.training.runs.history import find_best
 
 WIDTHS = {"epoch": 7, "best": 12, "images/s": 10, "left": 9}  # characters; a metric's are those of its name
 HIDDEN = ("learning_rate",)
-SHORT = {"mean_average_precision": "mAP", "val_mean_average_precision": "val_mAP"}  # as headings
+SHORT = {"mean_average_precision": "mAP", "mean_iou": "mIoU"}  # as headings
+SHORT |= {f"val_{name}": f"val_{short}" for name, short in SHORT.items()}
 
 
 def format_seconds(seconds: float) -> str:

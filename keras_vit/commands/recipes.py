@@ -17,7 +17,8 @@ from keras_vit.training.scaling import FAMILIES
 UNITS = ((1_000_000, "M"), (1000, "k"))
 LEGEND = (
     "optim: the optimizer; rate: its peak learning rate at that batch size; px: height and width of the images. "
-    f"{', '.join(FAMILIES)} alone choose a row by the model or the data. keras-vit recipes NAME shows all of one."
+    f"{', '.join(FAMILIES)} are names too: each stands for the row that fits the model or the data. "
+    "keras-vit recipes NAME shows all of one."
 )
 
 

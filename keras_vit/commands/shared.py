@@ -36,22 +36,22 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; this chan
 Like = Annotated[
     str | None,
     typer.Option(
-        help="The model, run or bundle that says how images become the input, for an exported file that does not (a "
-        "SavedModel outside of its bundle).",
+        help="For an exported file without its own preprocessing (a SavedModel outside its bundle): the model, run or "
+        "bundle to take the preprocessing from.",
         autocompletion=complete_place,
     ),
 ]
 
 
 def try_folder(out: Path | None) -> Path | None:
-    """The folder that a command writes to, refused before any work where nothing can be written; a callback."""
+    """A callback of options: refuses, before any work, a folder in which nothing can be written."""
     if out is not None:
         require_writable(out)
     return out
 
 
 def try_file(out: Path | None) -> Path | None:
-    """As `try_folder`, of a file."""
+    """A callback as `try_folder`, for a file."""
     if out is not None:
         require_local(out)
         require_writable(out.absolute().parent)
@@ -88,7 +88,7 @@ def standard_error_closed():
 def import_keras(find_devices: bool = True) -> None:
     """Imports Keras, and finds its devices, without the lines that TensorFlow's C++ prints meanwhile.
 
-    Several workers must know of each other before devices are found: a training does that by itself.
+    With several workers, these must find each other before the devices are found; a training does so itself.
     """
     with standard_error_closed():
         import keras
@@ -100,8 +100,8 @@ def import_keras(find_devices: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yields a function of how many are done; where standard error is a terminal, a bar there shows it."""
+def show_count(noun: str, total: int | None, wanted: bool = True) -> Iterator[Callable[..., None]]:
+    """Yields a function that takes how many are done, and of how many; a terminal on standard error shows a bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from keras_vit.console import Console
@@ -110,4 +110,4 @@ def show_count(noun: str, total: int, wanted: bool = True) -> Iterator[Callable[
     columns = (MofNCompleteColumn(), noun, BarColumn(bar_width=20), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not (wanted and console.is_terminal)) as bar:
         task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, completed=done)
+        yield lambda done, total=total: bar.update(task, completed=done, total=total)

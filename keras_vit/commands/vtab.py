@@ -50,7 +50,7 @@ def train_vtab(
         bool,
         typer.Option(
             "--sweep",
-            help="First choose between two learning rates and two schedules, the same for all tasks, on the 200 "
+            help="First choose one of two learning rates and one of two schedules for all tasks, on the 200 "
             "development examples of each: this adds some 19 times 4 trainings.",
         ),
     ] = False,
@@ -60,8 +60,8 @@ def train_vtab(
     """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).
 
     Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
-    learning rate of 0.01. The same command goes on where it was interrupted. TFDS fetches the data; those of
-    resisc45, diabetic_retinopathy and sun397 may need a download by hand; the error says where.
+    learning rate of 0.01. After an interruption, the same command continues. TFDS fetches the data; resisc45,
+    diabetic_retinopathy and sun397 may need a download by hand: the error says where from.
 
     Example: keras-vit vtab ViT-B/16 --out runs/vtab
     """

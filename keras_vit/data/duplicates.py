@@ -1,4 +1,4 @@
-"""Near-duplicates between splits: found by a perceptual hash, listed for a person to look through, and left out."""
+"""Finds near-duplicates between splits by a perceptual hash, lists them for a person to check, and leaves them out."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Pair:
 
     Args:
         number, name: of the training example, in its split.
-        against: which of the searched splits the other is of.
+        against: the searched split that has the other.
         other, other_name: of the test example.
         bits: in which their hashes differ, of 256.
         mirrored: whether one is like the other's mirror image.
@@ -59,7 +59,7 @@ class Duplicates:
 
     @property
     def numbers(self) -> list[int]:
-        """Of the examples that are like another one, sorted, each once."""
+        """The numbers of the examples in pairs, sorted, each once."""
         return sorted({pair.number for pair in self.pairs})
 
     def save(self, path: str | os.PathLike) -> None:

@@ -1,4 +1,4 @@
-"""The data room's own error: for what cannot be read, for a split that a dataset lacks, and through TensorFlow."""
+"""The errors of data, also those raised inside TensorFlow's pipelines."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ class DataError(KerasVitError, ValueError):
 
 
 def parse_splits(split: str, dataset: str) -> list[str]:
-    """The names that "train+validation" and its like are made of, each once.
+    """The splits in a name such as "train+validation", each once.
 
     Raises:
         DataError: for a name that is no split; `dataset` is what it would be of.
@@ -27,7 +27,7 @@ def parse_splits(split: str, dataset: str) -> list[str]:
 
 @contextmanager
 def data_errors() -> Iterator[None]:
-    """Raises the `DataError` of a dataset that is being read without TensorFlow's error around it.
+    """Raises the `DataError` of a dataset being read, without TensorFlow's error around it.
 
     Put it around whatever takes batches: `fit`, `evaluate` or a loop.
 

@@ -14,6 +14,7 @@ from keras_vit.data.augment.corruption import corrupt_patches, require_can_corru
 from keras_vit.data.augment.crops import normalize_or_round, resize_for_evaluation, resize_for_training, training_box
 from keras_vit.data.augment.masked_patches import MaskedPatches
 from keras_vit.data.augment.rows import Augmentation, find_augmentation
+from keras_vit.data.datasets.masks import IGNORED
 from keras_vit.data.errors import DataError
 from keras_vit.data.reading import order
 from keras_vit.data.reading.batches import (
@@ -31,6 +32,12 @@ from keras_vit.errors import ImageError
 from keras_vit.models.preprocessing import Preprocessing
 
 DTYPES = ("float32", "uint8")
+
+
+def weigh_mask(mask):
+    """(labels int32 (h, w), weights float32 (h, w)) of class numbers (h, w, 1): those of IGNORED do not count."""
+    labels = tf.cast(mask[..., 0], tf.int32)
+    return labels, tf.cast(labels != IGNORED, tf.float32)
 
 
 def require_dtype(dtype):
@@ -76,16 +83,21 @@ class Examples:
 
     @property
     def multi_label(self) -> bool:
-        """Whether an image may have several classes, or none, and labels are float (num_classes,) of 0 and 1."""
+        """Whether an image may have several classes or none; labels are then float (num_classes,) of 0 and 1."""
         return self.source.multi_label
 
+    @property
+    def masked(self) -> bool:
+        """Whether an image has a class per pixel; labels are then int32 (h, w), 255 where they do not count."""
+        return self.source.masked
+
     def class_counts(self) -> np.ndarray | None:
-        """How many examples have each class, int (num_classes,); None where only reading all of them could tell.
+        """How many examples each class has, int (num_classes,); None if only reading all of them could tell.
 
         >>> keras_vit.data.load("digits").class_counts()
         array([130, 126, ...])
         """
-        if self.source.labels is None:
+        if self.source.labels is None or self.masked:
             return None
         labels = np.asarray(self.source.labels)
         if labels.ndim > 1:
@@ -100,6 +112,7 @@ class Examples:
         """The same examples for a `keras_vit.training.MaskedPatchModel` of that objective; None for labels again.
 
         `train` then gives pairs, and `evaluation` triples with weights (n,), of
+
         - inputs: "images" (n, h, w, 3), "places" int32 (n, count), the patches that are corrupted and predicted, and
           "sources" int32 (n, patches): the patch whose embedding stands at each place, -1 for the mask embedding;
         - targets: those of the patches at "places", (n, count, ...); see `MaskedPatches.target_shape`.
@@ -176,7 +189,8 @@ class Examples:
 
         Returns:
             Dataset of images (n, h, w, c), and labels int32 (n,) or, when they are mixed, float32 (n, num_classes);
-            with an `objective` as `with_objective` says.
+            with an `objective` as `with_objective` says. With masks, images, labels int32 (n, h, w), under the same
+            crops and mirrors, by the nearest pixel, and weights float32 (n, h, w), 0 where a label is 255.
 
         Raises:
             DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
@@ -193,12 +207,16 @@ class Examples:
         first = first_step(start, steps, self.steps_per_epoch(batch_size))
         if self.objective is not None:
             require_can_corrupt(augmentation, preprocessing, dtype)
+        if self.masked and (augmentation.one_hot or augmentation.randaugment):
+            raise DataError(
+                "Masks follow their images through crops and mirrors, not through mixup, cutmix or RandAugment. Choose "
+                "an augmentation without them, such as inception or pad-crop."
+            )
 
         def read(example):
             visit = order.example_seed(key, example["epoch"], example["index"])
-            image = self.source.read_part(
-                example["data"], lambda shape: training_box(shape, augmentation, visit), channels
-            )
+            box = functools.partial(training_box, augmentation=augmentation, seed=visit)
+            image = self.source.read_part(example["data"], box, channels)
             image = resize_for_training(image, augmentation, size, visit)
             if augmentation.randaugment:
                 image = randaugment.apply(image, *augmentation.randaugment, visit)
@@ -206,7 +224,10 @@ class Examples:
                 return corrupt_patches(image, self.objective, preprocessing, visit)
             # Mixing is of pixels, before they are normalized or rounded.
             image = image if augmentation.one_hot else normalize_or_round(image, preprocessing, dtype)
-            return image, example["label"]
+            label = self.source.read_label(example["label"], box)
+            if self.masked:
+                return image, *weigh_mask(resize_for_training(label, augmentation, size, visit, "nearest"))
+            return image, label
 
         def mix(step, batch):
             images, labels = mixing.mix(*batch, augmentation, num_classes=self.num_classes, key=key, step=step)
@@ -238,7 +259,7 @@ class Examples:
 
         Returns:
             Dataset of images (n, h, w, c), labels int32 (n,) and weights float32 (n,). The labels of
-            "imagenet2012_real" are float32 (n, 1000), 1 for every class that is right.
+            "imagenet2012_real" are float32 (n, 1000), 1 for every class that is right. Masks are as in `train`.
 
         Raises:
             DataError: as `train`.
@@ -261,7 +282,13 @@ class Examples:
             if self.objective is not None:
                 visit = order.example_seed(order.run_key(0), 0, example["index"])
                 return *corrupt_patches(image, self.objective, preprocessing, visit), example["weight"]
-            image, label, weight = normalize_or_round(image, preprocessing, dtype), example["label"], example["weight"]
+            image, weight = normalize_or_round(image, preprocessing, dtype), example["weight"]
+            label = self.source.read_label(example["label"], whole_image)
+            if self.masked:
+                label, counted = weigh_mask(
+                    resize_for_evaluation(label, replace(preprocessing, interpolation="nearest"))
+                )
+                return image, label, weight * counted
             if not self.multi_label and not label.dtype.is_integer:
                 weight *= tf.minimum(tf.reduce_sum(label), 1.0)  # 0 of an image without a class, as ImageNet ReaL has
             return image, label, weight

@@ -1,4 +1,4 @@
-"""What a model will see: images beside what the augmentation makes of them, as a figure."""
+"""Draws what a model will see: images beside augmented versions of them."""
 
 import dataclasses
 import os
@@ -112,7 +112,7 @@ def draw_preview(
     """Writes a PNG of what a model will see in training: a row for each image, the original first.
 
     The views are those of the training pipeline itself, at the model's size. Images are mixed with others of the
-    preview; their titles say with how much of which class.
+    preview; titles state the share of each class.
 
     Args:
         examples: from `keras_vit.data.load`.
@@ -129,6 +129,8 @@ def draw_preview(
     >>> draw_preview(keras_vit.data.load("digits"), "preview.png", small, augmentation="bit-mixup")
     """
     require_local(path)
+    if examples.masked:
+        raise DataError(f"A preview shows images of classes, and {examples.name} has masks. Leave it out.")
     if count < 1 or versions < 1:
         raise DataError(f"A preview has at least one image and one version. Received: {count} and {versions}.")
     preprocessing = preprocessing or Preprocessing()

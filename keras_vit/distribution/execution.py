@@ -1,4 +1,4 @@
-"""From a model's step to what `fit` calls on several replicas: its build, single batches, several steps at once."""
+"""Makes of a model's step what `fit` calls on several replicas: its build, single batches, several steps at once."""
 
 import keras
 
@@ -15,7 +15,7 @@ def as_symbolic(spec):
 
 
 def build_for(model, spec):
-    """Creates what `fit` on data of that element_spec would: optimizer slots, metrics, loss."""
+    """Creates, as `fit` on data of that element_spec would, optimizer slots, metrics and loss."""
     with model.distribute_strategy.scope():
         model._symbolic_build(data_batch=keras.tree.map_structure(as_symbolic, spec))
 

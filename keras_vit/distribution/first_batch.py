@@ -1,4 +1,4 @@
-"""The images that `fit`, `evaluate` and `predict` get first, looked at on the host before a step is taken."""
+"""Checks on the host, before a step, the first images that `fit`, `evaluate` and `predict` get."""
 
 import functools
 import inspect
@@ -7,12 +7,12 @@ import keras
 
 
 def first_leaf(batch):
-    """The images of a batch: what comes first in it."""
+    """The images of a batch: its first leaf."""
     return (keras.tree.flatten(batch) or [None])[0]
 
 
 def watch_dataset(dataset, check):
-    """The dataset, whose first batch of floats is checked where it is made."""
+    """The dataset, with a check of its first batch of floats where that is made."""
     if keras.backend.backend() == "jax":
         for batch in dataset.take(1).as_numpy_iterator():
             check(first_leaf(batch))
@@ -40,7 +40,7 @@ def watch_batches(batches, check):
 
 
 def watch(data, check, several):
-    """The data, checked, or about to be once its first batch passes by."""
+    """The data, checked already or when its first batch passes by."""
     if inspect.isgenerator(data):
         return watch_batches(data, check)
     if hasattr(data, "element_spec"):

@@ -30,10 +30,10 @@ SPLIT = {
 
 
 class WholeBatches:
-    """A keras.distribution to whose processes all a `fit` gives the whole batches.
+    """A keras.distribution for which `fit` gives every process the whole batches.
 
-    A batch that the devices divide is spread over them. Another, such as an epoch's last, is computed whole by each:
-    the step is one device's in either case.
+    If the devices divide a batch evenly, it is spread over them. Any other, such as an epoch's last, is computed whole
+    by each device. Either way the step equals that of one device.
     """
 
     def get_data_layout(self, shape):
@@ -42,7 +42,7 @@ class WholeBatches:
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def place(self, array):
-        """The global array, of which each process makes its own devices' parts."""
+        """The global array; each process makes the parts of its own devices."""
         if array is None:
             return None
         array = np.asarray(array)
@@ -50,12 +50,12 @@ class WholeBatches:
         return jax.make_array_from_callback(array.shape, layout, lambda index: array[index])
 
     def gather(self, outputs):
-        """The outputs of a step, whole on every device: what one process can read."""
+        """The outputs of a step, whole on every device, so that one process can read them."""
         whole = jax.sharding.NamedSharding(self.device_mesh.backend_mesh, jax.sharding.PartitionSpec())
         return jax.lax.with_sharding_constraint(outputs, whole) if self.num_processes > 1 else outputs
 
     def require_used(self, model):
-        """Refuses a model that this distribution does nothing for."""
+        """Refuses a model that this distribution would not split."""
 
 
 class DataParallel(WholeBatches, keras.distribution.DataParallel):
@@ -66,7 +66,7 @@ class DataParallel(WholeBatches, keras.distribution.DataParallel):
 
 
 class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
-    """Groups of devices have each their part of the batch; the devices of a group share the weights in `SPLIT`.
+    """Each group of devices has its part of the batch; the devices of a group share the weights in `SPLIT`.
 
     Args:
         devices: their names.

@@ -1,4 +1,4 @@
-"""`keras.Model` on JAX, whose training, evaluation and prediction mean the same on one device and on many."""
+"""`keras.Model` on JAX with the same training, evaluation and prediction on one device and on many."""
 
 import functools
 
@@ -26,10 +26,8 @@ def batch_size(data):
 
 
 def cut(leaf, count):
-    """A batch (n, ...) as k microbatches (k, n / k, ...), of which each has every k-th example.
-
-    k is the least divisor of n that makes them as small as n / count, or of one example. Consecutive examples would
-    lie on one device.
+    """A batch (n, ...) as k microbatches (k, n / k, ...), each with every k-th example. k is the least divisor of n
+    that makes them as small as n / count, or single examples. Consecutive examples would lie on one device.
     """
     n = leaf.shape[0]
     k = next(k for k in range(min(count, n), n + 1) if n % k == 0)
@@ -127,7 +125,7 @@ class DistributedModel(keras.Model):
         return 1.0 if reduction == "sum" else float(batch_size(data))
 
     def update_metrics(self, metrics, loss, weight, batch, y_pred):
-        """The metrics' variables after one more part of a batch, whose mean loss counts by `weight`."""
+        """The metrics' variables after one more part of a batch; its mean loss counts by `weight`."""
         with keras.StatelessScope(state_mapping=list(zip(self.metrics_variables, metrics, strict=True))) as scope:
             self._loss_tracker.update_state(loss, sample_weight=weight)
             x, y, sample_weight = batch

@@ -32,7 +32,7 @@ def microbatch(tensor, i, count):
 
 
 def sum_gradients(compute_gradients, data, weights, count):
-    """The sum of `compute_gradients(microbatch)` over the microbatches, one tensor per weight, None where it has none.
+    """The sum of `compute_gradients(microbatch)` over the microbatches: one tensor per weight, or None.
 
     A loop of the graph keeps one microbatch's activations in memory at a time; unrolled, TensorFlow may compute them
     side by side.
@@ -54,7 +54,7 @@ def sum_gradients(compute_gradients, data, weights, count):
 
 
 def pad_empty_batch(data):
-    """The batch, or one example of zeros where it is empty, as a replica's part of a last batch can be.
+    """The batch; if it is empty, as a replica's part of a last batch can be, one example of zeros.
 
     TensorFlow's convolutions give empty batches a wrong shape.
     """
@@ -70,7 +70,7 @@ def pad_empty_batch(data):
 
 
 def drop_padding(outputs, data):
-    """As many of the outputs for `pad_empty_batch(data)` as data has examples."""
+    """The outputs for `pad_empty_batch(data)`, as many as data has examples."""
     x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
     if x.shape[0]:
         return outputs

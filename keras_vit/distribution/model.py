@@ -1,4 +1,4 @@
-"""`keras.Model` whose training, evaluation and prediction mean the same on one replica and on many.
+"""`keras.Model` with the same training, evaluation and prediction on one replica and on many.
 
 TensorFlow's; JAX's is in `jax_model`, and on other backends `DistributedModel` is `keras.Model`.
 """

@@ -12,13 +12,17 @@ from .device.figure_12 import (
 )
 from .device.steps import DeviceError
 from .evaluating import MultiLabelEvaluation, evaluate, evaluate_multi_label
-from .few_shot_protocol import FewShot, evaluate_few_shot, extract_features, few_shot
+from .features import extract_features
+from .few_shot_protocol import FewShot, evaluate_few_shot, few_shot
 from .paper import find_published, published
 from .predictions import Predictions, collect_predictions, draw_masked_patches, draw_mistakes, write_mistakes
+from .probes import linear_probe, nearest_neighbours, probe
 from .scores import Evaluation, Share
+from .segmentation import ClassIoU, Segmentation, draw_masks, mean_iou
 from .vtab import average_groups, draw_groups
 
 __all__ = [
+    "ClassIoU",
     "Cost",
     "DeviceError",
     "Evaluation",
@@ -26,6 +30,7 @@ __all__ = [
     "LargestBatch",
     "MultiLabelEvaluation",
     "Predictions",
+    "Segmentation",
     "Share",
     "Speed",
     "average_groups",
@@ -35,6 +40,7 @@ __all__ = [
     "cost",
     "draw_groups",
     "draw_masked_patches",
+    "draw_masks",
     "draw_mistakes",
     "evaluate",
     "evaluate_few_shot",
@@ -43,10 +49,14 @@ __all__ = [
     "few_shot",
     "find_largest_batch",
     "find_published",
+    "linear_probe",
+    "mean_iou",
     "measure_speed",
+    "nearest_neighbours",
     "plot_largest_batch",
     "plot_speed",
     "pretraining_exaflops",
+    "probe",
     "published",
     "write_largest_batches",
     "write_mistakes",

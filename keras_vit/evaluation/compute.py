@@ -22,7 +22,7 @@ class Cost:
     Args:
         parameters: weights of the model.
         flops: of the forward pass; a multiply-add is two, as in the paper.
-        activation_bytes: of all that convolutions and matrix products give in the forward pass, in float32; a training
+        activation_bytes: of all results of convolutions and matrix products in the forward pass, in float32; a training
             step keeps about this much for each image.
     """
 
@@ -50,7 +50,7 @@ def cost(
     config = getattr(model_or_config, "config", model_or_config)
     if not isinstance(config, (ViTConfig, ResNetConfig)):
         raise ConfigError(f"cost takes a model of keras_vit or its configuration. Received: {type(config).__name__}.")
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size or config.image_size
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size or config.own_size
     if size is None:
         raise ConfigError("This ResNet takes images of any size: cost needs image_size, such as 224.")
     return Cost(
@@ -69,7 +69,7 @@ def pretraining_exaflops(
 ) -> float:
     """The compute of pre-training in 10^18 floating-point operations: three forward passes for each image and epoch.
 
-    Every row of Table 6 comes out within 1 %, but for two: ViT-B/32 is printed as 55 (56.1 here), and 7 epochs of
+    Every row of Table 6 agrees within 1 %, except two: ViT-B/32 is printed as 55 (56.1 here), and 7 epochs of
     R50+ViT-L/16 as 859, though its 14 epochs are 1668.
 
     Args:

@@ -1,4 +1,4 @@
-"""How good a model is on a split of a dataset: `evaluate`, for images of several labels `evaluate_multi_label`."""
+"""Evaluates a model on a split of a dataset: `evaluate`, or `evaluate_multi_label` for images with several labels."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_described(model: Any) -> None:
-    """Refuses a model that does not say how images become its input, as a Keras model of others does not."""
+    """Refuses a model without a preprocessing, such as any Keras model from elsewhere."""
     if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
         raise ConfigError(
             f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
@@ -27,10 +27,10 @@ def require_described(model: Any) -> None:
 
 
 def renumber(labels, numbers, count):
-    """Labels, numbers (n,) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
+    """Labels, numbers (n, ...) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
     labels = np.asarray(labels)
-    if labels.ndim == 1:
-        return numbers[labels]
+    if labels.dtype.kind == "i":
+        return numbers[np.minimum(labels, len(numbers) - 1)]  # larger ones are pixels of weight 0
     renumbered = np.zeros((len(labels), count), labels.dtype)
     renumbered[:, numbers] = labels
     return renumbered
@@ -69,6 +69,11 @@ def predict_examples(
             f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
             "features by evaluate_few_shot (keras-vit fewshot)."
         )
+    if examples.masked or model.config.classifier == "patches":
+        raise ConfigError(
+            "evaluate judges one class for each image. Judge masks by mean_iou(model, examples) and examples of a "
+            f"masks:FOLDER. Received: {model.name} and {examples.name}."
+        )
     names, batches = matched_batches(model, examples, batch_size)
     found = collect(model.predict_on_batch, model, batches, keep, tell)
     if not len(found.ranks):
@@ -77,7 +82,7 @@ def predict_examples(
 
 
 def score_predictions(found: Predictions, names: tuple[str, ...]) -> Evaluation:
-    """What predictions of these classes are worth."""
+    """The `Evaluation` of predictions of these classes."""
     right = found.ranks == 0
     confusion = None if found.labels is None else found.confusion(len(names))
     return Evaluation(

@@ -1,6 +1,5 @@
 """Few-shot classification by least squares on frozen features (section 4.1), as the authors' evaluator computes it."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -8,31 +7,16 @@ import keras
 import numpy as np
 
 from keras_vit.errors import ConfigError
-from keras_vit.evaluation.evaluating import require_described
-from keras_vit.evaluation.predictions import predict_batches
+from keras_vit.evaluation.features import extract_features, require_features, require_one_width
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples
 
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
-BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and keep the middle 224 by 224
 BIAS = 100.0  # the constant feature: so large that the penalty hardly shrinks its weight
 SMALLEST_DEVIATION = 1e-5  # added to each feature's standard deviation
 ROWS = 8192  # of test features that are classified at a time, in float64
-
-
-def require_features(split, features, labels):
-    """(features, labels) as arrays, if they are (n, d) and class numbers (n,)."""
-    features, labels = np.asarray(features), np.asarray(labels)
-    if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
-        raise ConfigError(
-            f"{split}_features must be (n, d), and {split}_labels (n,), of at least one example. "
-            f"Received: shapes {features.shape} and {labels.shape}."
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-        raise ConfigError(f"{split}_labels must be class numbers from 0. Received: {labels.dtype} from {labels.min()}.")
-    return features, labels
 
 
 def choose(labels, shots, seed):
@@ -107,11 +91,7 @@ def few_shot(
     """
     train_features, train_labels = require_features("train", train_features, train_labels)
     test_features, test_labels = require_features("test", test_features, test_labels)
-    if train_features.shape[1] != test_features.shape[1]:
-        raise ConfigError(
-            "Training and test features must have one width. "
-            f"Received: {train_features.shape[1]} and {test_features.shape[1]}."
-        )
+    require_one_width(train_features, test_features)
     chosen = choose(train_labels, shots, seed)
     classify = fit(train_features[chosen].astype("float64"), train_labels[chosen], l2)
     right = sum(
@@ -121,54 +101,9 @@ def few_shot(
     return float(right / len(test_labels))
 
 
-def feature_reader(model):
-    """The model up to its head, and the preprocessing of the authors' few-shot evaluation."""
-    model = getattr(model, "encoder", model)  # of a MaskedPatchModel
-    require_described(model)
-    if not isinstance(model, keras.Model):
-        raise ConfigError(f"{model.name} is an exported file, without features. Take the model that it was made from.")
-    head = model.get_layer("head").input if model.config.num_classes else model.outputs[0]
-    preprocessing = dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
-    return keras.Model(model.inputs[0], head), preprocessing
-
-
-def read_features(reader, preprocessing, examples, batch_size, tell=None):
-    features, labels, done = np.empty((examples.num_examples, reader.outputs[0].shape[-1]), "float32"), [], 0
-    batches = examples.evaluation(batch_size, preprocessing)
-    for _, _, batch_labels, outputs in predict_batches(reader.predict_on_batch, batches, tell):
-        if batch_labels.ndim > 1:
-            raise ConfigError(f"Few-shot evaluation needs one class for each example; {examples.name} has several.")
-        features[done : done + len(outputs)] = outputs
-        labels.append(batch_labels)
-        done += len(outputs)
-    return features[:done], np.concatenate(labels).astype(int)
-
-
-def extract_features(
-    model: keras.Model, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the head reads, of every example once: float32 (n, d), and labels int (n,).
-
-    Images are resized as in the authors' few-shot evaluation: to a square 256 / 224 times as large as the model's,
-    whatever their aspect ratio, and then cropped to the middle.
-
-    Args:
-        model: a model of this package, trained or not.
-        examples: from `keras_vit.data.load`, of one class each.
-        batch_size: changes the time alone.
-        tell: called after every batch with the number of examples so far.
-
-    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
-    >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
-    (360, 64)
-    """
-    reader, preprocessing = feature_reader(model)
-    return read_features(reader, preprocessing, examples, batch_size, tell)
-
-
-def solve_all(reader, train, test, shots, seeds, batch_size, tell=None):
-    """{shots: accuracies of the seeds}, of what `feature_reader` returned."""
-    train_set, test_set = (read_features(*reader, split, batch_size, tell) for split in (train, test))
+def solve_all(model, train, test, shots, seeds, batch_size, tell=None):
+    """{shots: accuracies of the seeds}."""
+    train_set, test_set = (extract_features(model, split, batch_size, tell) for split in (train, test))
     return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
 
 
@@ -197,7 +132,7 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    return solve_all(feature_reader(model), train, test, shots, seeds, batch_size, tell)
+    return solve_all(model, train, test, shots, seeds, batch_size, tell)
 
 
 class FewShot(keras.callbacks.Callback):
@@ -226,13 +161,11 @@ class FewShot(keras.callbacks.Callback):
     ):
         super().__init__()
         self.train, self.test, self.shots, self.seeds, self.every = train, test, shots, seeds, every
-        self.batch_size, self.reader = batch_size, None
+        self.batch_size = batch_size
 
     def on_epoch_end(self, epoch, logs=None):
         last = epoch + 1 == self.params.get("epochs")
         if logs is None or ((epoch + 1) % self.every and not last):
             return
-        if self.reader is None:
-            self.reader = feature_reader(self.model)
-        found = solve_all(self.reader, self.train, self.test, self.shots, self.seeds, self.batch_size)
+        found = solve_all(self.model, self.train, self.test, self.shots, self.seeds, self.batch_size)
         logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})

@@ -122,7 +122,7 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
     """The paper's top-1 accuracies of a model on a dataset (Tables 2, 5, 6 and 9, D.9; with shots, Table 8).
 
     Args:
-        model: a variant, such as "ViT-L/16"; None for a model that is none.
+        model: a variant, such as "ViT-L/16"; None for any other model.
         dataset: as `keras_vit.data.load` takes it; "vtab" for the mean over VTAB's tasks.
         shots: of each class, for few-shot accuracy; None for fine-tuning.
 

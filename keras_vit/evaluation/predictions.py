@@ -1,4 +1,4 @@
-"""What a classifier predicts for every example, and where it errs, as a figure and a table."""
+"""The predictions of a classifier for every example, and its mistakes as a figure and a table."""
 
 import csv
 import math
@@ -66,7 +66,7 @@ def predict_batches(
     """
     seen = 0
     for images, labels, weights in batches:
-        kept = np.asarray(weights) > 0
+        images, kept = np.asarray(images), np.asarray(weights) > 0  # JAX takes no tensors of TensorFlow
         yield images, kept, np.asarray(labels)[kept], keras.ops.convert_to_numpy(predict(images))[kept]
         seen += int(kept.sum())
         if tell:

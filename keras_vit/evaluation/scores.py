@@ -32,6 +32,10 @@ class Share:
         reach = Z95 / (1 + Z95**2 / n) * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
         return max(0.0, float(middle - reach)), min(1.0, float(middle + reach))
 
+    def as_dict(self) -> dict:
+        """Numbers alone, as JSON holds them."""
+        return {**asdict(self), "accuracy": self.value, "interval_95": list(self.interval)}
+
     def __str__(self):
         low, high = self.interval
         return f"{self.value:.1%} ({self.right:,} of {self.count:,}; 95% interval {low:.1%} to {high:.1%})"
@@ -74,11 +78,7 @@ class Evaluation:
 
     def as_dict(self) -> dict:
         """Numbers, lists and names alone, as JSON holds them."""
-        shares = {
-            name: {**asdict(share), "accuracy": share.value, "interval_95": list(share.interval)}
-            for name, share in (("top1", self.top1), ("top5", self.top5))
-            if share
-        }
+        shares = {name: share.as_dict() for name, share in (("top1", self.top1), ("top5", self.top5)) if share}
         return {
             **shares,
             "calibration_error": self.calibration_error,

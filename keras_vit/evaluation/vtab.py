@@ -14,7 +14,7 @@ TASKS = {task: group for group, tasks in VTAB_GROUPS.items() for task in tasks}
 
 
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """The tasks of those names, which may also be Table 9's, in its order; all for no name.
+    """The tasks of these names, or of Table 9's names, in its order; all tasks for no name.
 
     >>> find_tasks(["EuroSAT", "dtd"])
     ('dtd', 'eurosat')

@@ -1,11 +1,22 @@
-from .classifiers import ExportedModel, open_classifier
+from .classifiers import ExportedModel, open_classifier, open_model
+from .embedding import embed, embed_each
+from .embedding_files import embed_files
+from .nearest import nearest
 from .predicting import predict, predict_each
 from .predictions import Prediction
+from .vector_files import Vectors, read_vectors
 
 __all__ = [
     "ExportedModel",
     "Prediction",
+    "Vectors",
+    "embed",
+    "embed_each",
+    "embed_files",
+    "nearest",
     "open_classifier",
+    "open_model",
     "predict",
     "predict_each",
+    "read_vectors",
 ]

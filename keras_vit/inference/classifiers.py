@@ -10,7 +10,8 @@ import numpy as np
 from keras_vit import zoo
 from keras_vit.errors import ConfigError, ExportError
 from keras_vit.export.opening import Artefact, open_artefact
-from keras_vit.models.config import ProbabilityKind
+from keras_vit.models.config import Classifier, ProbabilityKind
+from keras_vit.models.folding import fold_in_place
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 from keras_vit.training.runs.folder import model_of
@@ -27,6 +28,7 @@ class ExportedConfig:
     num_channels: int
     image_size: tuple[int, int]
     probabilities: ProbabilityKind
+    classifier: Classifier = "gap"  # or "patches", where an image has more than one row of outputs
 
 
 class ExportedModel:
@@ -36,7 +38,7 @@ class ExportedModel:
         artefact: what was opened.
         preprocessing: how uint8 images become its input.
         labels: names of its classes, or None.
-        num_classes: of its logits.
+        shape: of its outputs for one image, of which the last length is the number of classes.
         probabilities: what makes probabilities of them, as of `VisionTransformer`.
     """
 
@@ -45,38 +47,39 @@ class ExportedModel:
         artefact: Artefact,
         preprocessing: Preprocessing,
         labels: tuple[str, ...] | None,
-        num_classes: int,
+        shape: tuple[int, ...],
         probabilities: ProbabilityKind = "softmax",
     ):
         self.name, self.preprocessing, self.labels = artefact.path.name, preprocessing, labels
-        self.config = ExportedConfig(num_classes, len(preprocessing.mean), preprocessing.image_size, probabilities)
+        self.path = artefact.path
+        self.config = ExportedConfig(
+            *(shape[-1], len(preprocessing.mean), preprocessing.image_size, probabilities),
+            classifier="patches" if len(shape) > 2 else "gap",
+        )
         self.run = artefact.run
 
     def predict_on_batch(self, images: Any) -> np.ndarray:
-        """Float images (n, h, w, c) to logits (n, num_classes)."""
+        """Float images (n, h, w, c) to logits (n, num_classes), or (n, h, w, num_classes)."""
         return self.run(np.asarray(images, "float32"))
 
     def __call__(self, images: Any, training: bool = False) -> np.ndarray:
         return self.predict_on_batch(images)
 
 
-def open_classifier(
+def open_model(
     model: "keras.Model | ExportedModel | str | os.PathLike", like: "str | os.PathLike | keras.Model | None" = None
 ) -> "keras.Model | ExportedModel":
-    """What a command or `predict` was given for a model, ready to be asked.
+    """What a command, `predict` or `embed` was given for a model, ready to be asked, with or without classes.
 
     Args:
-        model: a model of this package, which is returned; a name or path for `zoo.load`; the folder of a run; an
-            .onnx or .tflite file, the folder of a SavedModel, or a bundle (its first artefact).
+        model: a model of this package, which is returned; a name or path for `zoo.load`, or the folder of a run: its
+            model is folded (`models.fold`); an exported file or folder, or a bundle (its first artefact).
         like: what has the preprocessing and labels of an exported file that states none, such as the run that it was
             exported from: anything that `model` may be.
 
     Raises:
-        ConfigError: for a model without a head, and for an exported file whose preprocessing is not known.
+        ConfigError: for a model of others, and for an exported file whose preprocessing is not known.
         KerasVitError: as `zoo.load`, or for an exported file that cannot be opened.
-
-    >>> open_classifier("dist/model.tflite").labels  # doctest: +SKIP
-    ('cat', 'dog')
     """
     if isinstance(model, str | os.PathLike):
         model = open_by_name(model, like)
@@ -85,6 +88,21 @@ def open_classifier(
             f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, its "
             "name or path, or an exported file."
         )
+    return model
+
+
+def open_classifier(
+    model: "keras.Model | ExportedModel | str | os.PathLike", like: "str | os.PathLike | keras.Model | None" = None
+) -> "keras.Model | ExportedModel":
+    """`open_model` of a model that has classes.
+
+    Raises:
+        ConfigError: for a model without a head.
+
+    >>> open_classifier("dist/model.tflite").labels  # doctest: +SKIP
+    ('cat', 'dog')
+    """
+    model = open_model(model, like)
     if not model.config.num_classes:
         raise ConfigError(f"{model.name} has no head: its output is features, not classes. Choose a model with a head.")
     return model
@@ -97,7 +115,8 @@ def open_by_name(name, like):
         artefact = open_artefact(Path(os.path.expanduser(name)))
         if artefact is not None:
             return describe_artefact(artefact, like)
-    return zoo.load(model_of(name))
+    path = model_of(name)
+    return fold_in_place(zoo.load(path), lambda: zoo.load(path))
 
 
 def describe_artefact(artefact, like):
@@ -113,19 +132,19 @@ def describe_artefact(artefact, like):
             "--like runs/1, in Python like='runs/1'."
         )
     else:
-        source = open_classifier(like)
+        source = open_model(like)
         preprocessing, labels, probabilities = source.preprocessing, source.labels, source.config.probabilities
-    count = count_classes(artefact, preprocessing, labels)
-    return ExportedModel(artefact, preprocessing, labels, count, probabilities)
+    shape = find_shape(artefact, preprocessing, labels)
+    return ExportedModel(artefact, preprocessing, labels, shape, probabilities)
 
 
-def count_classes(artefact, preprocessing, labels):
-    """How many logits it gives for a blank image; as many as there are names."""
+def find_shape(artefact, preprocessing, labels):
+    """The shape of what it gives for a blank image; it ends with as many classes as there are names."""
     blank = np.zeros((1, *preprocessing.image_size, len(preprocessing.mean)), "float32")
     try:
-        count = artefact.run(blank).shape[-1]
+        shape = artefact.run(blank).shape
     except Exception as error:  # whatever a runtime raises
         raise ExportError(f"{artefact.path} does not run on images {blank.shape[1:]}: {error}") from error
-    if labels is not None and len(labels) != count:
-        raise ConfigError(f"{artefact.path} has {count} classes, and names for {len(labels)}. Export it again.")
-    return count
+    if labels is not None and len(labels) != shape[-1]:
+        raise ConfigError(f"{artefact.path} has {shape[-1]} classes, and names for {len(labels)}. Export it again.")
+    return shape

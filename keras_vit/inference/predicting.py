@@ -44,14 +44,15 @@ def predict(model, images, top=5, batch_size=BATCH_SIZE):
     """The likeliest classes of an image, or of each of a list of images, with names and probabilities.
 
     The probabilities sum to 1 over all classes where an image has one class; of a model that was trained on images with
-    several classes each is that of its class alone (`config.probabilities`).
+    several classes each is that of its class alone (`config.probabilities`). Of a model that segments, they are the
+    shares of the image's pixels.
 
     Args:
         model: a model of this package; a name or path that `zoo.load` takes; the folder of a run; an exported file, or
             a bundle. Load it once where you ask often: `inference.open_classifier(name)`.
         images: a path or an https address, the bytes of a file, an image of Pillow, or an array (h, w), (h, w, 1),
             (h, w, 3) or (h, w, 4) of pixels from 0 to 255; or a list of these, of any sizes; or a folder or a pattern
-            such as "photos/*.jpg", which stands for the list of its images.
+            such as `photos/*.jpg`, which stands for the list of its images.
         top: how many classes of each.
         batch_size: images at a time; it changes the time alone.
 
@@ -97,10 +98,16 @@ def predict_each(
     for name, value in (("top", top), ("batch_size", batch_size)):
         if value < 1:
             raise ConfigError(f"{name} must be at least 1. Received: {name}={value}.")
-    return ask(open_classifier(model), images, top, batch_size, skip)
+    return predict_batches(open_classifier(model), images, top, batch_size, skip)
 
 
-def ask(model, images, top, batch_size, skip):
+def predict_batches(model, images, top, batch_size, skip):
+    for batch, logits in ask(model, model.predict_on_batch, images, batch_size, skip):
+        yield from as_predictions(model, batch, np.asarray(logits), top)
+
+
+def ask(model, run, images, batch_size, skip):
+    """(list of images, what `run` gives for their inputs) of batches of those that can be read."""
     batch = []
     for image, model_input in prepare_ahead(model, images, 2 * batch_size):
         if isinstance(model_input, ImageError):
@@ -110,10 +117,15 @@ def ask(model, images, top, batch_size, skip):
             continue
         batch.append((image, model_input))
         if len(batch) == batch_size:
-            yield from ask_batch(model, batch, top)
+            yield run_batch(run, batch)
             batch = []
     if batch:
-        yield from ask_batch(model, batch, top)
+        yield run_batch(run, batch)
+
+
+def run_batch(run, batch):
+    images, inputs = zip(*batch, strict=True)
+    return images, run(np.stack(inputs))
 
 
 def prepare_ahead(model, images, count):
@@ -140,10 +152,13 @@ def prepare_ahead(model, images, count):
                 future.cancel()
 
 
-def ask_batch(model, batch, top):
-    logits = np.asarray(model.predict_on_batch(np.stack([model_input for _, model_input in batch])))
-    probabilities = to_probabilities(logits.astype("float64"), model)
-    for (image, _), shares in zip(batch, probabilities, strict=True):
+def as_predictions(model, images, logits, top):
+    if logits.ndim == 4:
+        counts = [np.bincount(mask.ravel(), minlength=logits.shape[-1]) for mask in logits.argmax(-1)]
+        probabilities = np.array(counts) / logits[0, ..., 0].size
+    else:
+        probabilities = to_probabilities(logits.astype("float64"), model)
+    for image, shares in zip(images, probabilities, strict=True):
         best = np.argsort(-shares, kind="stable")[:top]  # of equally likely classes the first comes first
         names = tuple(model.labels[i] if model.labels else int(i) for i in best)
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None

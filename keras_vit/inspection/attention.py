@@ -23,7 +23,7 @@ def require_transformer(model: Model, function: str) -> None:
 
 
 def as_inputs(model: Model, images: Any) -> Any:
-    """A batch of images as a tensor; ConfigError where the model does not take its shape."""
+    """A batch of images as a tensor; ConfigError if the model does not take its shape."""
     expected, shape = model.inputs[0].shape, tuple(np.shape(images))
     if len(shape) != len(expected) or any(b is not None and a != b for a, b in zip(shape, expected, strict=True)):
         asked = ", ".join("any" if length is None else str(length) for length in expected[1:])
@@ -32,7 +32,7 @@ def as_inputs(model: Model, images: Any) -> Any:
 
 
 def require_grid(weights: np.ndarray, grid: tuple[int, int], registers: int = 0) -> int:
-    """The number of patches; ConfigError where weights are not of that grid, with or without a class token."""
+    """The number of patches; ConfigError if the weights do not fit that grid, with or without a class token."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
     least = patches + registers
     if len(shape) != 5 or shape[-2:] not in ((least, least), (least + 1, least + 1)):
@@ -52,8 +52,8 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
         images: (n, h, w, channels), as the model takes them.
 
     Raises:
-        ConfigError: for a ResNet; an axial one's attention lies in feature maps of several sizes. For images of another
-            shape.
+        ConfigError: for a ResNet (an axial ResNet's attention lies in feature maps of several sizes), or images of
+            another shape.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> attention_weights(model, np.zeros((2, 32, 32, 3))).shape
@@ -116,7 +116,7 @@ def attention_distance(
 ) -> np.ndarray:
     """The mean distance between a query patch and the patches it attends to (Figures 7 right and 11), in pixels.
 
-    Class token and registers are left out, as queries and as keys, and the weights that stay are scaled to sum to 1.
+    Class token and registers are left out, as queries and as keys, and the remaining weights are scaled to sum to 1.
 
     Args:
         weights: attention weights of images, (num_layers, n, num_heads, l, l), from `attention_weights`; the paper

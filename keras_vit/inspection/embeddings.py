@@ -14,6 +14,13 @@ def first_kernel(model):
     raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
 
 
+def principal_axes(rows: np.ndarray, count: int) -> np.ndarray:
+    """The directions (count, d) of rows' (n, d) largest variance, of norm 1, the largest value of each positive."""
+    axes = np.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:count]
+    largest = np.abs(axes).argmax(1, keepdims=True)
+    return axes * np.sign(np.take_along_axis(axes, largest, 1))
+
+
 def filters(model: Model, count: int = 28) -> np.ndarray:
     """Principal components of the filters that see pixels, largest variance first: (count, height, width, channels).
 
@@ -26,14 +33,11 @@ def filters(model: Model, count: int = 28) -> np.ndarray:
     >>> filters(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
     (28, 4, 4, 3)
     """
-    from sklearn.decomposition import PCA
-
     kernel = ops.convert_to_numpy(first_kernel(model)).astype("float64")  # (height, width, channels, filters)
     rows = kernel.reshape(-1, kernel.shape[-1]).T
     if count < 1:
         raise ConfigError(f"count must be at least 1. Received: {count}.")
-    components = PCA(min(count, *rows.shape), svd_solver="full").fit(rows).components_
-    return components.reshape(-1, *kernel.shape[:-1])
+    return principal_axes(rows, count).reshape(-1, *kernel.shape[:-1])
 
 
 def require_position_layers(model):

@@ -7,6 +7,7 @@ from keras import Model, ops, tree
 
 from keras_vit.errors import ConfigError
 from keras_vit.inspection.attention import as_inputs, require_transformer
+from keras_vit.inspection.embeddings import principal_axes
 
 
 def features(
@@ -37,7 +38,7 @@ def features(
     if not all(isinstance(i, int) and -depth <= i < depth for i in asked):
         raise ConfigError(f"layers must be numbers of blocks from {-depth} to {depth - 1}. Received: {layers}.")
     outputs = [model.get_layer(f"encoderblock_{i % depth}").output for i in asked]
-    rows, columns = model.config.grid
+    rows, columns = model.config.grid_of(np.shape(images)[1:3])
     found = tree.flatten(Model(model.inputs[0], outputs)(as_inputs(model, images), training=False))
     found = np.stack([ops.convert_to_numpy(ops.cast(x, "float32")) for x in found])[:, :, -rows * columns :]
     if as_grid:
@@ -56,12 +57,11 @@ def feature_colours(grids: np.ndarray) -> np.ndarray:
     >>> feature_colours(np.random.default_rng(0).normal(size=(2, 4, 4, 8))).shape
     (2, 4, 4, 3)
     """
-    from sklearn.decomposition import PCA
-
     grids = np.asarray(grids)
     if grids.ndim != 4 or grids.shape[-1] < 3:
         raise ConfigError(f"grids must be (n, rows, columns, d) with d at least 3. Received: shape {grids.shape}.")
-    values = PCA(3, svd_solver="full").fit_transform(grids.reshape(-1, grids.shape[-1]).astype("float64"))
+    rows = grids.reshape(-1, grids.shape[-1]).astype("float64")
+    values = (rows - rows.mean(0)) @ principal_axes(rows, 3).T
     low, high = np.percentile(values, (1, 99), axis=0)  # a few far patches must not darken the rest
     colours = (values - low) / np.maximum(high - low, np.finfo("float64").tiny)
     return np.clip(colours, 0, 1).reshape(*grids.shape[:-1], 3)

@@ -1,6 +1,5 @@
 """One page that shows what a model has learned and where it looks: `report`."""
 
-import html
 import io
 import os
 from collections.abc import Sequence
@@ -15,30 +14,41 @@ from keras_vit.inspection.attention import attention_distance, attention_weights
 from keras_vit.inspection.embeddings import filters, position_similarity
 from keras_vit.inspection.intermediate import class_activation, feature_colours, features
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
-from keras_vit.pages import embed_image, fill_page, tabulate
+from keras_vit.pages import draw_thumbnail, embed_image, fill_page, lay_out_cards, list_answers
 
-SHOWN = 8  # images that are drawn; attention distance is averaged over all
+SHOWN = 12  # images that are drawn; attention distance is averaged over all
 BATCH = 8  # images whose attention weights are in memory at a time
+PIXELS = 192  # the least height or width at which maps over an image are drawn
 
 
-def embed(figure, heading):
-    """A figure as an <img> that holds its own bytes."""
+def draw_figure(figure, heading):
+    """A figure as an <img> that holds its own bytes, on white."""
     file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return embed_image(file.getvalue(), "png", heading)
+    figure.savefig(file, format="png", dpi=160)
+    return f'<figure class="paper">{embed_image(file.getvalue(), "png", heading)}</figure>'
 
 
-def likeliest(model, inputs, names, top):
-    """A table of the likeliest classes of each image; nothing for a model without a head."""
-    if not model.config.num_classes:
-        return ""
+def draw_card(image, name):
+    """An image (h, w, c) in [0, 1] or uint8, and its name."""
+    pixels = image if image.dtype == np.uint8 else (np.clip(image, 0, 1) * 255).round().astype("uint8")
+    return draw_thumbnail(pixels if pixels.shape[-1] == 3 else np.repeat(pixels[..., :1], 3, axis=-1), name)
+
+
+def enlarge_pixels(image):
+    """The image with each pixel repeated, until a map over it is not as coarse as its pixels."""
+    times = max(1, PIXELS // max(image.shape[:2]))
+    return image.repeat(times, axis=0).repeat(times, axis=1)
+
+
+def list_predictions(model, inputs, images, names, top):
+    """The first images with their likeliest classes."""
     probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model)
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
-    rows = [
-        (html.escape(str(name)), html.escape(", ".join(f"{labels[i]} ({p[i]:.0%})" for i in np.argsort(-p)[:top])))
-        for name, p in zip(names, probabilities, strict=True)
+    cards = [
+        draw_card(image, name) + list_answers((str(labels[i]), p[i]) for i in np.argsort(-p)[:top])
+        for image, name, p in zip(images, names, probabilities, strict=False)
     ]
-    return "<h2>Predictions</h2>" + tabulate([("image", "likeliest classes"), *rows])
+    return lay_out_cards(cards)
 
 
 def attend(model, inputs):
@@ -54,28 +64,62 @@ def attend(model, inputs):
     return np.mean(distances, axis=0), np.concatenate(maps)[:SHOWN]
 
 
-def draw(model, inputs, names):
-    """(heading, sentence, figure) of all that can be drawn of the model."""
-    first, shown = inputs[:SHOWN], to_pixels(inputs[:SHOWN], model)
-    yield "Filters", "What the first layer that sees pixels looks for.", plots.plot_filters(filters(model))
-    if not hasattr(model, "attention"):
-        maps = class_activation(model, first) if model.config.num_classes else None
+def describe_count(count, of=None):
+    """ "one image", "24 images", or "24 of 128 images".
+
+    >>> describe_count(1), describe_count(24, 128)
+    ('one image', '24 of 128 images')
+    """
+    some = "one image" if count == 1 else f"{count} images"
+    return some if of in (None, count) else f"{count} of {of} images"
+
+
+def draw(model, inputs, images, names, top):
+    """(heading, sentence, HTML) of everything that can be drawn for the model, what is seen on the images first."""
+    classifies, first, names = bool(model.config.num_classes), inputs[:SHOWN], names[:SHOWN]
+    shown = [enlarge_pixels(image) for image in to_pixels(first, model)]
+
+    def cards(maps):
+        return lay_out_cards(
+            draw_card(plots.darken(*pair), name) for *pair, name in zip(shown, maps, names, strict=True)
+        )
+
+    if classifies:
+        sentence = f"The {top} most probable classes of {describe_count(len(first), len(inputs))}, as the bars show."
+        yield "Predictions", sentence, list_predictions(model, first, images, names, top)
+    attends = hasattr(model, "attention")
+    if attends:
+        distance, maps = attend(model, inputs)
+        sentence = "Bright patches reach the output: attention rollout through all blocks (Figure 6). Is it the object?"
+        yield "Where the model looks", sentence, cards(maps)
+        colours = feature_colours(features(model, first, layers=-1, as_grid=True))
+        sentence = (
+            "Patches of one colour are alike to the model: three principal components of the last block's tokens."
+        )
+        tiles = zip(colours, names, strict=True)
+        yield "Dense features", sentence, lay_out_cards(draw_card(tile, name) for tile, name in tiles)
+        sentence = (
+            f"A dot for each head: how far it looks, averaged over {describe_count(len(inputs))}; the paper took 128. "
+            "In the first blocks, heads that look far see the whole image at once; those near the axis see what "
+            "convolutions see."
+        )
+        yield "Attention distance", sentence, draw_figure(plots.plot_attention_distance(distance), "Attention distance")
+        if model.config.position_layers:
+            sentence = (
+                "A map for each patch: yellow are the patches whose position embedding is like its own. Where "
+                "neighbours, rows and columns light up, the model has learned the grid."
+            )
+            figure = plots.plot_position_similarity(position_similarity(model))
+            yield "Position embeddings", sentence, draw_figure(figure, "Position embeddings")
+    elif classifies:
+        sentence = "Bright places add most to the logit of the image's most probable class. Is it the object?"
+        maps = class_activation(model, first)
         if maps is not None:
-            sentence = "How much each place adds to the logit of the image's likeliest class."
-            yield "Class activation", sentence, plots.plot_maps(shown, maps, "Class activation", names)
-        return
-    if model.config.position_layers:
-        sentence = "One map for each patch: how alike its position embedding is to those of all patches."
-        yield "Position embeddings", sentence, plots.plot_position_similarity(position_similarity(model))
-    distance, maps = attend(model, inputs)
-    count = f"{len(inputs)} images" if len(inputs) > 1 else "one image"
-    sentence = f"How far each head looks, averaged over {count}; the paper takes 128."
-    yield "Attention distance", sentence, plots.plot_attention_distance(distance)
-    sentence = "Attention Rollout: from the output, through all blocks, to the patches."
-    yield "Where the model looks", sentence, plots.plot_maps(shown, maps, "Attention rollout", names)
-    colours = feature_colours(features(model, first, layers=-1, as_grid=True))
-    sentence = "Three principal components of the last block's patch tokens, as red, green and blue."
-    yield "Dense features", sentence, plots.plot_colours(shown, colours, "Features of the last block")
+            yield "Class activation", sentence, cards(maps)
+    sentence = (
+        "What the first layer that sees pixels looks for: colours, and edges in every direction if it learned enough."
+    )
+    yield "Filters", sentence, draw_figure(plots.plot_filters(filters(model)), "Filters")
 
 
 def report(
@@ -88,7 +132,7 @@ def report(
 ) -> None:
     """Writes one self-contained HTML page: filters, position embeddings, attention, features or class activation.
 
-    A page that cannot be finished is not begun: what `path` held before stays.
+    If the page cannot be finished, the file at `path` stays as it was.
 
     Args:
         model: a VisionTransformer or a ResNet.
@@ -96,7 +140,7 @@ def report(
         path: of the page, such as "report/index.html".
         names: of the images, as the page shows them.
         top: likeliest classes that are listed for each image.
-        title: what the page calls the model; None for its name.
+        title: of the page; None for the model's name and the number of images.
 
     Raises:
         ConfigError: without images, for images of other channels, and for a model of others.
@@ -113,9 +157,10 @@ def report(
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     inputs = np.concatenate([ops.convert_to_numpy(model.preprocessing(np.asarray(image)[None])) for image in images])
     names = list(names) or [f"image {i + 1}" for i in range(len(images))]
-    sections = [likeliest(model, inputs, names, top)]
-    for heading, sentence, figure in draw(model, inputs, names):
-        sections.append(f"<h2>{heading}</h2><p>{sentence}</p><figure>{embed(figure, heading)}</figure>")
-    page = fill_page(f"Inspection of {title or model.name}", "\n".join(sections))
+    sections = [
+        f"<section><h2>{heading}</h2><p>{sentence}</p>{body}</section>"
+        for heading, sentence, body in draw(model, inputs, images, names, top)
+    ]
+    page = fill_page(title or f"{model.name}: {describe_count(len(images))}", "\n".join(sections))
     with write_whole(path) as unfinished:
         unfinished.write_text(page, "utf-8")

@@ -61,7 +61,7 @@ def spread(count):
 
 
 def plot_filters(filters: np.ndarray, columns: int = 7) -> "Figure":
-    """Figure 7, left: filters (count, height, width, channels), each scaled to the colours there are."""
+    """Figure 7, left: filters (count, height, width, channels), each scaled to the full range of colours."""
     rows = -(-len(filters) // columns)
     figure, axes = empty_figure(rows, columns, (columns, rows + 0.4))
     figure.suptitle("Filters: principal components")
@@ -116,11 +116,15 @@ def plot_attention_distance(distance: np.ndarray) -> "Figure":
     return figure
 
 
+def darken(image, values):
+    """An image (h, w, c) in [0, 1], dark where its map (rows, columns) is low."""
+    light = (values - values.min()) / (np.ptp(values) or 1.0)
+    return image * enlarge(light, image.shape[:2])[..., None]
+
+
 def plot_maps(images: np.ndarray, maps: np.ndarray, title: str, names: Sequence[str] = ()) -> "Figure":
-    """Figure 6: images (n, h, w, c) in [0, 1] above the same, each darkened where its map (n, rows, columns) is low."""
-    lights = [(values - values.min()) / (np.ptp(values) or 1.0) for values in maps]
-    darkened = [image * enlarge(light, image.shape[:2])[..., None] for image, light in zip(images, lights, strict=True)]
-    return plot_pairs(title, images, darkened, names)
+    """Figure 6: images (n, h, w, c) in [0, 1] above copies darkened where their maps (n, rows, columns) are low."""
+    return plot_pairs(title, images, [darken(*pair) for pair in zip(images, maps, strict=True)], names)
 
 
 def plot_colours(images: np.ndarray, colours: np.ndarray, title: str) -> "Figure":

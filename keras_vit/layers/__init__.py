@@ -8,7 +8,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.encoder import MLP, EncoderBlock, LayerScale
 from keras_vit.layers.normalization import GELU, LayerNormalization
 from keras_vit.layers.patches import ClassToken, PatchEmbedding, Registers
-from keras_vit.layers.pooling import AttentionPooling, AveragePatches, TakeClassToken
+from keras_vit.layers.pooling import AttentionPooling, AveragePatches, PatchTokens, TakeClassToken
 from keras_vit.layers.positions import (
     PositionEmbedding,
     PositionEmbedding2D,
@@ -30,6 +30,7 @@ __all__ = [
     "LayerScale",
     "MultiHeadSelfAttention",
     "PatchEmbedding",
+    "PatchTokens",
     "PositionEmbedding",
     "PositionEmbedding2D",
     "PostActivationBottleneck",

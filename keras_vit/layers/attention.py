@@ -7,18 +7,13 @@ import keras
 from keras import ops
 
 from keras_vit.layers import fast
-from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.base import ConfiguredLayer, by_token
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import fold_norm_into_dense, fold_scale
+from keras_vit.layers.normalization import assign_products, fold_norm_into_dense, fold_scale
 from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
 
 # The projections that have a bias, by `qkv_bias`.
 BIASED = {"qkv": ("query", "key", "value", "out"), "qv": ("query", "value", "out"), "none": ("out",)}
-
-
-def project(x, dense):
-    """dense(x) of every token, (n, l, d), as one plain matrix product of (n * l, d)."""
-    return ops.reshape(dense(ops.reshape(x, (-1, x.shape[2]))), (-1, *x.shape[1:]))
 
 
 def choose_queries(x, class_token, queries):
@@ -38,6 +33,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         relative_patches: with relative position embeddings (Appendix D.4), how many of the last tokens are patches;
             None without.
         rotary_grid: with rotary positions, (rows, columns) of the last tokens, the patches; None without.
+        prefix_tokens: with rotary positions, how many tokens stand before the patches of images of any size.
         qkv_bias: which of queries, keys and values have a bias: "qkv", "qv" or "none".
 
     Call arguments:
@@ -45,6 +41,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         class_token: compute the first token's output alone, (n, 1, d); not with `return_weights`.
         queries: tokens (n, m, d) that attend to those of x in place of x itself, for an output (n, m, d); not with
             `return_weights`.
+        places: with rotary positions, of images of any size, what `PatchPlaces` gives for them.
 
     Attributes:
         largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
@@ -67,6 +64,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         dropout_rate: float = 0.0,
         relative_patches: int | None = None,
         rotary_grid: tuple[int, int] | None = None,
+        prefix_tokens: int = 0,
         qkv_bias: Literal["qkv", "qv", "none"] = "qkv",
         **kwargs: Any,
     ):
@@ -75,6 +73,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         self.dropout_rate = dropout_rate
         self.relative_patches = relative_patches
         self.rotary_grid = None if rotary_grid is None else tuple(rotary_grid)
+        self.prefix_tokens = prefix_tokens
         self.qkv_bias = qkv_bias
 
     def build(self, input_shape):
@@ -94,47 +93,76 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.relative.build((None, self.num_heads, input_shape[1], d // self.num_heads))
         self.rotary = None
         if self.rotary_grid is not None:
-            self.rotary = RotaryPositions(self.rotary_grid, self.num_heads, dtype=self.dtype_policy, name="rotary")
+            where = self.rotary_grid, self.num_heads, self.prefix_tokens
+            self.rotary = RotaryPositions(*where, dtype=self.dtype_policy, name="rotary")
             self.rotary.build((None, *input_shape[1:]))
 
-    def call(self, x, training=None, return_weights=False, class_token=False, queries=None):
+    def call(self, x, training=None, return_weights=False, class_token=False, queries=None, places=None):
         queries = choose_queries(x, class_token, queries)
-        q, k, v = project(queries, self.query), project(x, self.key), project(x, self.value)
-        q, k = self.rotate(q, k)
+        q, k, v = by_token(self.query, queries), by_token(self.key, x), by_token(self.value, x)
+        q, k = self.rotate(q, k, queries is x, places)
         y, a = self.attend(q, k, v, training, whole=return_weights)
-        y = project(y, self.out)
+        y = by_token(self.out, y)
         return (y, self.spread_weights(a)) if return_weights else y
 
     def export_call(
-        self, x, training=None, return_weights=False, class_token=False, queries=None, norm=None, scale=None
+        self,
+        x,
+        training=None,
+        return_weights=False,
+        class_token=False,
+        queries=None,
+        places=None,
+        norm=None,
+        scale=None,
     ):
-        """The same with two biases fewer, since the rows of A sum to 1.
-
-        The key's bias shifts every row of q k^T by a number, which softmax ignores; relative logits, of queries alone,
-        lack it anyway. Rotary positions turn it by every key's place, so that they keep it. The value's goes through A
-        as it is, into the bias of `out`.
+        """The same by `fold_products`.
 
         Args:
-            norm: if given, `x` was normalized by it without its scale and shift, which are folded into the
-                projections.
-            scale: if given, the `LayerScale` of the output, which is folded into `out`.
+            norm: if given, `x` was normalized by it without its scale and shift.
+            scale: if given, the `LayerScale` of the output.
         """
         queries = choose_queries(x, class_token, queries)
-        projections = (self.query, self.key, self.value)
-        (q, q_bias), (k, k_bias), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
-        q = project(queries, lambda x: ops.matmul(x, q) + q_bias)
-        k, v = (project(x, partial(ops.matmul, x2=kernel)) for kernel in (k, v))
-        q, k = self.rotate(q, k if self.rotary is None else k + k_bias)
+        (q, q_bias), (k, k_bias), (v, _), (out, out_bias) = self.fold_products(norm, scale)
+        q = by_token(lambda x, kernel=q: ops.matmul(x, kernel) + q_bias, queries)
+        k, v = (by_token(partial(ops.matmul, x2=kernel), x) for kernel in (k, v))
+        q, k = self.rotate(q, k if k_bias is None else k + k_bias, queries is x, places)
         y, a = self.attend(q, k, v, training, whole=True)
-        kernel, bias = fold_scale(scale, self.out.kernel, ops.matmul(v_bias, self.out.kernel) + self.out.bias)
-        y = project(y, lambda y: ops.matmul(y, kernel) + bias)
+        y = by_token(lambda y: ops.matmul(y, out) + out_bias, y)
         return (y, self.spread_weights(a)) if return_weights else y
 
-    def rotate(self, q, k):
+    def fold_products(self, norm, scale):
+        """(kernel, bias) of query, key, value and out, with what stands beside them, and without two of the biases.
+
+        The rows of A sum to 1. The key's bias shifts every row of q k^T by a number, which softmax ignores; relative
+        logits, of queries alone, lack it anyway. Rotary positions turn it by every key's place, so that they keep it.
+        The value's goes through A as it is, into the bias of `out`.
+
+        Args:
+            norm: the layer norm before the projections, or None.
+            scale: the `LayerScale` of the output, or None.
+        """
+        projections = (self.query, self.key, self.value)
+        query, (k, k_bias), (v, v_bias) = (fold_norm_into_dense(norm, dense) for dense in projections)
+        out = fold_scale(scale, self.out.kernel, ops.matmul(v_bias, self.out.kernel) + self.out.bias)
+        return query, (k, None if self.rotary is None else k_bias), (v, None), out
+
+    def fold(self, norm=None, scale=None):
+        """Makes the weights those of `fold_products`, and the scale of Eq. 6 a part of the query's, for inference."""
+        (q, q_bias), *others = self.fold_products(norm, scale)
+        denses = (self.query, self.key, self.value, self.out)
+        assign_products(denses, ((q * self.scale, q_bias * self.scale), *others), norm, scale)
+        self.scale = 1.0
+
+    def needs_biases(self):
+        """The projections that need a bias once a norm's shift is folded into them."""
+        return (self.query,) if self.rotary is None else (self.query, self.key)
+
+    def rotate(self, q, k, all_queries, places=None):
         """Queries and keys, turned by their places where positions are rotary; queries apart are at no place."""
         if self.rotary is None:
             return q, k
-        return (self.rotary(q) if q.shape[1] == k.shape[1] else q), self.rotary(k)
+        return (self.rotary(q, places=places) if all_queries else q), self.rotary(k, places=places)
 
     @fast.attention_in_blocks
     def attend(self, q, k, v, training, whole=False):
@@ -154,11 +182,11 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return ops.matmul(self.dropout(a, training=training), v), a
 
     def split_heads(self, x):
-        x = ops.reshape(x, (-1, x.shape[1], self.num_heads, x.shape[2] // self.num_heads))
+        x = ops.reshape(x, (-1, ops.shape(x)[1], self.num_heads, x.shape[2] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))  # (n, heads, l, d / heads)
 
     def join_heads(self, y):
-        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, y.shape[2], y.shape[1] * y.shape[3]))  # (n, l, d)
+        return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, ops.shape(y)[2], y.shape[1] * y.shape[3]))  # (n, l, d)
 
     def spread_weights(self, a):
         """What `attend` gave for A as (n, heads, l, l)."""

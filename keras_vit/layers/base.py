@@ -17,6 +17,14 @@ def widen(x):
     return keras.ops.cast(x, wide_type(x.dtype))
 
 
+def by_token(function, x):
+    """function(x) of every token, (n, l, d), as one plain matrix product of (n * l, d) where l is known."""
+    if x.shape[1] is None:
+        return function(x)
+    y = function(keras.ops.reshape(x, (-1, x.shape[2])))
+    return keras.ops.reshape(y, (-1, x.shape[1], y.shape[-1]))
+
+
 def fast_path(function):
     """Makes function(call, layer, *args, **kwargs) a decorator of a layer's method `call`, which it may hand on to."""
 

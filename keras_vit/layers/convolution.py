@@ -24,9 +24,14 @@ class StandardizedConv2D(ConfiguredLayer):
         variance_epsilon: BiT's 1e-10.
         std_epsilon: the hybrids' 1e-5 (with variance_epsilon 0).
 
+    Attributes:
+        folded: whether `kernel` is the standardized one.
+
     >>> tuple(StandardizedConv2D(64, kernel_size=7, strides=2)(keras.ops.zeros((1, 224, 224, 3))).shape)
     (1, 112, 112, 64)
     """
+
+    folded = False
 
     def __init__(
         self,
@@ -54,6 +59,8 @@ class StandardizedConv2D(ConfiguredLayer):
 
     def standardized_kernel(self):
         w = widen(self.kernel)
+        if self.folded:
+            return w
         w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)
         return w / (ops.sqrt(variance + self.variance_epsilon) + self.std_epsilon)
@@ -64,6 +71,11 @@ class StandardizedConv2D(ConfiguredLayer):
 
     def export_call(self, x):
         return self.convolve(x, self.standardized_kernel())
+
+    def fold(self):
+        """Standardizes the kernel once and for all, for inference."""
+        self.kernel.assign(self.standardized_kernel())
+        self.folded = True
 
     def convolve(self, x, kernel):
         kernel = ops.cast(kernel, x.dtype)

@@ -7,9 +7,9 @@ from keras import ops
 
 from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
-from keras_vit.layers.base import ConfiguredLayer, takes_arguments_of
+from keras_vit.layers.base import ConfiguredLayer, by_token, takes_arguments_of
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import GELU, LayerNormalization, fold_norm_into_dense, fold_scale
+from keras_vit.layers.normalization import GELU, LayerNormalization, assign_products, fold_norm_into_dense, fold_scale
 
 
 def quick_gelu(x):
@@ -72,11 +72,12 @@ class MLP(ConfiguredLayer):
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None):
-        l, d = x.shape[1:]
-        x = ops.reshape(x, (-1, d))  # (n * l, d): one plain matrix product per dense layer
-        x = self.hide(lambda dense: dense(x))
-        x = self.out(self.dropout(x, training=training))
-        return ops.reshape(self.dropout(x, training=training), (-1, l, d))
+        return by_token(lambda x: self.transform(x, training), x)
+
+    def transform(self, x, training):
+        hidden = self.hide(lambda dense: dense(x))
+        y = self.out(self.dropout(hidden, training=training))
+        return self.dropout(y, training=training)
 
     def hide(self, project):
         """The hidden layer's values, where `project` applies a dense layer to the tokens."""
@@ -84,22 +85,27 @@ class MLP(ConfiguredLayer):
         return self.activate(hidden) if self.gate is None else self.activate(project(self.gate)) * hidden
 
     def export_call(self, x, training=None, norm=None, scale=None):
-        """The same; if `norm` is given, `x` lacks its scale and shift, which are folded into the first product.
+        """The same by `fold_products`, where `x` lacks the norm's scale and shift and the output the `LayerScale`."""
+        *inner, (out, out_bias) = self.fold_products(norm, scale)
+        products = dict(zip(self.denses(), inner, strict=False))
 
-        `scale`, if given, is the `LayerScale` of the output, which is folded into the last one.
-        """
-        l, d = x.shape[1:]
-        x = ops.reshape(x, (-1, d))
+        def transform(x):
+            hidden = self.hide(lambda dense: ops.matmul(x, products[dense][0]) + products[dense][1])
+            return ops.matmul(hidden, out) + out_bias
 
-        def project(dense):
-            kernel, bias = fold_norm_into_dense(norm, dense)
-            return ops.matmul(x, kernel) + bias
+        return by_token(transform, x)
 
-        x = self.hide(project)
-        if scale is None:
-            return ops.reshape(self.out(x), (-1, l, d))
-        kernel, bias = fold_scale(scale, self.out.kernel, self.out.bias)
-        return ops.reshape(ops.matmul(x, kernel) + bias, (-1, l, d))
+    def denses(self):
+        return (self.hidden, *([self.gate] if self.gated_mlp else []), self.out)
+
+    def fold_products(self, norm, scale):
+        """(kernel, bias) of `denses`, with the norm before the first and the `LayerScale` after the last, or None."""
+        inner = [fold_norm_into_dense(norm, dense) for dense in self.denses()[:-1]]
+        return *inner, fold_scale(scale, self.out.kernel, self.out.bias)
+
+    def fold(self, norm=None, scale=None):
+        """Makes the weights those of `fold_products`, for inference."""
+        assign_products(self.denses(), self.fold_products(norm, scale), norm, scale)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -112,9 +118,14 @@ class LayerScale(ConfiguredLayer):
     Args:
         initial: of every channel's scale.
 
+    Attributes:
+        folded: whether the scale is in the layer before.
+
     >>> tuple(LayerScale()(keras.ops.ones((2, 17, 64))).shape)
     (2, 17, 64)
     """
+
+    folded = False
 
     def __init__(self, initial: float = 1e-5, **kwargs: Any):
         super().__init__(**kwargs)
@@ -125,7 +136,7 @@ class LayerScale(ConfiguredLayer):
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer=initializer)
 
     def call(self, x):
-        return x * ops.cast(self.gamma, x.dtype)
+        return x if self.folded else x * ops.cast(self.gamma, x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -150,6 +161,7 @@ class EncoderBlock(ConfiguredLayer):
         return_weights: also return the attention weights, (n, num_heads, l, l).
         class_token: compute the first token's output alone, (n, 1, d), all that is read of the last block; not with
             `return_weights`.
+        places: see `MultiHeadSelfAttention`.
 
     Attributes:
         remat: whether training computes the block's inner values again for the gradient; see `fast.rematerialized`.
@@ -202,14 +214,14 @@ class EncoderBlock(ConfiguredLayer):
             getattr(self, name).build(input_shape)
 
     @fast.rematerialized_block
-    def call(self, z, training=None, return_weights=False, class_token=False):
-        z, weights = self.attend(z, training, return_weights, class_token)
+    def call(self, z, training=None, return_weights=False, class_token=False, places=None):
+        z, weights = self.attend(z, training, return_weights, class_token, places)
         z = self.transform(z, training)
         return (z, weights) if return_weights else z
 
-    def attend(self, z, training, return_weights=False, class_token=False):
+    def attend(self, z, training, return_weights=False, class_token=False, places=None):
         """z' (Eq. 2), and the attention weights or None."""
-        asked = {"return_weights": return_weights, "class_token": class_token}
+        asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
         y = self.attention(self.attention_norm(z), training=training, **asked)
         y, weights = y if return_weights else (y, None)
         y = self.attention_scale(self.dropout(y, training=training))
@@ -221,22 +233,35 @@ class EncoderBlock(ConfiguredLayer):
         y = self.mlp_scale(self.mlp(self.mlp_norm(z), training=training))
         return z + self.stochastic_depth(y, training=training)
 
-    def export_call(self, z, training=None, return_weights=False, class_token=False):
+    def scales(self):
+        """The `LayerScale` of the MSA's and of the MLP's output, or None."""
+        return (None, None) if self.layer_scale is None else (self.attention_scale, self.mlp_scale)
+
+    def export_call(self, z, training=None, return_weights=False, class_token=False, places=None):
         """The same, with scale and shift of both norms, and layer scales, folded into the products beside them."""
-        scaled = self.layer_scale is not None
-        attention_scale, mlp_scale = (self.attention_scale, self.mlp_scale) if scaled else (None, None)
+        attention_scale, mlp_scale = self.scales()
         y = self.attention_norm.without_affine(z)
-        asked = {"return_weights": return_weights, "class_token": class_token}
+        asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
         y = self.attention.export_call(y, **asked, norm=self.attention_norm, scale=attention_scale)
         y, weights = y if return_weights else (y, None)
         z = (z[:, :1] if class_token else z) + y
         z = z + self.mlp.export_call(self.mlp_norm.without_affine(z), norm=self.mlp_norm, scale=mlp_scale)
         return (z, weights) if return_weights else z
 
+    def fold(self):
+        """Puts scale and shift of both norms, and layer scales, into the weights beside them, for inference.
+
+        A projection without a bias cannot take the shift: then the attention's norm stays.
+        """
+        attention_scale, mlp_scale = self.scales()
+        shifted = all(dense.use_bias for dense in self.attention.needs_biases())
+        self.attention.fold(self.attention_norm if shifted else None, attention_scale)
+        self.mlp.fold(self.mlp_norm, mlp_scale)
+
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, z, training=None, return_weights=False, class_token=False):
+    def compute_output_spec(self, z, training=None, return_weights=False, class_token=False, places=None):
         (n, l, d), dtype = z.shape, self.compute_dtype
         y = keras.KerasTensor((n, 1 if class_token else l, d), dtype)
         return (y, keras.KerasTensor((n, self.num_heads, l, l), dtype)) if return_weights else y

@@ -20,9 +20,14 @@ class LayerNormalization(ConfiguredLayer):
     Args:
         epsilon: added to the variance; 1e-6 in the authors' code.
 
+    Attributes:
+        folded: whether scale and shift are in the layers that follow.
+
     >>> tuple(LayerNormalization()(keras.ops.ones((2, 17, 64))).shape)
     (2, 17, 64)
     """
+
+    folded = False
 
     def __init__(self, epsilon: float = 1e-6, **kwargs: Any):
         super().__init__(**kwargs)
@@ -37,7 +42,7 @@ class LayerNormalization(ConfiguredLayer):
         y, gamma, beta = widen(x), widen(self.gamma), widen(self.beta)
         y = y - ops.mean(y, axis=-1, keepdims=True)
         y = y * ops.rsqrt(ops.mean(ops.square(y), axis=-1, keepdims=True) + self.epsilon)
-        return ops.cast(y * gamma + beta, x.dtype)
+        return ops.cast(y if self.folded else y * gamma + beta, x.dtype)
 
     def export_call(self, x, training=None):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
@@ -61,6 +66,23 @@ def fold_norm_into_dense(norm, dense):
 def fold_scale(scale, kernel, bias):
     """Kernel and bias of a dense layer, with the `LayerScale` after it, which may be None."""
     return (kernel, bias) if scale is None else (kernel * scale.gamma, bias * scale.gamma)
+
+
+def assign_products(denses, products, norm, scale):
+    """Gives dense layers the (kernel, bias) that were folded; where one of old and new bias is None, none is added.
+
+    Args:
+        norm, scale: what was folded into them, which no longer scale and shift; or None.
+    """
+    for dense, (kernel, bias) in zip(denses, products, strict=True):
+        dense.kernel.assign(kernel)
+        if bias is None or dense.bias is None:
+            dense.bias = None
+        else:
+            dense.bias.assign(bias)
+    for part in (norm, scale):
+        if part is not None:
+            part.folded = True
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -20,9 +20,11 @@ class PatchEmbedding(ConfiguredLayer):
         patch_size: int or (height, width), in pixels or cells of the feature map.
         patch_bias: whether a bias is added.
         drop_remainder: whether the last pixels of an image that is not a whole number of patches are left unread.
+        has_free_size: whether height and width may be unknown until the layer is called.
 
     Raises:
-        ValueError: when height or width is unknown, or not a whole number of patches without `drop_remainder`.
+        ValueError: when height or width is unknown, without `has_free_size`, or not a whole number of patches, without
+            `drop_remainder`.
 
     >>> tuple(PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape)
     (2, 16, 64)
@@ -34,6 +36,7 @@ class PatchEmbedding(ConfiguredLayer):
         patch_size: int | tuple[int, int],
         patch_bias: bool = True,
         drop_remainder: bool = False,
+        has_free_size: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -41,6 +44,7 @@ class PatchEmbedding(ConfiguredLayer):
         self.patch_size = (patch_size, patch_size) if isinstance(patch_size, int) else tuple(patch_size)
         self.patch_bias = patch_bias
         self.drop_remainder = drop_remainder
+        self.has_free_size = has_free_size
 
     def build(self, input_shape):
         self.compute_grid_shape(input_shape)
@@ -51,27 +55,37 @@ class PatchEmbedding(ConfiguredLayer):
             self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
 
     def call(self, images):
-        _, h, w, d = self.compute_grid_shape(images.shape)
+        d = self.compute_output_shape(images.shape)[-1]
         x = ops.conv(images, self.kernel, strides=self.patch_size, padding="valid", data_format="channels_last")
-        x = ops.reshape(x, (-1, h * w, d))
+        h, w = x.shape[1:3]
+        x = ops.reshape(x, (-1, h * w, d) if h and w else (ops.shape(x)[0], self.count_dynamically(images), d))
         return x if self.bias is None else x + self.bias
+
+    def count_dynamically(self, images):
+        """How many patches there are in a compiled step; too many for the rest of an image to be left unread unsaid."""
+        more, sizes = 0 if self.drop_remainder else 2, ops.shape(images)[1:3]
+        if None in sizes:  # while a graph is traced without numbers
+            return -1
+        (rows, columns) = (n // p + more * (n % p) for n, p in zip(sizes, self.patch_size, strict=True))
+        return rows * columns
 
     def compute_grid_shape(self, input_shape):
         """(n, rows, columns, hidden_size) of the tokens before they are flattened."""
         n, h, w, _ = input_shape
         ph, pw = self.patch_size
-        fits = h is not None and w is not None and h >= ph and w >= pw
-        if not fits or (not self.drop_remainder and (h % ph or w % pw)):
+        known = [(size, step) for size, step in ((h, ph), (w, pw)) if size is not None]
+        misfits = any(size < step or (size % step and not self.drop_remainder) for size, step in known)
+        if misfits or (len(known) < 2 and not self.has_free_size):
             raise ValueError(
                 f"{self.name} needs a known height and width that are whole numbers of {ph}x{pw} patches. "
                 f"Received: input_shape={tuple(input_shape)}. Images of several sizes are resized first, as by "
                 "model.preprocessing."
             )
-        return n, h // ph, w // pw, self.hidden_size
+        return n, h and h // ph, w and w // pw, self.hidden_size
 
     def compute_output_shape(self, input_shape):
         n, h, w, d = self.compute_grid_shape(input_shape)
-        return n, h * w, d
+        return n, None if None in (h, w) else h * w, d
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -91,7 +105,7 @@ class ClassToken(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         n, l, d = input_shape
-        return n, l + 1, d
+        return n, l and l + 1, d
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -125,4 +139,4 @@ class Registers(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape):
         n, l, d = input_shape
-        return n, l + self.num_registers, d
+        return n, l and l + self.num_registers, d

@@ -28,6 +28,64 @@ class TakeClassToken(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class PatchTokens(ConfiguredLayer):
+    """The patches' tokens without those before them: (n, l, d) -> (n, l - prefix_tokens, d).
+
+    >>> tuple(PatchTokens(prefix_tokens=1)(keras.ops.zeros((2, 17, 64))).shape)
+    (2, 16, 64)
+    """
+
+    def __init__(self, prefix_tokens: int = 0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.prefix_tokens = prefix_tokens
+
+    def call(self, x):
+        return x[:, self.prefix_tokens :] if self.prefix_tokens else x
+
+    def compute_output_shape(self, input_shape):
+        n, l, d = input_shape
+        return n, l and l - self.prefix_tokens, d
+
+
+def between_centres(old, new, dtype):
+    """The matrix (new, old) of linear interpolation between the centres of cells; `ops.image.resize` needs a size."""
+    centres = ops.cast(2 * ops.arange(new) + 1, dtype) * ops.cast(old, dtype) / ops.cast(2 * new, dtype) - 0.5
+    centres = ops.clip(centres, 0, ops.cast(old - 1, dtype))
+    return ops.maximum(1 - ops.abs(centres[:, None] - ops.cast(ops.arange(old), dtype)), 0)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PatchesToPixels(ConfiguredLayer):
+    """Brings values of patches (n, patches, c), or of a map (n, rows, columns, c), to the images' size (n, h, w, c).
+
+    Bilinear between the centres of patches, and beyond the outermost centres as there.
+
+    Args:
+        step: (height, width) of a patch in pixels; None for a map.
+
+    Call arguments:
+        images: (n, h, w, channels), of which the size counts alone.
+
+    >>> x, images = keras.ops.zeros((2, 16, 5)), keras.ops.zeros((2, 32, 32, 3))
+    >>> tuple(PatchesToPixels(step=(8, 8))(x, images=images).shape)
+    (2, 32, 32, 5)
+    """
+
+    def __init__(self, step: tuple[int, int] | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.step = step and tuple(step)
+
+    def call(self, x, images):
+        (h, w), c = ops.shape(images)[1:3], x.shape[-1]
+        rows, columns = (h // self.step[0], w // self.step[1]) if self.step else ops.shape(x)[1:3]
+        x = ops.matmul(between_centres(rows, h, x.dtype), ops.reshape(x, (-1, rows, columns * c)))
+        return ops.matmul(between_centres(columns, w, x.dtype), ops.reshape(x, (-1, h, columns, c)))
+
+    def compute_output_spec(self, x, images):
+        return keras.KerasTensor((*images.shape[:3], x.shape[-1]), x.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class AveragePatches(ConfiguredLayer):
     """The mean of the patches' tokens (Appendix D.3): (n, l, d) -> (n, d), or (n, 2 d) after the class token.
 
@@ -88,7 +146,7 @@ class AttentionPooling(ConfiguredLayer):
         self.attention = MultiHeadSelfAttention(self.num_heads, dtype=dtype, name="attention")
         self.norm = LayerNormalization(epsilon=self.layer_norm_epsilon, dtype=dtype, name="norm")
         self.mlp = MLP(**MLP.arguments_in(self), dtype=dtype, name="mlp")
-        self.attention.build((n, l - self.prefix_tokens, d))
+        self.attention.build((n, l and l - self.prefix_tokens, d))
         self.norm.build((n, 1, d))
         self.mlp.build((n, 1, d))
 
@@ -98,6 +156,11 @@ class AttentionPooling(ConfiguredLayer):
         y = self.attention(x, training=training, queries=probe)
         y = y + self.mlp(self.norm(y), training=training)
         return y[:, 0]
+
+    def fold(self):
+        """As `EncoderBlock.fold`; no norm stands before the attention."""
+        self.attention.fold()
+        self.mlp.fold(self.norm)
 
     def compute_output_shape(self, input_shape):
         n, _, d = input_shape

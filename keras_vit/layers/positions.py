@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.base import ConfiguredLayer
+from keras_vit.layers.interpolation import count, grid_matrices
 
 INITIAL_DEVIATION = 0.02  # vit_jax's
 TEMPERATURE = 10_000  # of the slowest sine's period
@@ -19,29 +20,105 @@ def new_embedding(layer, name, *shape):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
+class PatchPlaces(ConfiguredLayer):
+    """Numbers the rows and columns of the patches of images of any size: (n, h, w, c) -> (rows,), (columns,), int32.
+
+    Args:
+        step: (height, width) of a patch in pixels.
+        drop_remainder: whether the last pixels of an image that is not a whole number of patches are left unread.
+
+    Raises:
+        ValueError: for an image that is not a whole number of patches, without `drop_remainder`.
+
+    >>> rows, columns = PatchPlaces(step=(8, 8))(keras.ops.zeros((2, 24, 32, 3)))
+    >>> tuple(columns.shape)
+    (4,)
+    """
+
+    def __init__(self, step: tuple[int, int], drop_remainder: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.step = tuple(step)
+        self.drop_remainder = drop_remainder
+
+    def call(self, images):
+        for size, step in zip(images.shape[1:3], self.step, strict=True):
+            if size is not None and (size < step or (size % step and not self.drop_remainder)):
+                raise ValueError(
+                    f"Height and width of the images must be multiples of {self.step[0]} and {self.step[1]} pixels. "
+                    f"Received: {images.shape[1]}x{images.shape[2]}. Resize or crop them first."
+                )
+        # A remainder that is known only in a compiled step makes more places than there are patches: it fails there.
+        more = 0 if self.drop_remainder else 2
+        sizes = ops.shape(images)[1:3]
+        return tuple(ops.arange(n // s + more * (n % s), dtype="int32") for n, s in zip(sizes, self.step, strict=True))
+
+    def compute_output_spec(self, images):
+        return keras.KerasTensor((None,), "int32"), keras.KerasTensor((None,), "int32")
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding(ConfiguredLayer):
     """Adds learnable 1-D position embeddings E_pos (Eq. 1), one for each token: (n, l, d) -> (n, l, d).
+
+    Args:
+        grid: for images of any size, (rows, columns) of the patches that have embeddings; None for the input's tokens.
+        prefix_tokens: how many tokens before the patches have one, too; counted where the length is known.
+        interpolation: how the embeddings come to another grid, a key of `POSITION_MATRICES`.
+
+    Call arguments:
+        places: of images of any size, what `PatchPlaces` gives for them.
 
     >>> tuple(PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
     """
 
-    def build(self, input_shape):
-        self.embedding = new_embedding(self, "embedding", 1, *input_shape[1:])
+    def __init__(
+        self,
+        grid: tuple[int, int] | None = None,
+        prefix_tokens: int = 0,
+        interpolation: str = "linear",
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.grid = None if grid is None else tuple(grid)
+        self.prefix_tokens = prefix_tokens
+        self.interpolation = interpolation
 
-    def call(self, x):
-        return x + ops.cast(self.compose(), x.dtype)
+    def count_prefix(self, length):
+        """How many of so many tokens stand before the patches."""
+        return self.prefix_tokens if length is None else length - self.grid[0] * self.grid[1]
+
+    def build(self, input_shape):
+        _, length, d = input_shape
+        length = self.prefix_tokens + self.grid[0] * self.grid[1] if length is None else length
+        self.embedding = new_embedding(self, "embedding", 1, length, d)
+
+    def call(self, x, places=None):
+        return x + ops.cast(self.compose() if places is None else self.compose_at(places), x.dtype)
 
     def compose(self) -> Any:
         """The embeddings as they are added: (1, l, d)."""
         return ops.convert_to_tensor(self.embedding)
+
+    def compose_at(self, places) -> Any:
+        """The same on another grid."""
+        (rows, columns), d = self.grid, self.embedding.shape[-1]
+        down, across = self.matrices(places)
+        embedding = ops.convert_to_tensor(self.embedding)
+        x = ops.reshape(embedding[0, self.prefix_tokens :], (rows, columns * d))
+        x = ops.matmul(across, ops.reshape(ops.matmul(down, x), (-1, columns, d)))  # (new rows, new columns, d)
+        x = ops.reshape(x, (1, -1, d))
+        return ops.concatenate([embedding[:, : self.prefix_tokens], x], axis=1) if self.prefix_tokens else x
+
+    def matrices(self, places):
+        return grid_matrices(self.grid, [ops.cast(x, "float32") for x in places], self.interpolation, ops)
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PositionEmbedding2D(ConfiguredLayer):
+class PositionEmbedding2D(PositionEmbedding):
     """Adds learnable 2-D position embeddings (Appendix D.4): (n, l, d) -> (n, l, d).
 
     A patch's embedding is that of its column, the paper's X-embedding, beside that of its row, the Y-embedding, d / 2
@@ -49,6 +126,7 @@ class PositionEmbedding2D(ConfiguredLayer):
 
     Args:
         grid: (rows, columns) of patches, the last rows * columns tokens.
+        prefix_tokens, interpolation: see `PositionEmbedding`.
 
     Raises:
         ValueError: when d is odd.
@@ -57,31 +135,29 @@ class PositionEmbedding2D(ConfiguredLayer):
     (2, 17, 64)
     """
 
-    def __init__(self, grid: tuple[int, int], **kwargs: Any):
-        super().__init__(**kwargs)
-        self.grid = tuple(grid)
-
     def build(self, input_shape):
-        _, self.length, d = input_shape
+        _, length, d = input_shape
+        self.prefix = self.count_prefix(length)
         if d % 2:
             raise ValueError(f"{self.name}: 2-D position embeddings need an even width. Received: {d}.")
         rows, columns = self.grid
         self.row_embedding = new_embedding(self, "row_embedding", rows, d // 2)
         self.column_embedding = new_embedding(self, "column_embedding", columns, d // 2)
 
-    def call(self, x):
-        return x + ops.cast(self.compose(), x.dtype)
-
     def compose(self) -> Any:
         """The embeddings as they are added: (1, l, d), zero for the tokens before the patches."""
-        rows, columns = self.grid
-        y = ops.repeat(ops.convert_to_tensor(self.row_embedding), columns, axis=0)
-        x = ops.tile(ops.convert_to_tensor(self.column_embedding), (rows, 1))
-        embedding = ops.concatenate([x, y], axis=-1)  # (rows * columns, d), in raster order
-        return ops.pad(embedding, ((self.length - rows * columns, 0), (0, 0)))[None]
+        return self.place(ops.convert_to_tensor(self.row_embedding), ops.convert_to_tensor(self.column_embedding))
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
+    def compose_at(self, places) -> Any:
+        down, across = self.matrices(places)
+        return self.place(ops.matmul(down, self.row_embedding), ops.matmul(across, self.column_embedding))
+
+    def place(self, y, x, xp=ops):
+        """Embeddings of rows (rows, d / 2) and columns (columns, d / 2) side by side for every token: (1, l, d)."""
+        half = y.shape[-1]
+        y, x = y[:, None] + 0 * x, x + 0 * y[:, None]  # (rows, columns, d / 2)
+        embedding = xp.reshape(xp.concatenate([x, y], axis=-1), (-1, 2 * half))  # in raster order
+        return xp.pad(embedding, ((self.prefix, 0), (0, 0)))[None, ...]
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -103,16 +179,22 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
 
     def build(self, input_shape):
         _, length, d = input_shape
+        self.prefix = self.count_prefix(length)
         if d % 4 or d < 8:
             raise ValueError(f"{self.name}: sines and cosines need a width of 8, 12, 16, ... Received: {d}.")
-        y, x = np.mgrid[: self.grid[0], : self.grid[1]].reshape(2, -1, 1)
-        frequencies = TEMPERATURE ** -np.linspace(0, 1, d // 4)
-        table = np.concatenate([f(place * frequencies) for place in (x, y) for f in (np.sin, np.cos)], axis=1)
-        self.table = np.pad(table.astype("float32"), ((length - len(table), 0), (0, 0)))[None]
+        self.frequencies = TEMPERATURE ** -np.linspace(0, 1, d // 4)
+        self.table = self.tabulate(map(np.arange, self.grid), self.frequencies, np).astype("float32")
+
+    def tabulate(self, places, frequencies, xp):
+        angles = (x[:, None] * frequencies for x in places)
+        return self.place(*(xp.concatenate([xp.sin(x), xp.cos(x)], axis=-1) for x in angles), xp)
 
     def compose(self) -> Any:
         """The embeddings as they are added: (1, l, d), zero for the tokens before the patches."""
         return ops.convert_to_tensor(self.table)
+
+    def compose_at(self, places) -> Any:
+        return self.tabulate([ops.cast(x, "float32") for x in places], self.frequencies.astype("float32"), ops)
 
 
 def align_offsets(logits, rows, p):
@@ -186,6 +268,10 @@ class RotaryPositions(ConfiguredLayer):
     Args:
         grid: (rows, columns) of patches, the last rows * columns tokens.
         num_heads: attention heads, of a multiple of 4 channels.
+        prefix_tokens: how many tokens stand before the patches; counted where the length is known.
+
+    Call arguments:
+        places: of images of any size, what `PatchPlaces` gives for them.
 
     Raises:
         ValueError: when the channels of a head are no multiple of 4.
@@ -194,10 +280,11 @@ class RotaryPositions(ConfiguredLayer):
     (2, 17, 64)
     """
 
-    def __init__(self, grid: tuple[int, int], num_heads: int, **kwargs: Any):
+    def __init__(self, grid: tuple[int, int], num_heads: int, prefix_tokens: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
         self.grid = tuple(grid)
         self.num_heads = num_heads
+        self.prefix_tokens = prefix_tokens
 
     def build(self, input_shape):
         _, l, d = input_shape
@@ -206,21 +293,31 @@ class RotaryPositions(ConfiguredLayer):
                 f"{self.name}: rotary positions need heads of 4, 8, 12, ... channels. Received: {d} channels in "
                 f"{self.num_heads} heads."
             )
+        self.prefix = self.prefix_tokens if l is None else l - self.grid[0] * self.grid[1]
         quarter = d // self.num_heads // 4
-        periods = ROTARY_BASE ** (np.arange(quarter) / quarter)
-        y, x = np.meshgrid(*((np.arange(side) + 0.5) / side * 2 - 1 for side in self.grid), indexing="ij")
-        angles = np.concatenate([2 * np.pi * place.reshape(-1, 1) / periods for place in (y, x)], axis=1)
-        angles = np.pad(angles, ((l - len(angles), 0), (0, 0)))
-        cos, sin = np.cos(angles), np.sin(angles)
-        self.cos = np.concatenate([cos, cos], axis=1).astype("float32")[:, None]  # (l, 1, d / heads)
-        self.sin = np.concatenate([-sin, sin], axis=1).astype("float32")[:, None]
+        self.frequencies = 2 * np.pi / ROTARY_BASE ** (np.arange(quarter) / quarter)
+        self.cos, self.sin = (x.astype("float32") for x in self.turn(map(np.arange, self.grid), self.frequencies, np))
 
-    def call(self, x):
-        _, l, d = x.shape
+    def turn(self, places, frequencies, xp):
+        """Cosines and sines of the tokens' angles, each (l, 1, d / heads)."""
+        quarter = len(frequencies)
+        y, x = (((2 * place + 1) / count(place) - 1)[:, None] * frequencies for place in places)
+        y, x = y[:, None] + 0 * x, x + 0 * y[:, None]  # (rows, columns, quarter)
+        angles = xp.reshape(xp.concatenate([y, x], axis=-1), (-1, 2 * quarter))
+        angles = xp.pad(angles, ((self.prefix, 0), (0, 0)))
+        cos, sin = xp.cos(angles), xp.sin(angles)
+        both = xp.concatenate([cos, cos], axis=1), xp.concatenate([-sin, sin], axis=1)
+        return [x[:, None] for x in both]
+
+    def call(self, x, places=None):
+        l, d = ops.shape(x)[1], x.shape[2]
         width = d // self.num_heads
+        cos, sin = self.cos, self.sin
+        if places is not None:
+            cos, sin = self.turn([ops.cast(x, "float32") for x in places], self.frequencies.astype("float32"), ops)
         x = ops.reshape(x, (-1, l, self.num_heads, width))
         swapped = ops.concatenate([x[:, :, :, width // 2 :], x[:, :, :, : width // 2]], axis=-1)
-        x = x * ops.cast(self.cos, x.dtype) + swapped * ops.cast(self.sin, x.dtype)
+        x = x * ops.cast(cos, x.dtype) + swapped * ops.cast(sin, x.dtype)
         return ops.reshape(x, (-1, l, d))
 
     def compute_output_shape(self, input_shape):

@@ -81,6 +81,8 @@ def require_patchwise(config):
             "Masked patches need a Vision Transformer that sees the image patch by patch: the convolutions of a hybrid "
             "or a ResNet show a masked patch to its neighbours. Choose a ViT, such as ViT-B/16."
         )
+    if config.has_free_size:
+        raise ConfigError("Masked patches need images of one size. Load the model with image_size=(height, width).")
     if config.num_channels != 3:
         raise ConfigError(f"Masked patches need images of 3 channels. Received: {config.num_channels}.")
 
@@ -113,11 +115,11 @@ def predict_patches(x, objective, dtype):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class MaskedPatchModel(DistributedModel):
-    """Predicts corrupted patches from their own tokens: what trains an encoder without labels (Appendix B.1.2).
+    """Predicts corrupted patches from their own tokens, to train an encoder without labels (Appendix B.1.2).
 
-    The layers are the encoder's own, and so are its weights: while this model trains, `encoder` does. Between them
-    stand the layers "corrupt_patches", which replaces patch embeddings, "take_patches" and "patch_head", one linear
-    layer that begins at zero. `fit` takes the batches of `examples.with_objective(model.objective)`.
+    It shares its layers and weights with the encoder, so that training it trains `encoder`. Between them stand the
+    layers "corrupt_patches", which replaces patch embeddings, "take_patches" and "patch_head", one linear layer that
+    begins at zero. `fit` takes the batches of `examples.with_objective(model.objective)`.
 
     Inputs are a dict of "images" (n, h, w, 3), "sources" int (n, patches) and "places" int (n, count), as
     `keras_vit.data.Examples.with_objective` explains them; outputs are, for each of the corrupted patches,

@@ -1,4 +1,4 @@
-"""What a model makes of masked patches (Appendix B.1.2), as a figure."""
+"""Draws a model's predictions of masked patches (Appendix B.1.2)."""
 
 import os
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def picture_patches(values: np.ndarray, model: Any) -> np.ndarray:
 def draw_masked_patches(
     model: Any, inputs: Mapping[str, Any], targets: Any, predictions: Any, path: str | os.PathLike
 ) -> None:
-    """Writes a PNG with a column for each image: itself, as the model sees it, as it predicts it, as is right.
+    """Writes a PNG with a column for each image: the image, the model's input, its prediction, the target.
 
     Masked patches are grey. In the lower two rows the corrupted patches are painted, the others are the image's.
 

@@ -2,6 +2,7 @@ from .axial.config import AxialResNetConfig, AxialViTConfig
 from .axial.models import AxialResNet, AxialVisionTransformer
 from .building import build
 from .config import BackboneConfig, ResNetConfig, ViTConfig
+from .folding import fold
 from .preprocessing import Preprocessing
 from .resnet import ResNet
 from .variants import VARIANTS, Variant, variant
@@ -21,5 +22,6 @@ __all__ = [
     "ViTConfig",
     "VisionTransformer",
     "build",
+    "fold",
     "variant",
 ]

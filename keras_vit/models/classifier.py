@@ -13,8 +13,10 @@ from keras_vit.distribution import DistributedModel
 from keras_vit.distribution.first_batch import checks_first_batch
 from keras_vit.errors import ConfigError, ImageError, PreprocessingError, require_backend
 from keras_vit.layers.base import wide_type
+from keras_vit.layers.pooling import PatchesToPixels
 from keras_vit.models.config import ConstructorFields, describe_fields, parameters_of
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
+from keras_vit.models.vectors import vector_model
 
 
 def image_input(height, width, num_channels, dtype):
@@ -26,6 +28,24 @@ def linear_head(x, width, dtype, name="head", use_bias=True):
     """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
     dtype = wide_type(dtype.compute_dtype)
     return keras.layers.Dense(width, use_bias=use_bias, kernel_initializer="zeros", dtype=dtype, name=name)(x)
+
+
+def classify_map(x, images, config, dtype):
+    """The logits of a feature map (n, h', w', c): of its mean, or with classifier="patches" of each pixel."""
+    if config.classifier != "patches":
+        x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
+    return classify(x, images, config, dtype)
+
+
+def classify(x, images, config, dtype, **options):
+    """The logits of features (..., d), if there are classes; those of patches are brought to the images' size."""
+    if not config.num_classes:
+        return x
+    x = linear_head(x, config.num_classes, dtype, **options)
+    if config.classifier != "patches":
+        return x
+    step = getattr(config, "pixels_per_token", None)
+    return PatchesToPixels(step, dtype=wide_type(dtype.compute_dtype), name="pixels")(x, images=images)
 
 
 def inner_parts(part):
@@ -69,7 +89,7 @@ def set_trainable(model, trainable):
 def as_preprocessing(preprocessing, config):
     if preprocessing is None:
         half = (0.5,) * config.num_channels
-        return Preprocessing(config.image_size or (224, 224), mean=half, std=half)
+        return Preprocessing(config.own_size or (224, 224), mean=half, std=half)
     if isinstance(preprocessing, dict):
         preprocessing = preprocessing_of(preprocessing)
     unknown = isinstance(preprocessing, UnknownPreprocessing)
@@ -194,8 +214,7 @@ class Classifier(DistributedModel):
 
     def features(self, images: Any) -> Any:
         """What the head reads: images (n, h, w, channels) to (n, width)."""
-        outputs = self.get_layer("head").input if self.config.num_classes else self.outputs[0]
-        return keras.Model(self.inputs[0], outputs)(*self._standardize_inputs(images), training=False)
+        return vector_model(self, "features")(*self._standardize_inputs(images), training=False)
 
     if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
         fit = checks_first_batch(DistributedModel.fit)

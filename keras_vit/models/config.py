@@ -6,7 +6,7 @@ import inspect
 import numbers
 import textwrap
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from keras_vit.errors import ConfigError, is_whole
 
@@ -25,6 +25,13 @@ def pair(name, size):
     fits = isinstance(sides, (tuple, list)) and len(sides) == 2 and all(is_whole(side, 1) for side in sides)
     require(fits, f"{name} must be a positive whole number, or two of them (height, width). Received: {name}={size!r}.")
     return int(sides[0]), int(sides[1])
+
+
+def set_image_size(config, free):
+    """Makes image_size a pair of ints, or `free` where both sides are None: images of any size."""
+    size = config.image_size
+    is_free = size == free or (isinstance(size, (tuple, list)) and tuple(size) == (None, None))
+    object.__setattr__(config, "image_size", free if is_free else pair("image_size", size))
 
 
 def set_counts(config, *names, least=1):
@@ -98,7 +105,9 @@ Probabilities = Annotated[
 ]
 
 
-Classifier = Literal["token", "gap", "token+gap", "map"]
+Classifier = Literal["token", "gap", "token+gap", "map", "patches"]
+MapClassifier = Literal["gap", "patches"]  # of a ResNet's last feature map
+Vector = Literal["output", "features", "token", "gap", "token+gap"]  # of an image; see `keras_vit.embed`
 Activation = Literal["gelu", "quick_gelu", "silu"]
 QkvBias = Literal["qkv", "qv", "none"]
 PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain", "dinov2"]
@@ -130,6 +139,11 @@ def require_known_values(config):
 def require_positions(config):
     """Refuses position embeddings that no model has."""
     kind, place = config.position_embedding, config.position_embedding_at
+    require(
+        kind != "relative" or not config.has_free_size,
+        "Relative position embeddings are of one grid: image_size=(None, None) needs another position_embedding. Pass "
+        "image_size=(height, width), to which zoo.load resizes them.",
+    )
     require(
         place == "stem" or kind in ("1d", "2d"),
         f"position_embedding_at={place!r} says where 1d and 2d embeddings are added. Received: "
@@ -163,6 +177,10 @@ def require_tokens(config):
         not reads or value is not False,
         f"classifier={config.classifier!r} reads the class token. Received: class_token=False. Choose gap or map.",
     )
+    require(
+        config.classifier in ("gap", "patches") or not config.norm_after_pool,
+        f"norm_after_pool=True needs classifier='gap' or 'patches'. Received: classifier={config.classifier!r}.",
+    )
     scale = config.layer_scale
     require(
         scale is None or (is_number(scale) and abs(scale) < 1e6),
@@ -188,7 +206,9 @@ class ViTConfig:
     """A Vision Transformer or a hybrid; fields are the arguments of `VisionTransformer`, where they are explained."""
 
     image_size: Annotated[
-        tuple[int, int], "int or (height, width) in pixels; a whole number of patches, unless drop_remainder is True."
+        tuple[int, int] | tuple[None, None],
+        "int or (height, width) in pixels; a whole number of patches, unless drop_remainder is True. (None, None) for "
+        "images of any such size, for which position embeddings are resized when the model is called.",
     ] = (224, 224)
     patch_size: Annotated[
         tuple[int, int], "int or (height, width), in pixels, or in cells of the backbone's feature map."
@@ -205,7 +225,9 @@ class ViTConfig:
     classifier: Annotated[
         Classifier,
         '"token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3), "token+gap" both side by '
-        'side, "map" an attention of one learned query (SigLIP).',
+        'side, "map" an attention of one learned query (SigLIP). "patches" is for segmentation: every patch has '
+        "logits, brought to the image's size, (n, h, w, num_classes); without classes the outputs are the patches' "
+        "features, (n, patches, hidden_size).",
     ] = "token"
     dropout_rate: Annotated[
         float, "after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1)."
@@ -270,16 +292,27 @@ class ViTConfig:
         'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors, "bilinear" '
         'FlexiViT\'s, "bicubic" timm, "bicubic-plain" (without antialiasing) transformers, "dinov2" its authors.',
     ] = option("linear")
+    norm_after_pool: Annotated[bool, "the last norm comes after the mean of the patches (EVA, timm's SBB)."] = option(
+        False
+    )
     unit_vectors: Annotated[
         bool,
         "the head reads vectors of length 1, and the layer under it is linear, not tanh: `zoo.zero_shot` makes such.",
     ] = option(False)
 
+    stored_size: Annotated[
+        tuple[int, int] | None,
+        "of a model with image_size=(None, None), the size that its position embeddings are stored for, by default "
+        "224; else None.",
+    ] = option(None)
+
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     block_name: ClassVar[str] = "encoderblock"  # of a block in the authors' files
 
     def __post_init__(self):
-        object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        set_image_size(self, (None, None))
+        if self.has_free_size:
+            object.__setattr__(self, "stored_size", pair("stored_size", self.stored_size or 224))
         object.__setattr__(self, "patch_size", pair("patch_size", self.patch_size))
         if isinstance(self.backbone, dict):
             object.__setattr__(self, "backbone", BackboneConfig(**self.backbone))
@@ -299,7 +332,12 @@ class ViTConfig:
             self.hidden_size % self.num_heads == 0,
             f"hidden_size must be divisible by num_heads. Received: {self.hidden_size} and {self.num_heads}.",
         )
-        require_whole_patches(self.image_size, self.pixels_per_token, self.drop_remainder)
+        require(
+            self.has_free_size or self.stored_size is None,
+            f"stored_size is of models with image_size=(None, None). Received: stored_size={self.stored_size!r} and "
+            f"image_size={self.image_size}. Leave it out.",
+        )
+        require_whole_patches(self.own_size, self.pixels_per_token, self.drop_remainder)
         require_positions(self)
         require_tokens(self)
 
@@ -352,9 +390,20 @@ class ViTConfig:
         return max(self.pixels_per_token)
 
     @property
+    def has_free_size(self) -> bool:
+        """Whether the model takes images of any size."""
+        return self.image_size == (None, None)
+
+    @property
+    def own_size(self) -> tuple[int, int]:
+        """The image size; of a model of any image size, that of its position embeddings."""
+        size: Any = self.stored_size or self.image_size  # pairs of ints, either
+        return size
+
+    @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of patch tokens."""
-        return self.grid_of(self.image_size)
+        """Rows and columns of patch tokens; of a model of any image size, those that have position embeddings."""
+        return self.grid_of(self.own_size)
 
     def grid_of(self, image_size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of the whole patches of an image of that size."""
@@ -391,7 +440,9 @@ class ViTConfig:
 class ResNetConfig:
     """A BiT-style ResNet; fields are the arguments of `ResNet`, where they are explained."""
 
-    image_size: Annotated[tuple[int, int] | None, "int or (height, width) in pixels; None for any size."] = (224, 224)
+    image_size: Annotated[
+        tuple[int, int] | None, "int or (height, width) in pixels; None or (None, None) for any size."
+    ] = (224, 224)
     depths: Annotated[tuple[int, ...], "units of each stage: (3, 4, 6, 3) is R50."] = (3, 4, 6, 3)
     width_factor: Annotated[float, "multiplies every width; 1, 2, 3, 4 in the paper."] = 1
     num_classes: Annotated[int, "width of the logits; 0 for features (n, 2048 * width_factor)."] = 1000
@@ -399,19 +450,28 @@ class ResNetConfig:
     group_norm_epsilon: Annotated[float, "1e-5 in the authors' code."] = 1e-5
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
     probabilities: Probabilities = "softmax"
+    classifier: Annotated[
+        MapClassifier,
+        '"gap" reads the mean of the last feature map; with "patches" each of its cells has logits, brought to the '
+        "image's size, (n, h, w, num_classes).",
+    ] = option("gap")
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
     norms_first: ClassVar[bool] = True  # a norm before each convolution, as BiT has it, and a last one before the head
 
     def __post_init__(self):
-        if self.image_size is not None:
-            object.__setattr__(self, "image_size", pair("image_size", self.image_size))
+        set_image_size(self, None)
         set_counts(self, "num_channels")
         set_counts(self, "num_classes", least=0)
         require_fractions(self, "group_norm_epsilon", "kernel_variance_epsilon")
         set_depths(self)
         require(self.depths, "depths must name at least one stage. Received: depths=().")
         require_known_values(self)
+
+    @property
+    def own_size(self) -> tuple[int, int] | None:
+        """The image size of the configuration; None for any."""
+        return self.image_size
 
     @property
     def size_step(self) -> int:
@@ -454,13 +514,15 @@ class ModelFields(TypedDict, total=False):
     class_token: bool | None
     class_token_position: bool
     drop_remainder: bool
+    norm_after_pool: bool
     unit_vectors: bool
+    stored_size: tuple[int, int] | None
 
 
 class ConstructorFields(ModelFields, total=False):
     """The fields of all configurations, which the models' constructors take, for type checkers."""
 
-    image_size: int | tuple[int, int] | None
+    image_size: int | tuple[int, int] | tuple[None, None] | None
     num_classes: int
     num_heads: int
     position_interpolation: PositionInterpolation

@@ -1,5 +1,6 @@
 """What a configuration costs: parameters, floating-point operations, activations, counted from the numbers alone."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -186,6 +187,16 @@ def sequence(config, size):
     return rows * columns, rows * columns + config.prefix_tokens
 
 
+def places(config, size):
+    """How many features of an image of that size the head reads: one, or those of all patches or cells of a map."""
+    if config.classifier != "patches":
+        return 1
+    if not isinstance(config, ResNetConfig):
+        return sequence(config, size)[0]
+    stride = 4 * 2 ** (len(config.depths) - 1)
+    return math.prod(-(-length // stride) for length in size)
+
+
 def relative_logits(config, patches):
     """How many logits a head of a block has of relative position embeddings: for each query and offset."""
     return patches * (2 * patches - 1) if config.position_embedding == "relative" else 0
@@ -199,37 +210,39 @@ def count_flops(
     Convolutions and matrix products are counted; biases, normalization, softmax and activations are not.
 
     Args:
-        image_size: (height, width); None for the configuration's.
+        image_size: (height, width); None for the configuration's, or that which its position embeddings are stored for.
         padding: whether places of a kernel that lie on padding count. Table 6 seems to leave them out.
     """
-    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
+    size: Any = image_size or config.own_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.multiply_adds(padding)
 
     if isinstance(config, ResNetConfig):
-        return int(2 * (add_up(config, size, count) + trunk_channels(config) * config.num_classes))
+        return int(
+            2 * (add_up(config, size, count) + places(config, size) * trunk_channels(config) * config.num_classes)
+        )
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     mlp = (2 + config.gated_mlp) * d * config.mlp_dim
     block = tokens * (4 * d * d + mlp) + relative_logits(config, patches) * d
-    total = patches * patch_weights(config) + config.num_layers * block + head_kernels(config)
+    total = patches * patch_weights(config) + config.num_layers * block + places(config, size) * head_kernels(config)
     total += 2 * config.count_pairs(size) * d + pooling_products(config, patches)
     return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
     """How many values the convolutions and matrix products of one image's forward pass give."""
-    size: Any = image_size or config.image_size  # None only of a ResNet that takes any size
+    size: Any = image_size or config.own_size  # None only of a ResNet that takes any size
 
     def count(convolution):
         return convolution.values
 
     if isinstance(config, ResNetConfig):
-        return int(add_up(config, size, count) + config.num_classes)
+        return int(add_up(config, size, count) + places(config, size) * config.num_classes)
     d, patches, tokens = config.hidden_size, *sequence(config, size)
     mlp = (1 + config.gated_mlp) * config.mlp_dim + d
     block = tokens * (5 * d + mlp)  # q, k, v, A v, out; MLP
     block += config.num_heads * relative_logits(config, patches)
     total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
-    total += (config.representation_size or 0) + config.num_classes
+    total += places(config, size) * ((config.representation_size or 0) + config.num_classes)
     return int(total + (add_up(config, size, count) if config.backbone else 0))

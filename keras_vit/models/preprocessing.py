@@ -51,8 +51,8 @@ class Preprocessing:
         crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes
             both sides (timm's names).
 
-    Called on uint8 images (n, h, w, c) of any one size, it returns float32 (n, *image_size, c). Numbers that are not
-    pixels from 0 to 255, such as floats up to 1, and other shapes are an ImageError.
+    Called on uint8 images (n, h, w, c) of any one size, it returns float32 `(n, *image_size, c)`. Numbers that are not
+    pixels from 0 to 255, such as floats up to 1, and other shapes raise an ImageError.
 
     >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)
@@ -148,10 +148,9 @@ def to_probabilities(logits, model):
     They are the softmax where an image has one class, and the sigmoid of each logit where `model.config.probabilities`
     says that an image has several classes or none.
     """
-    import scipy.special
-
-    kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
-    return scipy.special.expit(logits) if kind == "sigmoid" else scipy.special.softmax(logits, axis=-1)
+    several = getattr(getattr(model, "config", None), "probabilities", "softmax") == "sigmoid"
+    normalizer = np.logaddexp(0, logits) if several else np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    return np.exp(logits - normalizer)
 
 
 def preprocessing_of(fields):

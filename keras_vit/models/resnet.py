@@ -3,7 +3,7 @@
 import keras
 
 from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
-from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.models.classifier import Classifier, classify_map
 from keras_vit.models.config import ResNetConfig
 
 
@@ -36,14 +36,11 @@ def stages(x, config, dtype):
     return x
 
 
-def head(x, config, dtype):
+def head(x, images, config, dtype):
     """Norm, ReLU, mean over the image, then the logits."""
     x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="group_norm")(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
-    x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
-    if config.num_classes:
-        x = linear_head(x, config.num_classes, dtype)
-    return x
+    return classify_map(x, images, config, dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -68,4 +65,4 @@ class ResNet(Classifier):
 
     @staticmethod
     def make_graph(images, config, dtype):
-        return head(stages(stem(images, config, dtype), config, dtype), config, dtype)
+        return head(stages(stem(images, config, dtype), config, dtype), images, config, dtype)

@@ -1,4 +1,4 @@
-"""The table of variants: the paper's models and ours by name. Imports no Keras."""
+"""The table of variants: models of the paper, of later papers and our own, by name. Imports no Keras."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table: a name of the paper, its configuration, and its parameters with 1,000 classes."""
+    """A row of the table: the variant's name, its configuration, and its number of parameters with 1,000 classes."""
 
     name: str
     config: Any  # a ViTConfig or a ResNetConfig; Any, so that the fields of either need no cast
@@ -24,8 +24,8 @@ class Variant:
 
 
 # hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; So400m from
-# big_vision's models/vit.py; Test and Mini are ours. b is Figure 4's, B with all hidden dimensions halved, those of the
-# heads too.
+# big_vision's models/vit.py; g, DINOv2's, and g-opt, SigLIP 2's, from timm; Test and Mini are ours. b is Figure 4's: B
+# with all hidden dimensions halved, those of the heads too.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Mini": (96, 6, 3, 192),
@@ -36,6 +36,8 @@ SIZES = {
     "L": (1024, 24, 16, 4096),
     "H": (1280, 32, 16, 5120),
     "So400m": (1152, 27, 16, 4304),
+    "g": (1536, 40, 24, 4096),
+    "g-opt": (1536, 40, 16, 6144),
 }
 
 
@@ -52,7 +54,7 @@ def vit(size, patch_size, **fields):
 
 
 def shape(num_layers, hidden_size, mlp_dim, patch_size):
-    """A ViT of Figure 8, which does not name its heads: they have 64 channels, as those of Table 1's B and L."""
+    """A ViT of Figure 8. The figure does not state the heads: they have 64 channels here, as in Table 1's B and L."""
     sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
     return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
 
@@ -66,7 +68,7 @@ def resnet(depths, width_factor, **fields):
 
 
 def axial_vit(size, patch_size):
-    """Two axial blocks, of rows and of columns, for each block of that size."""
+    """A ViT of that size with each block replaced by two axial blocks, along rows and along columns."""
     config = vit(size, patch_size)
     fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
     return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
@@ -74,12 +76,12 @@ def axial_vit(size, patch_size):
 
 R50, R101, R152, R200 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3), (3, 24, 36, 3)
 
-# A hybrid is named by its total stride; that of R+ViT-Ti/16 is 32 in truth (stem 4, patch 8), as in the authors' code.
+# A hybrid is named by its total stride, but R+ViT-Ti/16 has a stride of 32 (stem 4, patch 8), as in the authors' code.
 VARIANTS: dict[str, Variant] = {
     name: Variant(name, config, parameters)
     for name, config, parameters in (
         ("ViT-Test/4", vit("Test", 4, image_size=32), 206_376),
-        # docs/paper_in_miniature.md: for images of 28 x 28 pixels, the ResNet's and the hybrid's twice as large.
+        # docs/paper_in_miniature.md: for images of 28 x 28 pixels; ResNet and hybrid take them at twice that size.
         ("ViT-Mini/4", vit("Mini", 4, image_size=28, classifier="gap"), 555_304),
         ("R20x0.5", resnet((2, 2, 2), 0.5, image_size=56), 1_378_184),
         ("ViT-Ti/16", vit("Ti", 16), 5_717_416),
@@ -97,6 +99,8 @@ VARIANTS: dict[str, Variant] = {
         ("ViT-L/32", vit("L", 32), 306_535_400),
         ("ViT-H/14", vit("H", 14), 632_045_800),
         ("ViT-So400m/14", vit("So400m", 14, classifier="map"), 428_833_704),
+        ("ViT-g/14", vit("g", 14, gated_mlp=True, activation="silu"), 1_136_183_784),
+        ("ViT-g-opt/16", vit("g-opt", 16, classifier="map"), 1_164_613_096),
         ("R+ViT-Ti/16", hybrid("Ti", (), patch_size=8), 6_337_704),
         ("R26+ViT-S/32", hybrid("S", (2, 2, 2, 2)), 36_431_912),
         ("R26+ViT-B/32", hybrid("B", (2, 2, 2, 2)), 101_383_976),
@@ -143,7 +147,7 @@ def variant(name: str) -> Variant:
     """The table's row of that name.
 
     Raises:
-        UnknownNameError: for any other name; the message has the nearest ones.
+        UnknownNameError: for any other name; the message lists the nearest ones.
 
     >>> variant("ViT-B/16").config.hidden_size
     768

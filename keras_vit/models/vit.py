@@ -13,6 +13,7 @@ from keras_vit.layers import (
     GroupNormalization,
     LayerNormalization,
     PatchEmbedding,
+    PatchTokens,
     PositionEmbedding,
     PositionEmbedding2D,
     PostActivationBottleneck,
@@ -22,8 +23,10 @@ from keras_vit.layers import (
     TakeClassToken,
 )
 from keras_vit.layers.base import wide_type
-from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.layers.positions import PatchPlaces
+from keras_vit.models.classifier import Classifier, classify
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.cost import positioned_prefix
 
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
@@ -56,13 +59,20 @@ def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
 
 def position_layer(config, dtype, name):
     """A layer of that name which adds position embeddings: E_pos of Eq. 1, or others in its place."""
-    if config.position_embedding == "1d":
-        return PositionEmbedding(dtype=dtype, name=name)
-    kind = {"2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}[config.position_embedding]
-    return kind(config.grid, dtype=dtype, name=name)
+    kinds = {"1d": PositionEmbedding, "2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}
+    prefix, interpolation = positioned_prefix(config), config.position_interpolation
+    return kinds[config.position_embedding](config.grid, prefix, interpolation, dtype=dtype, name=name)
 
 
-def tokens(x, config, dtype):
+def patch_places(images, config, dtype):
+    """Where the patches are, as arguments of the layers that depend on it; none for images of one size."""
+    if not config.has_free_size or config.position_embedding == "none":
+        return {}
+    layer = PatchPlaces(config.pixels_per_token, config.drop_remainder, dtype=dtype, name="patch_places")
+    return {"places": layer(images)}
+
+
+def tokens(x, config, dtype, places):
     """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size).
 
     Registers and a class token that has no position (DeiT-III) join after E_pos; a norm before the encoder is CLIP's.
@@ -71,7 +81,7 @@ def tokens(x, config, dtype):
     if config.has_class_token and config.class_token_position:
         x = ClassToken(dtype=dtype, name="cls")(x)
     if config.position_layers and config.position_embedding_at == "stem":
-        x = position_layer(config, dtype, "posembed_input")(x)
+        x = position_layer(config, dtype, "posembed_input")(x, **places)
     if config.has_class_token and not config.class_token_position:
         x = ClassToken(dtype=dtype, name="cls")(x)
     if config.num_registers:
@@ -82,46 +92,49 @@ def tokens(x, config, dtype):
     return x
 
 
+def pool(x, config, dtype):
+    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features), or of patches to all of theirs."""
+    if config.classifier == "token":
+        return TakeClassToken(dtype=dtype, name="pool")(x)
+    if config.classifier == "map":
+        return AttentionPooling(**AttentionPooling.arguments_in(config), dtype=dtype, name="pool")(x)
+    if config.classifier == "patches":
+        return PatchTokens(config.prefix_tokens, dtype=dtype, name="pool")(x)
+    return AveragePatches(config.prefix_tokens, config.classifier == "token+gap", dtype=dtype, name="pool")(x)
+
+
 def block_positions(config):
     """For each block the name of the layer that adds position embeddings to its input; () where none does."""
     return () if config.position_embedding_at == "stem" else config.position_layers
 
 
-def encoder(x, config, dtype, make_block):
-    """Eq. 2 to 4: num_layers blocks and a last layer norm, (n, l, hidden_size) to the same.
+def encoder(x, config, dtype, make_block, places):
+    """Eq. 2 to 4: num_layers blocks, a last layer norm and the pooling, (n, l, hidden_size) to (n, features).
 
-    Where only the class token is read of the last block, that is all that it computes: (n, 1, hidden_size).
+    Where only the class token is read of the last block, that is all that it computes. The norm may come last.
     """
     names = block_positions(config)
     positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
+    turned = places if config.position_embedding == "rope" else {}
     for i in range(config.num_layers):
-        before = positions[names[i]](x) if names else x
+        before = positions[names[i]](x, **places) if names else x
         block = make_block(i, config, dtype)
-        x = block(before)
+        x = block(before, **turned)
     norm = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")
-    x = norm(x)  # the layers' `output`, of their first call, is of all tokens
-    return norm(block(before, class_token=True)) if config.reads_class_token_alone else x
+    y = norm(x)  # the layers' `output`, of their first call, is of all tokens
+    if config.norm_after_pool:
+        return norm(pool(x, config, dtype))
+    return pool(norm(block(before, class_token=True, **turned)) if config.reads_class_token_alone else y, config, dtype)
 
 
-def pool(x, config, dtype):
-    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features)."""
-    if config.classifier == "token":
-        return TakeClassToken(dtype=dtype, name="pool")(x)
-    if config.classifier == "map":
-        return AttentionPooling(**AttentionPooling.arguments_in(config), dtype=dtype, name="pool")(x)
-    return AveragePatches(config.prefix_tokens, config.classifier == "token+gap", dtype=dtype, name="pool")(x)
-
-
-def head(x, config, dtype):
+def head(x, images, config, dtype):
     """The classification head: tanh layer at pre-training time, or a projection to vectors of length 1; the logits."""
     if config.representation_size:
         activation = None if config.unit_vectors else "tanh"
         x = keras.layers.Dense(config.representation_size, activation=activation, dtype=dtype, name="pre_logits")(x)
     if config.unit_vectors:
         x = keras.layers.UnitNormalization(dtype=wide_type(dtype.compute_dtype), name="unit_vectors")(x)
-    if config.num_classes:
-        x = linear_head(x, config.num_classes, dtype, use_bias=config.head_bias)
-    return x
+    return classify(x, images, config, dtype, use_bias=config.head_bias)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -149,10 +162,11 @@ class VisionTransformer(Classifier):
 
     @classmethod
     def make_graph(cls, images, config, dtype):
+        places = patch_places(images, config, dtype)
         x = hybrid_backbone(images, config.backbone, dtype) if config.backbone else images
-        x = tokens(x, config, dtype)
-        x = encoder(x, config, dtype, cls.make_block)
-        return head(pool(x, config, dtype), config, dtype)
+        x = tokens(x, config, dtype, places)
+        x = encoder(x, config, dtype, cls.make_block, places)
+        return head(x, images, config, dtype)
 
     @classmethod
     def make_block(cls, i, config, dtype, **arguments):
@@ -168,12 +182,18 @@ class VisionTransformer(Classifier):
         """What the model gives for images, and `attention` of the same pass."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         positions = [self.get_layer(name) for name in block_positions(self.config)]
-        stem, weights = keras.Model(self.inputs[0], blocks[0].input, name="stem"), []
-        x = stem(*self._standardize_inputs(images), training=False)
+        names = {layer.name for layer in self.layers}
+        placed = {"places": self.get_layer("patch_places").output} if "patch_places" in names else {}
+        first = keras.tree.flatten(blocks[0].input)[0]
+        stem, weights = keras.Model(self.inputs[0], {"x": first, **placed}, name="stem"), []
+        (images,) = self._standardize_inputs(images)
+        places = stem(images, training=False)
+        x = places.pop("x")
+        turned = places if self.config.position_embedding == "rope" else {}
         for i, block in enumerate(blocks):
-            x = positions[i](x) if i and positions else x  # the first block's input has them
-            x, a = block(x, training=False, return_weights=True)
+            x = positions[i](x, **places) if i and positions else x  # the first block's input has them
+            x, a = block(x, training=False, return_weights=True, **turned)
             weights.append(a[:, None])
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
-            x = layer(x)
+            x = layer(x, images=images) if layer.name == "pixels" else layer(x)
         return x, keras.ops.concatenate(weights, axis=1)

@@ -1,4 +1,4 @@
-"""What a training is, from settings to a judged run: fine-tuning, pre-training, searches, the paper's protocol, VTAB.
+"""Trainings from settings to a judged run: fine-tuning, pre-training, searches, the paper's protocol, VTAB.
 
 >>> result = keras_vit.finetune("folder:photos", out="runs/1", model="ViT-B/16", epochs=20)  # doctest: +SKIP
 """

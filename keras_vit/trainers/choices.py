@@ -1,4 +1,4 @@
-"""What a training command takes where it is not told: recipe, checkpoint, size, batch. Imports no Keras.
+"""Chooses what a training was not told: recipe, checkpoint, size, batch. Imports no Keras.
 
 docs/training.md says the same to users.
 """
@@ -71,7 +71,7 @@ def choose_recipe(dataset: str, model: str, pretrain: bool, objective: str | Non
 
 
 def choose_checkpoint(model: str) -> str:
-    """What fine-tuning starts from: a bare variant's weights of ImageNet-21k, not those tuned to ImageNet-1k.
+    """The checkpoint to fine-tune: for a bare variant its weights of ImageNet-21k, not those tuned on ImageNet-1k.
 
     >>> choose_checkpoint("ViT-B/16"), choose_checkpoint("ViT-S/16"), choose_checkpoint("ViT-B/16:sam")
     ('ViT-B/16:i21k', 'ViT-S/16:augreg-i21k', 'ViT-B/16:sam')
@@ -81,7 +81,7 @@ def choose_checkpoint(model: str) -> str:
 
 
 def round_to_patches(size: int, model: str) -> int:
-    """The size without the pixels that no patch covers, as in the authors' code, nor a place of an AxialResNet.
+    """The size cut to whole patches, as in the authors' code, or to whole cells of an AxialResNet.
 
     >>> round_to_patches(384, "ViT-H/14"), round_to_patches(384, "ViT-B/16")
     (378, 384)

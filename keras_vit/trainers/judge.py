@@ -1,4 +1,4 @@
-"""What a training has come to: its best weights, judged on what it never trained on, their mistakes, and its files."""
+"""Judges a training: its best weights on images that it never trained on, and their mistakes; lists its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keras_vit.trainers.plan import evaluation_batches
 from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
 from keras_vit.training.runs.history import find_best, read_rows
 
-DRAWN = 8  # images in masked_patches.png
+DRAWN = 8  # images in masked_patches.png and masks.png
 # What a run writes, and what each file or folder is.
 WRITTEN = {
     **FILES,
@@ -31,7 +31,8 @@ class TrainingResult:
         epochs: that it has done.
         best_epoch: whose weights are judged; None for those of the last step.
         judged_by: "test", "validation", or None where nothing was held out or tested on.
-        metric: "accuracy", "mean_average_precision" or, of the pixels of masked patches, "loss"; None if not judged.
+        metric: "accuracy", "mean_average_precision", "mean_iou" or, of the pixels of masked patches, "loss"; None if
+            not judged.
         score: the metric; accuracy and precision from 0 to 1.
         interval: (lowest, highest) accuracy that is likely, at 95 %; None for other metrics.
         files: {name in the folder: what it is}.
@@ -48,12 +49,12 @@ class TrainingResult:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of right answers, or None where something else was measured, or nothing."""
+        """The share of correct answers; None if something else, or nothing, was measured."""
         return self.score if self.metric == "accuracy" else None
 
 
 def load_best(model, folder):
-    """Gives the model a run's weights of the best epoch, or leaves its last where there are none; the epoch."""
+    """Loads a run's best weights into the model, if there are any, and returns their epoch."""
     best = find_best(read_rows(folder / "metrics.csv"), read_monitor(folder))
     if best is None or not (folder / "best.weights.npz").is_file():
         return None
@@ -62,7 +63,7 @@ def load_best(model, folder):
 
 
 def judge_classes(run, model, examples, batches):
-    """("accuracy", its value, its interval, how it is said) of the model; writes the mistakes."""
+    """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
     found = evaluation.collect_predictions(model, batches)
     if is_chief(model):
         with run.writing("mistakes.png") as path:
@@ -75,10 +76,19 @@ def judge_classes(run, model, examples, batches):
 
 
 def judge_several_classes(model, examples, batch_size):
-    """As `judge_classes`, of images that have several classes."""
+    """As `judge_classes`, for images with several classes."""
     found = evaluation.evaluate_multi_label(model, examples, batch_size)
     value = found.mean_average_precision
     return "mean_average_precision", value, None, f"{value:.1%} of {found.count:,} images"
+
+
+def judge_masks(run, model, examples, batch_size):
+    """As `judge_classes`, for images with a class per pixel; draws the worst."""
+    found = evaluation.mean_iou(model, examples, batch_size, keep=DRAWN)
+    if is_chief(model):
+        with run.writing("masks.png") as path:
+            evaluation.draw_masks(found, path)
+    return "mean_iou", found.mean_iou, None, f"{found.mean_iou:.1%} of {found.images:,} images"
 
 
 def finish_masked_patches(run, model, shown, judged, batch_size):
@@ -113,11 +123,13 @@ def judge(run, model, recipe, splits, tell):
         best = load_best(model, run.folder)
         if splits.train.multi_label:
             metric, score, interval, said = judge_several_classes(model, judged, batch_size)
+        elif splits.train.masked:
+            metric, score, interval, said = judge_masks(run, model, judged, batch_size)
         else:
             batches = evaluation_batches(judged, recipe, model, model.microbatches)
             metric, score, interval, said = judge_classes(run, model, judged, batches)
         which = f"epoch {best}, the best of {epochs}" if best is not None else "the last step"
-        tell(f"{name} {metric.replace('_', ' ')} of {which}: {said}.")
+        tell(f"{name} {metric.replace('_', ' ').replace('iou', 'IoU')} of {which}: {said}.")
     if skipped := sum(len(split.unreadable.names) for split in splits if split):
         tell(f"Images that cannot be read, and were skipped: {skipped}.")
     return TrainingResult(

@@ -1,4 +1,4 @@
-"""What a training will do, before it begins: whether it can, and the data, the recipe and the model it means.
+"""Plans a training: whether it can begin, and its data, recipe and model.
 
 Importing this imports no Keras.
 """
@@ -22,7 +22,7 @@ from keras_vit.zoo.names import registry
 
 
 def require_outside_dataset(out, dataset):
-    """Refuses a run's folder that would be a class, with the run's own images, when the data are read again."""
+    """Refuses a run's folder that would become a class, of the run's own images, when the data are read again."""
     if would_read(dataset, out):
         raise ConfigError(
             f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
@@ -31,10 +31,10 @@ def require_outside_dataset(out, dataset):
 
 
 def resolve(settings: Settings) -> Settings:
-    """The settings with a run's folder as the file of its weights; refuses a dataset or a model that there is not.
+    """The settings, with a run's folder replaced by the file of its weights; refuses an unknown dataset or model.
 
     Raises:
-        KerasVitError: with the sentence.
+        KerasVitError: if the dataset or the model does not exist.
     """
     require_dataset(settings.dataset)
     model = str(model_of(settings.model))
@@ -46,12 +46,12 @@ def resolve(settings: Settings) -> Settings:
 
 
 def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
-    """`resolve`, and refuses a folder in which no run can begin, or with `resume` go on.
+    """`resolve`; also refuses a folder in which no run can begin, or with `resume` continue.
 
-    Given to `Run` afterwards, the folder knows the digests that it has read here.
+    The folder keeps the digests that it reads here, for `Run`.
 
     Raises:
-        KerasVitError: for a folder of images or a model that there is not, or a run's folder that cannot be used.
+        KerasVitError: for a missing folder of images or model, or a run's folder that cannot be used.
     """
     require_outside_dataset(folder.path, settings.dataset)
     folder.check(resume)
@@ -63,7 +63,7 @@ def objective_of(settings):
 
     Raises:
         ConfigError: for a hybrid or a ResNet.
-        DataError: for a rate or target that there is not.
+        DataError: for an impossible rate or target.
     """
     if settings.objective != "masked-patches":
         return None
@@ -76,7 +76,7 @@ def objective_of(settings):
 
 
 class Splits(NamedTuple):
-    """The `Examples` of a run; None for what it does not hold out, or does not test on."""
+    """The `Examples` of a run; None if it holds none out, or does not test."""
 
     train: data.Examples
     held_out: data.Examples | None
@@ -102,7 +102,7 @@ def load_splits(settings):
 
 
 def require_batch(examples, batch_size):
-    """Refuses a batch of more images than there are."""
+    """Refuses a batch larger than the dataset."""
     if batch_size > examples.num_examples:
         raise ConfigError(
             f"A batch of {batch_size:,} images is larger than {examples.name}, which has {examples.num_examples:,} "
@@ -139,6 +139,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         given["position_embedding"] = settings.position_embedding
     if examples.multi_label:
         given["loss"] = "sigmoid"
+    if examples.masked:
+        given |= {"loss": "pixels", "classifier": "patches", "representation_size": None}
     return training.recipe(name, batch_size=batch, steps=settings.steps, epochs=epochs, image_size=size, **given)
 
 
@@ -176,7 +178,7 @@ def choose_what_learns(settings: Settings, model):
 
 
 def count_microbatches(settings, recipe, model):
-    """In how many parts each replica's batch is computed; the model is made in the strategy's scope.
+    """The number of parts of each replica's batch; the model is made in the strategy's scope.
 
     Raises:
         ConfigError: when the number asked for does not divide the batch.
@@ -193,14 +195,16 @@ def count_microbatches(settings, recipe, model):
 
 
 def augmentation_for(settings, recipe, examples):
-    """The augmentation asked for, else the recipe's; None, the dataset's own, where crops or mirrors change labels."""
+    """The requested augmentation, else the recipe's; None (the dataset's own) if crops or mirrors change labels."""
     own = find_augmentation(examples.augmentation)
     return settings.augmentation or (None if own.restricted else recipe.augmentation)
 
 
 def compile_arguments(settings, examples):
-    """What the settings and the data ask of `recipe.compile`."""
-    metrics = [training.MeanAveragePrecision(examples.num_classes)] if examples.multi_label else None
+    """The arguments of `recipe.compile` by the settings and the data."""
+    metrics: list | None = [training.MeanAveragePrecision(examples.num_classes)] if examples.multi_label else None
+    if examples.masked:
+        metrics = [training.Accuracy(), training.MeanIoU(examples.num_classes)]
     return {"layer_decay": settings.layer_decay, "remat": settings.remat, "metrics": metrics}
 
 
@@ -208,6 +212,8 @@ def monitor_of(examples):
     """The metric of the best weights."""
     if examples.objective is not None:
         return "val_loss"
+    if examples.masked:
+        return "val_mean_iou"
     return "val_mean_average_precision" if examples.multi_label else "val_accuracy"
 
 
@@ -230,7 +236,7 @@ def weights_of_classes(settings, examples):
 
 
 def training_batches(settings, recipe, examples, model):
-    """The function of a step to the batches from that step on, as `Run.fit` takes it; weighed where it is asked for."""
+    """A function of a step to the batches from that step on, for `Run.fit`; with weights if these are asked for."""
     augmentation = augmentation_for(settings, recipe, examples)
     weights = weights_of_classes(settings, examples)
 

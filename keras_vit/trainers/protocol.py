@@ -1,7 +1,7 @@
 """Appendix B.1.1's procedures of many trainings: the paper's protocol, and VTAB-1k with one setting for all tasks.
 
-The protocol searches on the development split, retrains on all, tests once, with several seeds. VTAB takes the setting
-that it is given, or the one that a sweep finds on each task's 200 development examples.
+The protocol searches on the development split, retrains on all, tests once, with several seeds. VTAB takes the given
+setting, or finds one by a sweep on each task's 200 development examples.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def require_one_worker():
 
 
 def require_protocol(settings, seeds):
-    """Refuses what is not the paper's protocol, before anything is trained."""
+    """Refuses settings that contradict the paper's protocol, before anything is trained."""
     require_counts(seeds=seeds)
     if settings.pretrain:
         raise ConfigError("The paper's protocol fine-tunes a model. Received: pretrain=True.")
@@ -67,7 +67,7 @@ def rule_settings(settings):
 
 
 def hyper_rule_for(settings, strategy):
-    """The BiT-HyperRule, which B.1.1 also tries for ResNets; None for other models, or where a recipe was chosen."""
+    """The BiT-HyperRule, for ResNets, as B.1.1 tries it too; None for other models, or if a recipe was chosen."""
     known = VARIANTS.get(settings.model.partition(":")[0])
     if settings.recipe is not None or known is None or known.family != "ResNet":
         return None
@@ -178,7 +178,7 @@ def settings_of(task, settings):
 
 
 def find_builders(tasks):
-    """{task: TFDS's builder with its version}; refuses, all in one sentence, the tasks whose data are not there."""
+    """{task: TFDS's builder with its version}; one error names all tasks with missing data."""
     builders, missing = {}, {}
     for task in tasks:
         try:
@@ -194,7 +194,7 @@ def find_builders(tasks):
 
 
 def sweep(settings, tasks, out, tell, every):
-    """The rate and schedule whose mean over the tasks is highest on their 200 development examples, and all means."""
+    """The rate and schedule with the highest mean over the tasks' 200 development examples, and all means."""
     strategy = training.strategy(settings.strategy)
     scores = {}
     with data.data_errors(), strategy.scope():
@@ -213,7 +213,7 @@ def sweep(settings, tasks, out, tell, every):
 
 
 def remove_weights(folder):
-    """Leaves of a task's run what it measured: config.json, metrics.csv and the pictures."""
+    """Removes from a task's run all but its measurements: config.json, metrics.csv and the pictures."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name in FOLDERS:
             shutil.rmtree(path, ignore_errors=True)
@@ -257,7 +257,7 @@ def run_vtab(
     """Fine-tunes a model on the 1,000 examples of each of VTAB's tasks and tests it once.
 
     `out` receives results.json, vtab.csv, vtab.png (Figure 2), and a folder for each task with its metrics and
-    mistakes, without weights. Called again, it goes on where it was killed, and adds the tasks that are new.
+    mistakes, without weights. Called again, it continues after a kill, and adds new tasks.
 
     Args:
         settings: of every task; the dataset and splits are VTAB's.

@@ -1,4 +1,4 @@
-"""What a model card says of a model's past: where it comes from, what it was trained on, how good it is there."""
+"""The entries of a model card on a model's origin, its training data, and its accuracy there."""
 
 import os
 from pathlib import Path
@@ -46,7 +46,7 @@ def find_checkpoint(name: str) -> PublicCheckpoint | None:
 
 
 def describe_dataset(dataset: str) -> str:
-    """A dataset without the folders that its own lies in.
+    """The name of a dataset, without the path of its folder.
 
     >>> describe_dataset("folder:/home/ann/photos"), describe_dataset("cifar10")
     ('folder:photos', 'cifar10')
@@ -64,9 +64,8 @@ def describe_beginning(settings):
 
 
 def find_row(path, rows, monitor):
-    """The row of metrics.csv that was measured with the weights in a file; None where none was.
-
-    A run that averages its weights validates the averaged ones.
+    """The row of metrics.csv measured with the weights in a file, or None. A run that averages its weights validates
+    the averaged ones.
     """
     if path.name == "best.weights.npz":
         return find_best(rows, monitor)
@@ -75,7 +74,7 @@ def find_row(path, rows, monitor):
 
 
 def describe_accuracy(path, config, dataset):
-    """How good the weights in a run's file are on what it held out, as `write_card` takes it; None if unknown."""
+    """The accuracy of the weights in a run's file on held-out images, for `write_card`; None if unknown."""
     monitor = config["monitor"]
     row = find_row(path, read_rows(path.with_name("metrics.csv")), monitor)
     if row is None or monitor == "val_loss" or not config.get("held_out"):
@@ -90,7 +89,7 @@ def read_dataset(path: str | os.PathLike) -> str | None:
 
 
 def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dict[str, str]:
-    """{"name": ...} for the weights of a run, whose file and folder are called "last" and "1"; else {}.
+    """{"name": ...} for the weights of a run, as names like "last" and "1" say nothing; else {}.
 
     >>> name_model("runs/1/last.weights.npz", model.config)  # doctest: +SKIP
     {'name': 'ViT-B/16 on photos'}
@@ -103,7 +102,7 @@ def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dic
 
 
 def describe_run(path: Path) -> dict[str, Any]:
-    """What a run says of its weights in the file `path`: "trained_on", "weights_from" and "evaluated".
+    """Entries on a run's weights in the file `path`: "trained_on", "weights_from" and "evaluated".
 
     Nothing for a file that no run wrote, and for a damaged one.
     """

@@ -1,4 +1,4 @@
-"""What the run in a folder was begun with, and whether it can go on as it is asked to. Imports no Keras."""
+"""The settings that the run in a folder began with, and whether it can continue as asked. Imports no Keras."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ EVERY = 200  # steps between checkpoints
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun:
-    """What the config.json of a run says; None for what one does not say."""
+    """The contents of a run's config.json; None for missing entries."""
 
     folder: Path
     settings: dict[str, Any]
@@ -62,7 +62,7 @@ def read_begun(folder: Path) -> Begun:
 
 
 def require_fetched(model, folder):
-    """Refuses an address in the config.json of `folder`, which may be a stranger's, unless its file is in the cache."""
+    """Refuses an address in the config.json of `folder`, perhaps a stranger's, unless its file is in the cache."""
     if "://" in model and find_fetched(model) is None:
         raise ConfigError(
             f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
@@ -71,12 +71,11 @@ def require_fetched(model, folder):
 
 
 def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
-    """The settings that the run in `folder` was begun with, and in their place those that were typed now.
+    """The settings that the run in `folder` began with, replaced by those typed now.
 
     Raises:
         RunError: when there is no run, or its config.json is damaged.
-        ConfigError: when it has saved a step with settings that may not change, or names an address that nothing was
-            fetched from here.
+        ConfigError: if a setting may not change after a saved step, or config.json names an address never fetched here.
     """
     if not (folder / "config.json").is_file():
         raise RunError(f"There is no run in {folder} to go on with. Begin one: give a dataset and a model.")
@@ -99,10 +98,10 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
 
 
 def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resume: bool) -> Settings:
-    """The settings of a training that is given these fields of them; with `resume` those of the run in `folder`.
+    """The settings of a training with these fields; with `resume`, completed by those of the run in `folder`.
 
     Raises:
-        UnknownNameError: for a field that there is not.
+        UnknownNameError: for an unknown field.
         ConfigError: when nothing says what to train on, or the settings contradict each other.
         RunError: as `recall_settings`.
     """
@@ -126,7 +125,7 @@ def is_same_setting(name, before, now):
 
 
 def require_same_settings(settings: Settings, begun: Begun) -> Settings:
-    """The settings, with the batch size and learning rate that the run was begun with.
+    """The settings, with the batch size and learning rate that the run began with.
 
     The default batch follows the number of devices, and the rate may have been searched for; a run changes neither. Its
     length and its patience may change.
@@ -146,7 +145,7 @@ def require_same_settings(settings: Settings, begun: Begun) -> Settings:
 
 
 def require_same_classes(examples, begun: Begun) -> None:
-    """Refuses to go on with classes, or a number of images, that are not those the run was begun with."""
+    """Refuses to continue with other classes, or another number of images, than the run began with."""
     before, now = begun.classes, list(examples.class_names)
     if before not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
@@ -164,7 +163,7 @@ def require_same_classes(examples, begun: Begun) -> None:
 
 
 def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> str:
-    """Where a run goes on, and by which learning rate if it is now longer or shorter.
+    """A sentence on where a run continues, and at which learning rate if its length has changed.
 
     Raises:
         ConfigError: when it has already trained for longer.

@@ -1,4 +1,4 @@
-"""What `grid_search` and `search` try before a training: a grid of the recipe's fields, on the development set."""
+"""Searches a grid of the recipe's fields on the development set, for `grid_search` and `search`."""
 
 import os
 from collections.abc import Callable
@@ -26,10 +26,10 @@ from keras_vit.training.grid import SearchResult
 
 
 def make_grid(settings, recipe):
-    """{field: values} that the settings ask for; the source's learning rates, in proportion to the recipe's own.
+    """{field: values} that the settings ask for; learning rates of the source are scaled as the recipe's is.
 
     Raises:
-        ConfigError: where a field is both given and searched for, or the recipe lists no rates.
+        ConfigError: if a field is both given and searched for, or the recipe lists no rates.
     """
     grid = parse_search(settings.search or [])
     for name in grid:
@@ -56,9 +56,8 @@ def describe_point(point):
 
 
 def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
-    """(what a search trains on, what it judges by): parts of train and validation, whatever the run trains on.
-
-    A list of duplicates is of one split: that of train+validation leaves nothing out of a search, only of the run.
+    """(examples to train on, examples to judge by): parts of train and validation, whatever the run trains on. A list
+    of duplicates is for one split: a list for train+validation leaves nothing out of the search, only out of the run.
 
     Raises:
         DataError: when nothing is held out of the training examples.
@@ -79,10 +78,9 @@ def search_fields(
     every: int,
     grid: dict | None = None,
 ) -> SearchResult:
-    """The point of the settings' grid, or of `grid`, that does best on the development set.
-
-    As in Appendix B.1.1 the search never trains on what it judges by, whatever the run itself trains on. Called in the
-    strategy's scope; `folder` keeps the scores, so that a search that was killed goes on.
+    """Finds the point of the settings' grid, or of `grid`, that does best on the development set. As in Appendix B.1.1,
+    the search never trains on examples that it judges by, whatever the run itself trains on. Called in the strategy's
+    scope; `folder` keeps the scores, so that a killed search can continue.
 
     Raises:
         ConfigError: when there is nothing to try, or a value cannot be.
@@ -92,6 +90,8 @@ def search_fields(
     examples, held_out = load_examples(settings)
     if examples.multi_label:
         raise ConfigError("A search ranks by accuracy, and images of several classes have none.")
+    if settings.segments:
+        raise ConfigError("A search ranks by the accuracy of images, and masks have none. Compare runs by their IoU.")
     if settings.patch_target == "pixels":
         raise ConfigError("A search ranks by accuracy, and pixels have none. Predict mean-colour or colours-4x4.")
     if "augmentation" in grid and find_augmentation(examples.augmentation).restricted:
@@ -133,7 +133,7 @@ def run_search(
 
     Args:
         settings: what to train, on what, and how.
-        out: folder of the scores; a search that was killed goes on where it was.
+        out: folder of the scores; a killed search continues.
         every: steps between checkpoints.
         tell: is called with each sentence on what was found.
 

@@ -1,4 +1,4 @@
-"""What a training can be told: each field of `Settings` is an argument of `keras_vit.finetune` and `pretrain`, and an
+"""The settings of a training: each field of `Settings` is an argument of `keras_vit.finetune` and `pretrain`, and an
 option of the commands. Imports no Keras."""
 
 import dataclasses
@@ -23,6 +23,7 @@ from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
 from keras_vit.training.scaling import FAMILIES
 
 Objective = Literal["labels", "masked-patches"]
+Task = Literal["classification", "segmentation"]
 Split = Literal["train", "train+validation"]
 Strategy = Literal["auto", "jax", "tpu", "multi_worker", "mirrored", "one_device"]
 Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
@@ -35,7 +36,7 @@ KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # wha
 
 
 def require_fields(settings):
-    """Refuses a value that is not of its field's type, its words or its range, as the row of the field says."""
+    """Refuses a value outside the type, the words or the range that the row of its field states."""
     for name, row in get_type_hints(type(settings), include_extras=True).items():
         hint, *about = get_args(row) if get_origin(row) is Annotated else [row]
         value, words, kinds = getattr(settings, name), [], []
@@ -56,7 +57,7 @@ def require_fields(settings):
 
 
 def parse_value(name, text):
-    """The value of a recipe's field that a text means: a number, a word, or for a field that may be None "none"."""
+    """Reads the value of a recipe's field from text: a number, a word, or "none" if the field may be None."""
     kind = int if name == "steps" else get_type_hints(RecipeChanges)[name]
     kinds = get_args(kind) or (kind,)
     if types.NoneType in kinds and text.casefold() == "none":
@@ -71,7 +72,7 @@ def parse_value(name, text):
 
 
 def parse_search(texts: list[str]) -> dict[str, list]:
-    """{field: values} of texts such as "dropout_rate=0,0.1".
+    """{field: values}, read from texts such as "dropout_rate=0,0.1".
 
     Raises:
         ConfigError: for a text of another form, a field named twice, or a value of another kind.
@@ -95,7 +96,7 @@ def parse_search(texts: list[str]) -> dict[str, list]:
 
 
 def describe_file(path):
-    """A file's path, and the digest of what it holds if it is there: a run does not go on with another list."""
+    """A file's path and, if the file exists, its digest: a resumed run must use the same list."""
     try:
         return f"{path} (SHA-256 {sha256(path)})"
     except OSError:
@@ -106,12 +107,12 @@ def describe_file(path):
 class Settings:
     """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
 
-    Type, default, meaning and range stand beside each field: one check of them serves Python and the command line. A
-    field without a meaning is no argument. `plan.recipe_for` makes a recipe of them.
+    Each field has its type, default, meaning and range beside it, so that one check serves Python and the command line.
+    A field without a meaning is no argument. `plan.recipe_for` makes a recipe of the settings.
 
     Raises:
-        ConfigError: if a value is not one that its field may have, or two settings contradict each other.
-        UnknownNameError, DataError: if there is no recipe, augmentation or kind of dataset of that name.
+        ConfigError: if a field may not have its value, or two settings contradict each other.
+        UnknownNameError, DataError: if no recipe, augmentation or kind of dataset has that name.
 
     >>> Settings(dataset="folder:photos", model="ViT-B/16", epochs=10).split
     'train'
@@ -123,19 +124,26 @@ class Settings:
         ("A variant of `keras-vit list`; to fine-tune, also a name with a tag, a checkpoint or the folder of a run."),
     ]
     pretrain: bool = False
+    task: Annotated[
+        Task | None,
+        "classification, or segmentation: a class for each pixel, learned from masks:FOLDER, with which it is the "
+        "default.",
+    ] = None
     recipe: Annotated[
         str | None,
         "The recipe to train by, such as finetune-pets or bit-hyperrule; by default the dataset's own.",
     ] = None
     split: Annotated[Split, "The images to train on. With train+validation, no images are held out."] = "train"
     examples: Annotated[
-        int | None, "How many of these images to train on, chosen at random; fewer are among more of one seed.", COUNT
+        int | None,
+        "How many of these images to train on, chosen at random; with one seed, a larger choice contains a smaller.",
+        COUNT,
     ] = None
     test: Annotated[
         bool,
         (
-            "Evaluate on the test split, once, at the end: the weights of the best epoch, or the last ones where "
-            "no images are held out."
+            "Evaluate once on the test split, at the end: the weights of the best epoch, or the last weights if no "
+            "images are held out."
         ),
     ] = False
     epochs: Annotated[float | None, "Passes over the training images, in place of the recipe's number.", POSITIVE] = (
@@ -143,18 +151,18 @@ class Settings:
     )
     steps: Annotated[int | None, "Updates of the weights, in place of the recipe's number.", COUNT] = None
     patience: Annotated[
-        int | None, "Epochs without a better one on what is held out, after which the run ends early.", COUNT
+        int | None, "End the run early after so many epochs without a better one on the held-out images.", COUNT
     ] = None
     batch_size: Annotated[
         int | None,
         (
-            "Images per update, over all devices together. Steps and learning rate follow, so that the number of "
-            "images seen stays. By default the recipe's, or less where the dataset is small."
+            "Images per update, on all devices together. Steps and learning rate change with it, so that the model "
+            "sees as many images. By default the recipe's, or less if the dataset is small."
         ),
         COUNT,
     ] = None
     learning_rate: Annotated[
-        float | None, "The peak learning rate, used as it is given; by default the recipe's.", POSITIVE
+        float | None, "The peak learning rate, not scaled by the batch size; by default the recipe's.", POSITIVE
     ] = None
     image_size: Annotated[
         int | None,
@@ -171,54 +179,54 @@ class Settings:
     microbatches: Annotated[
         int | None,
         (
-            "How many parts each device's batch is computed in, one after the other, to save memory; by default "
-            "as many as make parts of 32 images of 224 x 224 pixels."
+            "Compute each device's batch in so many parts, one after the other, to save memory; by default a part "
+            "has at most the pixels of 32 images of 224 x 224."
         ),
         COUNT,
     ] = None
     freeze: Annotated[
         str | None,
         (
-            "What does not learn: a number freezes the embeddings and the first so many encoder blocks (of a "
-            "ResNet the stem and the first stages); backbone freezes all but the head, a linear probe. Faster, in less "
-            "memory, and safer where pictures are few."
+            "Weights to keep as they are: a number freezes the embeddings and that many of the first encoder blocks "
+            "(in a ResNet, the stem and first stages); backbone freezes all but the head (a linear probe). This is "
+            "faster, takes less memory, and is safer with few images."
         ),
     ] = None
     lora: Annotated[
         int | None,
         (
-            "LoRA of this rank, such as 8: two thin factors beside each kernel of attention and MLP, and the "
-            "head, learn in place of all weights (1 or 2 % of them). They are added to the kernels in whatever is "
-            "saved. It wants a higher learning rate."
+            "LoRA of this rank, such as 8: train only the head and a low-rank update of each kernel of attention "
+            "and MLP, 1 or 2 % of the weights. Saved files have the updates added to the kernels. LoRA needs a higher "
+            "learning rate."
         ),
         COUNT,
     ] = None
     layer_decay: Annotated[
         float | None,
         (
-            "Each layer learns at this times the rate of the one above it, such as 0.75: the lower ones, which "
-            "fit other pictures too, change least."
+            "Layer-wise decay of the learning rate, such as 0.75: each layer has this times the rate of the layer "
+            "above it, so that the lowest, most general layers change least."
         ),
         LAYER_DECAY,
     ] = None
     stochastic_depth: Annotated[
         float | None,
         (
-            "Share of the images, such as 0.1, for which the last encoder block is skipped in training; less in "
-            "those before it. For long trainings, against learning by heart."
+            "The share of images, such as 0.1, for which training skips the last encoder block; it falls to 0 at the "
+            "first block. Long trainings overfit less with it."
         ),
         STOCHASTIC_DEPTH,
     ] = None
     remat: Annotated[
         bool,
         (
-            "Compute the blocks' inner values again for the gradient in place of keeping them: larger batches fit "
-            "into memory, for about a third more time."
+            "Recompute the activations inside the blocks for the gradient, instead of keeping them: larger batches "
+            "fit into memory, and training takes about a third longer."
         ),
     ] = False
     class_weights: Annotated[
         Literal["balanced"] | None,
-        "balanced: images of rare classes count more, so that every class counts alike.",
+        "balanced: images of rare classes count more, so that all classes count the same.",
     ] = None
     grid_search: Annotated[
         bool,
@@ -233,34 +241,34 @@ class Settings:
         ),
     ] = None
     strategy: Annotated[Strategy, "The devices to train on: auto takes all accelerators of this machine."] = "auto"
-    precision: Annotated[Precision, "What is computed in; the mixed ones on devices that compute in these."] = "float32"
+    precision: Annotated[Precision, "What to compute in; a device must support the mixed types."] = "float32"
     objective: Annotated[
         Objective | None,
-        "labels, which is the default, or masked-patches: learns without labels, by predicting patches.",
+        "labels (the default), or masked-patches: learn without labels, by predicting corrupted patches.",
     ] = None
     patch_target: Annotated[
         PatchTarget | None,
         (
-            "With masked-patches, what is predicted of a corrupted patch: mean-colour, which is the default, "
-            "colours-4x4 or pixels."
+            "With masked-patches, what to predict for each corrupted patch: mean-colour (the default), colours-4x4 or "
+            "pixels."
         ),
     ] = None
     corruption_rate: Annotated[
         float | None,
-        "With masked-patches, the share of the patches that is corrupted; by default 0.5. BERT's is 0.15.",
+        "With masked-patches, the share of patches to corrupt; 0.5 by default. BERT's is 0.15.",
     ] = None
-    seed: Annotated[int, "The number that weights, order, augmentation and dropout are drawn from.", SEED] = 0
+    seed: Annotated[int, "The seed of initial weights, order of images, augmentation and dropout.", SEED] = 0
     without: Annotated[
         str | None,
-        "A list of near-duplicates of these images, as `keras-vit deduplicate` writes it, to leave out.",
+        "A list of near-duplicates, written by `keras-vit deduplicate`, to leave out of the training images.",
     ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
-        "Of a model to pretrain: 1d, the paper's, what Appendix D.4 tries beside it, or big_vision's sincos2d.",
+        "For a model to pretrain: 1d (the paper's), another kind of Appendix D.4, or big_vision's sincos2d.",
     ] = None
     position_embedding_at: Annotated[
         PositionEmbeddingPlace | None,
-        "Where 1d and 2d position embeddings are added, of a model to pretrain; by default at the stem.",
+        "Where a model to pretrain adds its 1d or 2d position embeddings; by default at the stem.",
     ] = None
 
     def __post_init__(self):
@@ -270,12 +278,13 @@ class Settings:
         self.require_objective()
         self.require_kit()
         if self.patience is not None and self.split != "train":
-            raise ConfigError(f"With split={self.split!r} no images are held out that patience could judge by.")
+            raise ConfigError(f"patience needs held-out images; split={self.split!r} has none. Leave one of them out.")
         self.require_names()
+        self.require_task()
         parse_search(self.search or [])
 
     def require_names(self):
-        """Refuses a dataset, an augmentation or a recipe that there is not, before TensorFlow is imported."""
+        """Refuses an unknown dataset, augmentation or recipe before TensorFlow is imported."""
         find_scheme(self.dataset)
         if self.augmentation is not None:
             find_augmentation(self.augmentation)
@@ -283,8 +292,21 @@ class Settings:
         if self.recipe is not None and self.recipe.casefold() not in map(str.casefold, recipes):
             raise UnknownNameError(describe_unknown("recipe", self.recipe, recipes, "keras-vit recipes shows all."))
 
+    def require_task(self):
+        """Refuses masks for another task than segmentation, and segmentation without masks."""
+        asked = self.task or ("segmentation" if self.segments else "classification")
+        if (asked == "segmentation") != self.segments:
+            raise ConfigError(
+                f"task=segmentation learns from masks:FOLDER, a folder with images/ and masks/. Received: task={asked} "
+                f"and {self.dataset}. Give such a folder, or leave out the task."
+            )
+        if self.segments and (self.objective == "masked-patches" or self.class_weights):
+            raise ConfigError(
+                "Masks have a class for each pixel. Leave out objective=masked-patches and class_weights."
+            )
+
     def require_objective(self):
-        """Refuses settings of masked patches where these are not trained, and the reverse."""
+        """Refuses settings of masked patches without that objective, and settings that it cannot use."""
         masked = self.objective == "masked-patches"
         told = {"patch_target": self.patch_target, "corruption_rate": self.corruption_rate}
         names = [name for name, value in told.items() if value is not None]
@@ -295,19 +317,19 @@ class Settings:
         kept = [name for name in ("freeze", "lora", "class_weights") if masked and getattr(self, name) is not None]
         if kept:
             raise ConfigError(
-                f"{kept[0]} is for a model with classes, and masked patches pre-train all of one that has none. Leave "
-                "it out here, and give it when the run is fine-tuned."
+                f"{kept[0]} needs a model with classes, but masked patches pre-train a model without any. Leave it out "
+                "here, and give it when you fine-tune the run."
             )
         if masked and not self.pretrain:
             raise ConfigError(
-                "Masked patches pre-train a model from random weights: pretrain it, and fine-tune the run."
+                "Masked patches pre-train a model from random weights. Use pretrain, then fine-tune the run."
             )
 
     def require_kit(self):
         """Refuses settings of the fine-tuning kit that contradict each other."""
         if self.freeze is not None and self.freeze != BACKBONE and not self.freeze.isdecimal():
             raise ConfigError(
-                f"freeze must be {BACKBONE}, or how many of the first blocks stay. Received: {self.freeze!r}."
+                f"freeze must be {BACKBONE}, or a number of first blocks to freeze. Received: {self.freeze!r}."
             )
         if self.freeze == BACKBONE and (self.lora or self.layer_decay or self.stochastic_depth or self.remat):
             raise ConfigError(
@@ -316,13 +338,18 @@ class Settings:
             )
 
     @property
+    def segments(self) -> bool:
+        """Whether each pixel gets a class."""
+        return self.dataset.startswith("masks:")
+
+    @property
     def searches(self) -> bool:
-        """Whether fields of the recipe are searched for before the training."""
+        """Whether values for fields of the recipe are searched before the training."""
         return self.grid_search or bool(self.search)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: paths absolute, an address without what may be secret in it, and a
-        list of duplicates with its digest."""
+        """The settings as a run's files keep them: absolute paths, addresses without secrets, and the digest of a list
+        of duplicates."""
         is_file = self.model.partition(":")[0] not in VARIANTS and os.path.exists(self.model)
         return {
             **dataclasses.asdict(self),
@@ -333,7 +360,7 @@ class Settings:
 
 
 def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list[inspect.Parameter]:
-    """The fields of `Settings` that have a meaning, as parameters of a function, with other defaults where given."""
+    """The fields of `Settings` that have a meaning, as parameters of a function; `defaults` replace their own."""
     hints = get_type_hints(Settings, include_extras=True)
     found = []
     for field in dataclasses.fields(Settings):
@@ -346,7 +373,7 @@ def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list
 
 
 def with_settings(without: Sequence[str] = (), **defaults: Any) -> Callable[[Callable], Callable]:
-    """A decorator for a function that hands its keyword arguments on to `Settings`: it has these, with their meanings.
+    """A decorator that gives a function the fields of `Settings` as keyword arguments, with their meanings.
 
     Where its docstring says SETTINGS, the arguments are listed. `without` names the fields that it does not take.
 

@@ -1,4 +1,4 @@
-"""What will be trained, on what and for how long, in sentences that are said before it begins."""
+"""Sentences, printed before a training begins: what is trained, on what, and for how long."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def pluralize(number, noun):
 
 
 def count_epochs(recipe, examples):
-    """Passes over the examples; a whole number where no number of steps is nearer to it."""
+    """Passes over the examples, as a whole number if no number of steps comes nearer to it."""
     epochs = recipe.images_seen / examples.num_examples
     whole = round(epochs)
     return whole if round(whole * examples.num_examples / recipe.batch_size) == recipe.total_steps else epochs
@@ -54,7 +54,7 @@ def describe_objective(model):
 
 
 def describe_kit(settings, model, examples):
-    """What the kit does, and what the classes are like, in sentences."""
+    """Sentences on what the fine-tuning kit does, and on the classes."""
     trained, total = training.count_trainable(model)
     said = []
     if trained < total:

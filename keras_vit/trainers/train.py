@@ -1,4 +1,4 @@
-"""What `finetune` and `pretrain` do: a model, a dataset and a recipe become a folder that holds all of the run."""
+"""`finetune` and `pretrain`: train a model on a dataset by a recipe, and keep the run in a folder."""
 
 from __future__ import annotations
 
@@ -76,9 +76,8 @@ def train(
     progress: Callable[..., keras.callbacks.Callback] | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
-    """Trains, and keeps everything in the folder.
-
-    The best weights are those that did best on what is held out; nothing is ever chosen by the test split.
+    """Trains, and keeps everything in the folder. The best weights are those that did best on held-out images; the test
+    split never chooses anything.
 
     Args:
         settings: what to train, on what, and how, as `plan.prepare` returns them.

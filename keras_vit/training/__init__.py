@@ -1,4 +1,4 @@
-"""Training: where (strategies), how (optimizers, schedules, recipes), and never losing work (runs).
+"""Training: strategies (where), optimizers, schedules and recipes (how), and runs that lose no work.
 
 >>> strategy = keras_vit.training.strategy("auto")
 Training on ... replica...

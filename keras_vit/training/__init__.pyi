@@ -9,8 +9,8 @@ from .finetuning import (
     weigh_classes,
 )
 from .grid import SearchResult, Trial, development_split, read_best, search_recipe
-from .losses import SigmoidLoss, SoftmaxLoss, SquaredError
-from .metrics import Accuracy, MeanAveragePrecision
+from .losses import PixelLoss, SigmoidLoss, SoftmaxLoss, SquaredError
+from .metrics import Accuracy, MeanAveragePrecision, MeanIoU
 from .optimizers import SGD, Adam, AdamW
 from .recipe_rows import RECIPES
 from .recipes import Recipe
@@ -31,7 +31,9 @@ __all__ = [
     "Interrupted",
     "MaskedPatchModel",
     "MeanAveragePrecision",
+    "MeanIoU",
     "NotFiniteError",
+    "PixelLoss",
     "Preempted",
     "Recipe",
     "Run",

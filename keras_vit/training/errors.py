@@ -1,4 +1,4 @@
-"""What a training refuses, and what can end it. Imports neither Keras nor TensorFlow."""
+"""The errors of a training, and what can end it. Imports neither Keras nor TensorFlow."""
 
 import numbers
 from typing import Any, NamedTuple
@@ -7,7 +7,8 @@ from keras_vit.errors import LARGEST, ConfigError, KerasVitError
 
 
 class Range(NamedTuple):
-    """The numbers that an argument may be, from `least` to `most`, and how errors and documentation say it."""
+    """The numbers that an argument may be, from `least` to `most`, and their description in errors and
+    documentation."""
 
     least: float
     most: float

@@ -1,4 +1,4 @@
-"""The fine-tuning kit: what learns (freezing, LoRA), how fast each layer does, and how much each class counts."""
+"""The fine-tuning kit: which weights learn (freezing, LoRA), how fast each layer does, and the weight of each class."""
 
 from __future__ import annotations
 
@@ -130,11 +130,11 @@ def dense_layers(model):
 
 
 def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
-    """Trains, in place of all weights, two factors of `rank` beside each kernel of attention and MLP, and the head.
+    """Trains, instead of all weights, the head and two factors of `rank` beside each kernel of attention and MLP.
 
     The model computes what it did before, since one factor of each pair is zero. Call it in the strategy's scope,
     before `compile`. `zoo.save`, exports and the weights of a run hold the products, added to the kernels, and no
-    factors; checkpoints hold the factors. Blocks that are frozen get none.
+    factors; checkpoints hold the factors. Frozen blocks get none.
 
     Args:
         model: a `VisionTransformer` or a hybrid.
@@ -169,7 +169,7 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
 
 
 def count_trainable(model: keras.Model) -> tuple[int, int]:
-    """(how many numbers train, how many the model has without LoRA's factors).
+    """(the number of trainable weights, the number of the model's weights without LoRA's factors).
 
     >>> count_trainable(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10))
     (142026, 142026)
@@ -179,7 +179,7 @@ def count_trainable(model: keras.Model) -> tuple[int, int]:
 
 
 def balanced_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Weights n / (classes * count) of the classes, float32: with them every class has the same total.
+    """Weights n / (classes * count) of the classes, float32, which give every class the same total.
 
     Their mean over the examples is 1, as for scikit-learn's class_weight="balanced".
 
@@ -203,7 +203,7 @@ def weigh_classes(batches: tf.data.Dataset, weights: Sequence[float] | np.ndarra
     """Batches (images, labels) as (images, labels, weights of the examples) for training.
 
     The losses of this package divide by the sum of the weights of the global batch, whatever number of replicas
-    computes it. Where labels are mixed, an example has the mean of its classes' weights.
+    computes it. An example with mixed labels has the mean of its classes' weights.
 
     Args:
         batches: of `examples.train`; labels int (n,), or float (n, classes).

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from keras_vit.distribution.replicas import is_chief
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
@@ -23,6 +22,8 @@ from keras_vit.training.runs.run import Run
 
 if TYPE_CHECKING:
     import os
+
+    import tensorflow as tf
 
     from keras_vit.training.recipes import Recipe
 
@@ -46,6 +47,8 @@ def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.D
     """
     if not 0 < share <= 0.5:
         raise ConfigError(f"development_split needs a share in (0, 0.5]. Received: {share}.")
+    import tensorflow as tf
+
     k, n = round(1 / share), int(dataset.cardinality())
 
     def select(held_out):
@@ -60,7 +63,7 @@ def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.D
 
 
 class Trial(NamedTuple):
-    """What one point of a search trains and is judged by.
+    """The model, training batches and development batches of one point of a search.
 
     Args:
         model: new, made as the point's recipe asks (`**recipe.model_arguments`), and not compiled.
@@ -89,12 +92,12 @@ class SearchResult:
 
     @property
     def accuracy(self) -> float:
-        """Of the best point."""
+        """The accuracy of the best point."""
         return max(accuracy for point, accuracy in self.scores if point == self.best and accuracy is not None)
 
 
 def remove_run(folder):
-    """Removes a run whose result is recorded; nothing that is not a run."""
+    """Removes a run whose result is recorded, and nothing but a run."""
     ledger = folder / CHECKPOINTS / "run.json"
     if not ledger.is_file():
         return
@@ -123,7 +126,7 @@ def make_points(recipe, grid):
 
 
 def choose_best(scores):
-    """The point of the highest accuracy; of equal ones the last, which of rates in their order is the highest.
+    """The point of the highest accuracy; of equal ones the last, so the highest of rates in their order.
 
     Raises:
         ConfigError: when every point diverged.
@@ -135,7 +138,7 @@ def choose_best(scores):
 
 
 def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """The fields that the search recorded in `folder` has found best; None where it has not tried all.
+    """The best fields by the search recorded in `folder`; None if it has not tried all points.
 
     Raises:
         RunError: when the record is damaged.
@@ -156,7 +159,7 @@ def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def train_and_score(recipe, trial, folder, every, compile_arguments):
-    """The accuracy on the development set after a training, which `folder` keeps meanwhile; None if it diverged."""
+    """Trains, in `folder`, and returns the accuracy on the development set; None if the training diverged."""
     recipe.compile(trial.model, **compile_arguments)
     try:
         if folder is None:

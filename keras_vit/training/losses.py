@@ -28,7 +28,7 @@ class ClassLoss(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def smooth(self, labels, logits):
-        """Labels as (n, classes), smoothed; those of one logit towards 1/2."""
+        """Smooths labels (n, classes); labels of one logit move towards 1/2."""
         spread = self.label_smoothing / max(logits.shape[-1], 2)
         return to_shares(labels, logits) * (1.0 - self.label_smoothing) + spread
 
@@ -40,7 +40,7 @@ class ClassLoss(keras.losses.Loss):
 class SoftmaxLoss(ClassLoss):
     """Cross-entropy with the softmax of the logits.
 
-    Where an example has several predictions, logits (n, ..., classes) of class numbers (n, ...), it is their mean.
+    If an example has several predictions, logits (n, ..., classes) of class numbers (n, ...), it is their mean.
 
     >>> f"{SoftmaxLoss()(np.array([1]), np.zeros((1, 4))):.3f}"  # log 4
     '1.386'
@@ -51,6 +51,20 @@ class SoftmaxLoss(ClassLoss):
             raise ConfigError("The softmax of one logit is always 1. Give the model two classes, or use SigmoidLoss.")
         losses = -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
         return ops.mean(losses, axis=tuple(range(1, len(losses.shape)))) if len(losses.shape) > 1 else losses
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class PixelLoss(ClassLoss):
+    """Cross-entropy with the softmax of the logits of each pixel: (n, h, w, classes) of class numbers (n, h, w).
+
+    Its mean is over the pixels of the global batch, by their weights (n, h, w).
+
+    >>> f"{PixelLoss()(np.ones((1, 2, 2)), np.zeros((1, 2, 2, 4)), np.eye(2)[None]):.3f}"  # log 4
+    '1.386'
+    """
+
+    def call(self, y_true, y_pred):
+        return -ops.sum(self.smooth(y_true, y_pred) * ops.log_softmax(y_pred), axis=-1)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

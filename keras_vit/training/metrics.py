@@ -123,3 +123,42 @@ class MeanAveragePrecision(keras.metrics.Metric):
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class MeanIoU(keras.metrics.Metric):
+    """Mean over the classes of the intersection over union of their pixels; see `keras_vit.evaluation.mean_iou`.
+
+    (Keras' own counts in whole numbers, to which it rounds weights.)
+
+    Args:
+        num_classes: of the logits.
+
+    >>> metric = MeanIoU(2)
+    >>> metric.update_state(np.array([[[0, 1]]]), np.array([[[[1.0, 0.0], [1.0, 0.0]]]]))
+    >>> f"{metric.result():.2f}"  # (1 / 2 + 0) / 2
+    '0.25'
+    """
+
+    _direction = "up"  # tells Keras' callbacks that more is better
+
+    def __init__(self, num_classes: int, name: str = "mean_iou", dtype: str | None = None):
+        super().__init__(name=name, dtype=dtype)
+        self.num_classes = num_classes
+        self.confusion = self.add_variable((num_classes, num_classes), initializer="zeros", name="confusion")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = ops.reshape(ops.cast(y_true, "int32"), (-1,))
+        weights = ops.ones_like(labels) if sample_weight is None else ops.reshape(sample_weight, (-1,))
+        labels = ops.where(weights > 0, labels, 0)  # those that do not count are no class
+        places = labels * self.num_classes + ops.reshape(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), (-1,))
+        added = ops.segment_sum(ops.cast(weights, self.dtype), places, num_segments=self.num_classes**2)
+        self.confusion.assign(self.confusion + ops.reshape(added, self.confusion.shape))
+
+    def result(self):
+        right = ops.diagonal(self.confusion)
+        union = ops.sum(self.confusion, axis=0) + ops.sum(self.confusion, axis=1) - right
+        return ops.divide_no_nan(ops.sum(ops.divide_no_nan(right, union)), ops.sum(ops.cast(union > 0, self.dtype)))
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}

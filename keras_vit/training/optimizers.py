@@ -66,7 +66,7 @@ def find_peak_rate(learning_rate):
 
 
 class ReplicaSafeOptimizer(GlobalUpdate):
-    """What our three optimizers share: decay of kernels, learning-rate factors, slots of another dtype."""
+    """The base of our three optimizers: decay of kernels, learning-rate factors, slots of another dtype."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, 
 
 # Table 3 does not name the losses: JFT's and ImageNet-21k's images have several labels, hence the sigmoid.
 SIGMOID: dict[str, Any] = {"loss": "sigmoid", "head_bias": -10.0}
-# Table 3 has 7 epochs for R152x{1,2}; R152x2 also had 14, and R200x3, which Table 3 does not have, those (section 4.4).
+# Table 3 has 7 epochs for R152x{1,2}; by section 4.4, R152x2 also had 14, as had R200x3, absent from Table 3.
 R152X2 = {"epochs_choices": (7, 14), "source": "arXiv 2010.11929, Table 3; 14 epochs: section 4.4, Table 6"}
 B, L = ("ViT-B/16", "ViT-B/32"), ("ViT-L/16", "ViT-L/32")
 HYBRID_B = ("R50+ViT-B/16", "R50+ViT-B/32")
@@ -72,7 +72,7 @@ def finetuning_row(
 ):
     """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer).
 
-    Its inception crop is not taken: the paper's pre-processing is Kolesnikov's, 448 x 448 pixels cropped to 384.
+    Their inception crop is not used: the paper preprocesses as BiT does, cropping 448 x 448 pixels to 384.
     """
     fields = {"augmentation": "bit", **fields}
     return Recipe(
@@ -100,7 +100,7 @@ TABLE4 = (
     # Table 2's models: resolution 512 for L/16, 518 for H/14, and Polyak averaging (section 4.1).
     finetuning_row("imagenet-ViT-L/16", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=512, ema_momentum=0.9999),
     finetuning_row("imagenet-ViT-H/14", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=518, ema_momentum=0.9999),
-    # Of the 79.9 % of Appendix B.1.2, which names no settings of its own: those of ImageNet.
+    # For the 79.9 % of Appendix B.1.2; it names no settings, so these are those of ImageNet.
     finetuning_row(
         "imagenet-masked-patches",
         20_000,
@@ -119,7 +119,7 @@ TABLE4 = (
         2_500,
         (0.01,),
         0.01,
-        source=f"{TABLE4_SOURCE}, whose Supplement F names the tasks without a crop or a flip",
+        source=f"{TABLE4_SOURCE}; tasks without a crop or a flip: arXiv 1912.11370, Supplement F",
     ),
 )
 AUGREG_FINETUNING = finetuning_row(
@@ -130,7 +130,7 @@ AUGREG_FINETUNING = finetuning_row(
     source="arXiv 2106.10270; google-research/vision_transformer vit_jax/configs/augreg.py",
     augmentation="inception",
 )
-EPOCHS = 30  # over a dataset that the paper does not train on
+EPOCHS = 30  # for a dataset that the paper does not train on
 # CIFAR-10's row at another rate, whatever the batch, and length; 150 of 3,000 steps of warmup are its 500 of 10,000.
 PHOTOS = Recipe(
     name="finetune-photos",
@@ -168,7 +168,7 @@ def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
 
 
 # For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py chooses for the others. The rate decays at
-# 30, 60 and 90 % of the steps; big_transfer's code has 200, 300 and 400 of 500.
+# 30, 60 and 90 % of the steps; in big_transfer's code, at steps 200, 300 and 400 of 500.
 HYPER_RULE = (
     hyper_rule_row("small", 100, (150, 300, 450), 500, "bit"),
     hyper_rule_row("medium", 500, (3000, 6000, 9000), 10_000, "bit-mixup"),
@@ -183,7 +183,7 @@ def from_scratch_row(name, **fields):
 
 
 AUGREG_SOURCE = "arXiv 2106.10270; google-research/big_vision configs/"
-# By what the size of a variant begins with; the rows have what their source takes for ViT-B. Its "none" is "inception".
+# By the beginning of a variant's size; the rows have ViT-B's augmentation. The source's "none" is "inception".
 AUGREG_AUGMENTATIONS = {
     "augreg-i21k": {"Ti": "inception", "S/32": "inception", "S/16": "light1", "L": "medium2", "H": "medium2"},
     "augreg-i1k": {"Ti": "light1", "S/32": "medium1"},
@@ -261,7 +261,7 @@ SCRATCH = (
 SGD_ON_JFT = Recipe(
     name="pretrain-jft-sgd",
     source="arXiv 2010.11929, Appendix D.1; "
-    "arXiv 1912.11370, whose 40 epochs and their decay are shortened in proportion",
+    "arXiv 1912.11370, with its 40 epochs and their decay shortened in proportion",
     optimizer="SGD",
     learning_rate=0.03 / 256 * 4096,
     batch_size=4096,
@@ -276,9 +276,9 @@ SGD_ON_JFT = Recipe(
     **SIGMOID,
 )
 
-# Appendix D.3: the mean of the patches learns as well as the class token at a rate of its own, and is followed by a
-# linear layer. The text names no rate: 3e-4 is read off Figure 9's legend, as is the class token's, 8e-4, which is that
-# of Table 3's row, pretrain-jft-ViT-B.
+# Appendix D.3: with a learning rate of its own, the mean of the patches, followed by a linear layer, does as well as
+# the class token. The text names no rate: Figure 9's legend has 3e-4, and for the class token 8e-4, as Table 3's row
+# pretrain-jft-ViT-B.
 GAP_ON_JFT = pretraining_row(
     "jft-ViT-B-gap",
     *(JFT, 7, 3e-4, "linear", 0.1, 0.0),
@@ -311,7 +311,7 @@ MASKED_PATCHES = (
     masked_patches_row("masked-patches-100k", 100_000),
 )
 
-# Ours, from scratch on some ten thousand small images; docs/paper_in_miniature.md has what they reach.
+# Ours, from scratch on some ten thousand small images; docs/paper_in_miniature.md reports what they reach.
 MINIATURE_SOURCE = "docs/paper_in_miniature.md"
 MINIATURE = (
     Recipe(

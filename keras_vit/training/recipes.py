@@ -1,4 +1,4 @@
-"""`Recipe`: the settings of a training, one row; it makes the optimizer, compiles a model and keeps the run.
+"""`Recipe`: a row with the settings of a training; it makes the optimizer, compiles a model and keeps the run.
 
 recipe_rows.py holds the papers' rows, scaling.py `recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is
 used, so that rows can be listed without them.
@@ -27,7 +27,7 @@ log = logging.getLogger("keras_vit")
 
 @dataclasses.dataclass(frozen=True)
 class ClassRow:
-    """A class that a word in a recipe stands for, and the arguments that it is made with.
+    """The class behind a word in a recipe, and the arguments to make it with.
 
     Args:
         path: "module.Class" of keras_vit.training, imported when it is used.
@@ -75,18 +75,19 @@ DECAYS = {
 }
 LOSSES = {
     "softmax": LossRow("losses.SoftmaxLoss"),
+    "pixels": LossRow("losses.PixelLoss"),
     "sigmoid": LossRow("losses.SigmoidLoss"),
     "squared-error": LossRow("losses.SquaredError", fields=(), of_classes=False),
 }
 
 
 class ModelArguments(TypedDict, total=False):
-    """What a recipe asks of `zoo.load`."""
+    """The arguments for `zoo.load` that a recipe decides."""
 
     image_size: int | None
     dropout_rate: float
     representation_size: int | bool
-    classifier: Literal["token", "gap"]
+    classifier: Literal["token", "gap", "patches"]
     position_embedding: PositionEmbeddingKind
     stochastic_depth_rate: float
 
@@ -114,7 +115,7 @@ class RecipeChanges(TypedDict, total=False):
     development: float | None
     epochs_choices: tuple[float, ...]
     models: tuple[str, ...]
-    classifier: Literal["token", "gap"] | None
+    classifier: Literal["token", "gap", "patches"] | None
     position_embedding: PositionEmbeddingKind | None
     stochastic_depth_rate: float
 
@@ -138,8 +139,8 @@ class Recipe:
         weight_decay: decoupled, of kernels, times the learning rate (Keras' and PyTorch's convention).
         ema_momentum: of the averaged weights (Polyak averaging); None for none.
         representation_size: width of the tanh layer before the head (section 3.1); True for the model's hidden_size.
-        loss: a name in LOSSES: "softmax", "sigmoid" or "squared-error"; `head_bias` is what the head's bias
-            starts from.
+        loss: a name in LOSSES: "softmax", "pixels" (of masks), "sigmoid" or "squared-error"; `head_bias` is what the
+            head's bias starts from.
         image_size: in pixels; None for the model's own.
         augmentation: row of `keras_vit.data.AUGMENTATIONS`.
         learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
@@ -184,7 +185,7 @@ class Recipe:
     development: float | None = None
     epochs_choices: tuple[float, ...] = ()
     models: tuple[str, ...] = ()
-    classifier: Literal["token", "gap"] | None = None
+    classifier: Literal["token", "gap", "patches"] | None = None
     position_embedding: PositionEmbeddingKind | None = None
     stochastic_depth_rate: float = 0.0
 
@@ -211,7 +212,7 @@ class Recipe:
 
     @property
     def images_seen(self) -> int:
-        """Images of the whole training, each visit of one counting."""
+        """Images of the whole training, counted at each visit."""
         return self.total_steps * self.batch_size
 
     @property
@@ -261,8 +262,8 @@ class Recipe:
 
         Args:
             model: built, with the layer "head"; or a `MaskedPatchModel`, whose target decides the loss.
-            microbatches: into how many each replica's batch is divided; their gradients are added up before the one
-                update, so that memory holds one of them at a time.
+            microbatches: the number of parts of each replica's batch. Memory holds one at a time; their gradients are
+                summed before the update.
             layer_decay: rate per depth of the learning rate, see `keras_vit.training.layer_decay`; None for none.
             steps_per_execution: see `keras.Model.compile`.
             remat: computes the inner values of the blocks again for the gradient, to save memory; see
@@ -301,7 +302,7 @@ class Recipe:
         )
 
     def check_model(self, model, microbatches):
-        """Refuses a model that cannot follow the recipe; warns of a hidden layer that is missing."""
+        """Refuses a model that cannot follow the recipe; warns of a missing hidden layer."""
         config = getattr(model, "config", None)
         for name in ("dropout_rate", "stochastic_depth_rate"):
             own, rate = getattr(self, name), getattr(config, name, None)

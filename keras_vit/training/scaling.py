@@ -23,7 +23,7 @@ MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
 
 
 def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
-    """The recipe's `own` batch where the data are enough, else the largest power of two that makes several batches.
+    """The recipe's `own` batch if the data suffice, else the largest power of two that makes several batches.
 
     The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
 
@@ -36,7 +36,7 @@ def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -
 
 
 def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: int = 1) -> int:
-    """Parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
+    """The number of parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
 
     `Recipe.compile` takes the number as `microbatches`.
 
@@ -103,7 +103,7 @@ def find_row(name, examples, model, original_size):
 
 
 def change_batch(row, batch_size):
-    """The row's steps and learning rate at another batch size: the images seen stay."""
+    """The row at another batch size: steps and learning rate change so that the images seen stay."""
     ratio = batch_size / row.batch_size
     rate = row.learning_rate * ratio ** OPTIMIZERS[row.optimizer].rate_power
     steps = row.steps and max(1, round(row.steps / ratio))

@@ -87,7 +87,7 @@ def make_mirrored_strategy(tpu, devices):
 
 
 def make_one_device_strategy(tpu, devices):
-    """TensorFlow's default strategy, whose datasets have plain iterators; another only for a device asked for."""
+    """TensorFlow's default strategy, whose datasets have plain iterators; another one only if a device was named."""
     if devices is None and not tf.distribute.has_strategy():
         return tf.distribute.get_strategy()
     devices = devices or ["GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"]

@@ -127,7 +127,7 @@ def test_a_page_shows_what_the_run_held_out(keras_vit, root, tmp_path, monkeypat
     keras_vit("export", run, "--to", "onnx", "--name", "Cats & dogs", "--out", tmp_path / "named")
     assert json.loads((tmp_path / "named/model.json").read_text())["name"] == "Cats & dogs"
     keras_vit("inspect", run, next((root / "photos/cat").glob("*.png")), "--out", tmp_path / "report")
-    assert "Inspection of ViT on photos" in (tmp_path / "report/index.html").read_text()
+    assert "<h1>ViT on photos: 1 image</h1>" in (tmp_path / "report/index.html").read_text()
 
 
 @pytest.mark.slow
@@ -191,3 +191,21 @@ def test_training_counts_the_images_it_skipped(root, tmp_path, keras_vit):
     )
     assert done.status == 0, done.err
     assert "Images that cannot be read, and were skipped: 2." in done.out
+
+
+def test_vectors_and_the_nearest_pictures(keras_vit, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    file, page = tmp_path / "v.npz", tmp_path / "near.html"
+    assert keras_vit("embed", "photos", "--model", "model.keras", "--out", file, "--vector", "token").status == 0
+    done = keras_vit("near", "photos/cat/3.png", "--in", file, "--out", page, "--count", 4)
+    shown = page.read_text("utf-8")
+    assert done.status == 0 and shown.count("<img") == 5 and "1.000 photos/cat/3.png" in shown
+    assert "the vector token of model.keras, among 21 images" in shown
+    for arguments, said in (
+        (("embed", "photos", "--model", "dist", "--out", tmp_path / "w.npz"), "is an exported classifier"),
+        (("near", "photos/cat/3.png", "--in", file, "--model", "dist"), "has vectors of another model than dist"),
+        (("near", "photos/cat/3.png", "--in", "photos/cat/3.png"), "There is no ending of vectors '.png'"),
+    ):
+        done = keras_vit(*arguments)
+        assert done.status == 1 and said in done.err
+    assert {path.name for path in tmp_path.iterdir()} == {"v.npz", "near.html"}

@@ -57,13 +57,17 @@ def test_the_commands(keras_vit):
         "info",
         "recipes",
         "predict",
+        "embed",
+        "near",
         "finetune",
         "pretrain",
         "export",
         "serve",
         "verify",
         "evaluate",
+        "compare",
         "fewshot",
+        "probe",
         "vtab",
         "inspect",
         "preview",
@@ -204,6 +208,7 @@ WRITE = [name for name in COMMANDS if any(option.name == "out" for option in COM
 NEEDED = {  # by these commands, to come to their work
     "predict": ("{picture}", "--model", "{model}"),
     "evaluate": ("{model}", "--data", "digits"),
+    "compare": ("{model}", "ViT-Mini/4", "--data", "digits"),
     "inspect": ("{model}", "{picture}"),
     "preview": ("--data", "digits", "--model", "ViT-Test/4", "--count", "1", "--versions", "1"),
     "deduplicate": ("--data", "digits"),
@@ -213,7 +218,7 @@ NEEDED = {  # by these commands, to come to their work
 @pytest.mark.parametrize("name", WRITE)
 def test_an_address_is_no_place_to_write(keras_vit, tmp_path, monkeypatch, name):
     """It would be a folder "gs:" of this machine. Said before what else the command lacks."""
-    assert len(WRITE) == 11
+    assert len(WRITE) == 14
     monkeypatch.chdir(tmp_path)
     for place in ("gs://bucket/run.csv", "s3://bucket/run.png"):
         done = keras_vit(name, "--out", place)

@@ -45,6 +45,7 @@ BESIDE_A_MODEL = {
     "evaluate": ["--data", "digits"],
     "export": ["--out", "dist"],
     "fewshot": ["--data", "digits"],
+    "probe": ["--data", "digits"],
     "vtab": ["--out", "x"],
     "inspect": ["--images", "a.jpg"],
     "benchmark": [],
@@ -60,7 +61,7 @@ def test_a_model_is_an_argument_and_an_option_alike(name):
     lines = [["runs/1", *rest], [*rest, "runs/1"], ["--model", "runs/1", *rest], [*rest, "--model=runs/1"]]
     told = [COMMANDS[name].make_context(name, line).params for line in lines]
     assert told == [told[0]] * 4 and told[0].get("model", told[0].get("models")) in ("runs/1", ["runs/1"])
-    if name not in ("inspect", "benchmark"):  # whose further arguments are images and models
+    if name not in ("inspect", "benchmark", "probe"):  # whose further arguments are images and models
         with pytest.raises(Exception, match="unexpected extra argument"):
             COMMANDS[name].make_context(name, ["a", "--model", "b", *rest])
 
@@ -127,6 +128,11 @@ TYPOS = {
     "predict nope.jpg": "There is no image nope.jpg",
     "predict {photo} --model runs/nope": "There is no folder or file runs/nope",
     "predict {photo} --model dist/nope.tflite": "There is no file dist/nope.tflite",
+    "embed nope --model R20x0.5:emoji --out v.npz": "There is no image nope",
+    "embed {photo} --model runs/nope --out v.npz": "There is no folder or file runs/nope",
+    "embed {photo} --model R20x0.5:emoji --out v.csv": "There is no ending of vectors '.csv'",
+    "embed {photo} --model R20x0.5:emoji --out v.npz --vector mean": "There is no vector 'mean'",
+    "near {photo} --in nope.npz": "There is no file nope.npz",
     "evaluate nope/x --data digits": "There is no folder or file nope/x",
     "evaluate R20x0.5:emoji --data photos": "There is no dataset 'photos'. Nor is there a folder",
     "evaluate R20x0.5:emojis --data digits": "Did you mean emoji",
@@ -134,6 +140,7 @@ TYPOS = {
     "export R20x0.5:emoji --out d --calibration cifar11": "Did you mean cifar10",
     "fewshot ViT-B/99 --data digits": "Did you mean ViT-B/",
     "fewshot R20x0.5:emoji --data csv:nope.csv": "There is no CSV file nope.csv",
+    "probe R20x0.5:emoji runs/nope --data digits": "There is no folder or file runs/nope",
     "inspect runs/nope --data digits": "There is no folder or file runs/nope",
     "inspect R20x0.5:emoji --data folder:nope": "There is no folder nope",
     "preview --data digits --recipe nope": "There is no recipe 'nope'",

@@ -1,4 +1,4 @@
-"""`evaluate`, `fewshot` and `inspect` as a user meets them."""
+"""`evaluate`, `fewshot`, `probe` and `inspect` as a user meets them."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import zoo
+from keras_vit import data, evaluation, zoo
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,26 @@ def test_fewshot_of_a_folder_without_test_images(keras_vit, model, tmp_path):
 
 
 @pytest.mark.slow
+def test_probe(keras_vit, model):
+    """Two models in one table; the numbers are those of the features' own probes."""
+    arguments = ("probe", model, "ViT-Mini/4:fashion-mnist", "--data", "digits", "--shots", 2)
+    status, out, _ = keras_vit(*arguments, "--json")
+    found = json.loads(out)
+    assert not status and list(found) == [model, "ViT-Mini/4:fashion-mnist"]
+    assert [list(row) for row in found.values()] == [["20-NN", "linear", "2-shot"]] * 2
+    digits = [data.load("digits", split) for split in ("train", "test")]
+    sets = [evaluation.extract_features(zoo.load("ViT-Mini/4:fashion-mnist"), split) for split in digits]
+    right = int((evaluation.nearest_neighbours(*sets[0], sets[1][0]) == sets[1][1]).sum())
+    shown = found["ViT-Mini/4:fashion-mnist"]["20-NN"]
+    assert shown["right"] == right and shown["interval_95"][0] < shown["accuracy"] < shown["interval_95"][1]
+    assert found["ViT-Mini/4:fashion-mnist"]["linear"]["accuracy"] > 0.9
+    status, out, _ = keras_vit(*arguments[:2], "--data", "digits")
+    assert out.split()[:4] == ["model", "20-NN", "linear", "5-shot"] and out.count("(") == 3
+    status, _, err = keras_vit("probe", model, "--data", "digits", "--shots", 999)
+    assert status == 1 and "999 shots need 999 of every class" in err
+
+
+@pytest.mark.slow
 def test_inspect(keras_vit, model, tmp_path):
     names = [str(tmp_path / f"{name}.png") for name in "ab"]
     for seed, name in enumerate(names):
@@ -73,4 +93,4 @@ def test_inspect(keras_vit, model, tmp_path):
 def test_inspect_of_a_dataset(keras_vit, model, tmp_path):
     status, _, err = keras_vit("inspect", model, "--data", "digits", "--out", tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
-    assert not status and "averaged over 128 images" in page and "train 127" in page and not err.strip()
+    assert not status and "averaged over 128 images" in page and "train 11" in page and not err.strip()

@@ -58,6 +58,9 @@ def test_the_card_of_a_run_says_how_it_was_trained(keras_vit, place, monkeypatch
     front = yaml.safe_load(card.split("---")[1])
     assert front["license"] == "mit" and front["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
     assert keras_vit("verify", "dist").status == 0
+    assert keras_vit("inspect", "run", "--out", "report").status == 0  # of the images that the run held out
+    title = f"ViT-Test/4 on photos: {measured['count']} images of photos (validation)"
+    assert f"<h1>{title}</h1>" in (place / "report/index.html").read_text()
 
 
 @pytest.mark.slow
@@ -122,7 +125,7 @@ def test_what_follows_masked_patches():
 
 @pytest.mark.parametrize("kit", [{"lora": 4}, {"freeze": "1"}, {"freeze": "backbone"}, {"class_weights": "balanced"}])
 def test_the_fine_tuning_kit_is_not_for_masked_patches(kit):
-    with pytest.raises(ConfigError, match=f"{next(iter(kit))} is for a model with classes"):
+    with pytest.raises(ConfigError, match=f"{next(iter(kit))} needs a model with classes"):
         Settings(dataset="digits", model="ViT-Test/4", pretrain=True, objective="masked-patches", **kit)
 
 

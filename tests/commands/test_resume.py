@@ -141,7 +141,7 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun):
         ("finetune --out {out} --data cifar-10", "Did you mean cifar10"),
         ("finetune --out {out} --data digits --epochs 0", "epochs must be positive"),
         ("finetune --out {out} --data digits --patience 0", "patience must be positive"),
-        ("finetune --out {out} --data digits --patience 2 --split train+validation", "no images are held out"),
+        ("finetune --out {out} --data digits --patience 2 --split train+validation", "patience needs held-out images"),
     ],
 )
 def test_typos_are_said_before_tensorflow_is_imported(keras_vit, tmp_path, monkeypatch, line, sentence):

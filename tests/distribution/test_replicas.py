@@ -8,12 +8,24 @@ from pathlib import Path
 import cluster
 import numpy as np
 import pytest
+from family_models import OPTIONS
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
 MIRRORED = {
-    2: ("sgd", "sgd-relative", "sgd-blocks", "adam-accumulation", "axial-vit", "axial-resnet", "masked-patches"),
+    2: (
+        "sgd",
+        "sgd-relative",
+        "sgd-blocks",
+        "adam-accumulation",
+        "axial-vit",
+        "axial-resnet",
+        "masked-patches",
+        "pixels",
+        *OPTIONS,
+    ),
     4: ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora"),
 }
+MIRRORED[2] += tuple(OPTIONS)
 WORKERS = ("adamw", "sgd-bfloat16")
 ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
 
@@ -96,7 +108,16 @@ def test_two_processes_train_as_one_device(one_device, tmp_path):
             equal(one_device, out, case)
 
 
-ON_JAX = ("adam-accumulation", "sgd-resnet-weighted", "adamw-microbatches", "two-outputs", "lora", "masked-patches")
+ON_JAX = (
+    "adam-accumulation",
+    "sgd-resnet-weighted",
+    "adamw-microbatches",
+    "two-outputs",
+    "lora",
+    "masked-patches",
+    "pixels",
+    "dinov3",
+)
 
 
 @pytest.fixture(scope="module", params=[ON_JAX, pytest.param((*ONE, "on-batches"), marks=pytest.mark.long)])

@@ -30,9 +30,9 @@ def stub(logits, labels, batch, weights=None):
 
     classes = logits.shape[-1]
     names = tuple(f"c{i}" for i in range(classes))
-    examples = SimpleNamespace(name="stub", num_classes=classes, class_names=names, evaluation=batches)
+    examples = SimpleNamespace(name="stub", masked=False, num_classes=classes, class_names=names, evaluation=batches)
 
-    config = SimpleNamespace(num_classes=classes, probabilities="softmax")
+    config = SimpleNamespace(num_classes=classes, probabilities="softmax", classifier="token")
 
     def predict(numbers):
         return logits[np.asarray(numbers)]

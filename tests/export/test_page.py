@@ -10,8 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import export
-from keras_vit.errors import DownloadError, ExportError, ParityError
+from keras_vit import export, zoo
+from keras_vit.commands.export import export_to_bundle
+from keras_vit.console import Console
+from keras_vit.errors import ConfigError, DownloadError, ExportError, ParityError
 from keras_vit.export.web import PATTERN, assets, page
 from keras_vit.images.pillow import read_image
 from keras_vit.models import ResNet, VisionTransformer
@@ -222,3 +224,30 @@ def test_a_resnet_has_a_page_without_attention(tmp_path):
     model.preprocessing = Preprocessing((32, 32))
     export.bundle(model, tmp_path / "dist", formats=["onnx"], web=True)
     assert json.loads((tmp_path / "dist/web/model.json").read_text())["grid"] is None
+
+
+@pytest.mark.slow
+def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
+    """As `zoo.zero_shot` does; a page of vectors needs something to compare with."""
+    towers = zoo.load("ViT-Test/4", weights=None, num_classes=0)
+    zoo.save(towers, tmp_path / "towers.keras")
+    pets = {"class_vectors": np.random.default_rng(0).normal(size=(2, 64)), "labels": ["cat", "dog"], "scale": 10.0}
+    np.savez(tmp_path / "pets.npz", **pets)
+    asked = {"formats": ["onnx"], "web": True}
+    out = tmp_path / "dist"
+    export_to_bundle(tmp_path / "towers.keras", out, Console(), class_vectors=tmp_path / "pets.npz", **asked)
+    about = json.loads((out / "web/model.json").read_text("utf-8"))
+    classifier = zoo.zero_shot(towers, **pets)
+    x = np.fromfile(out / "web/examples/0.f32", "<f4").reshape(1, 32, 32, 3)
+    assert about["labels"] == ["cat", "dog"] and "references" not in about
+    np.testing.assert_allclose(about["examples"][0]["logits"], np.asarray(classifier(x))[0], atol=1e-4)
+    for options, sentence in (
+        (asked, "give it --examples"),
+        ({**asked, "examples": tmp_path / "none.npz"}, "no file of class vectors"),
+        ({"formats": ["onnx"], "examples": tmp_path}, "Add --web"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            export_to_bundle(tmp_path / "towers.keras", tmp_path / "other", Console(), **options)
+    with pytest.raises(ExportError, match="2 names and vectors of the shape"):
+        export.bundle(towers, tmp_path / "other", ["onnx"], web=True, references=(["cat", "dog"], np.ones((2, 9))))
+    assert not (tmp_path / "other").exists()

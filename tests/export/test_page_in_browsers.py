@@ -9,14 +9,19 @@ import numpy as np
 import onnxruntime
 import pytest
 from browsers import BROWSERS, Chromium
+from file_server import Server, show_repository
+from golden import GOLDEN
 from PIL import Image
 from web_runtime import fill_cache
 
-from keras_vit import export, inspection
+from keras_vit import export, inspection, zoo
+from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.serve import open_server
+from keras_vit.console import Console
 from keras_vit.export import predict_script
 from keras_vit.export.description import describe_preprocessing
 from keras_vit.images.pillow import ORIENTATION, read_image
+from keras_vit.images.pixels import class_colours
 from keras_vit.models import ResNet, VisionTransformer
 from keras_vit.models.preprocessing import Preprocessing
 
@@ -116,10 +121,11 @@ def test_the_answers_are_the_models(vit, browser, pictures):
             x = np.asarray(model.preprocessing(read_image(picture)[None]))
             expected = softmax(session.run(None, {session.get_inputs()[0].name: x})[0][0])
             of_model = softmax(np.asarray(model(x))[0])
-            best = np.argsort(-expected)[:5]
-            assert [label for label, _ in answers] == [LABELS[i] for i in best], picture
-            np.testing.assert_allclose([p for _, p in answers], expected[best], atol=0.01, err_msg=str(picture))
-            np.testing.assert_allclose([p for _, p in answers], of_model[best], atol=0.1)
+            assert len({label for label, _ in answers}) == 5
+            found = [LABELS.index(label) for label, _ in answers]
+            np.testing.assert_allclose([p for _, p in answers], expected[found], atol=0.01, err_msg=str(picture))
+            np.testing.assert_allclose([p for _, p in answers], np.sort(expected)[:-6:-1], atol=0.01)  # the best five
+            np.testing.assert_allclose([p for _, p in answers], of_model[found], atol=0.1)
             assert status(browser).startswith(f"{answers[0][0]}. Found in ") and "WebAssembly" in status(browser)
         assert browser.run("return document.querySelectorAll('#answers b').length") == 0
         places = browser.run("return performance.getEntriesByType('resource').map((x) => new URL(x.name).origin)")
@@ -131,6 +137,57 @@ RULES = [
     for interpolation in ("bilinear", "bicubic", "lanczos3", "nearest")
     for crop, crop_mode in ((None, "center"), (0.875, "center"), (0.9, "squash"), (1.0, "center"))
 ]
+
+
+def write_repository(folder):
+    """A repository of the Hub: the golden CLIP, and how its pictures are prepared."""
+    shutil.copytree(GOLDEN / "family" / "hf_clip", folder)
+    stated = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 16}, "resample": 3}
+    stated |= {"do_resize": True, "do_center_crop": True, "crop_size": {"height": 16, "width": 16}}
+    stated |= {"do_normalize": True, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.2, 0.2]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(stated))
+
+
+def test_a_model_of_vectors_shows_the_nearest(browser, tmp_path, pictures, monkeypatch):
+    """From a repository of the Hub, in one command; and beside vectors of texts, in another."""
+    fill_cache(tmp_path)
+    write_repository(tmp_path / "repository")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    gallery = tmp_path / "gallery"
+    gallery.mkdir()
+    for i, picture in enumerate(pictures[:3]):
+        shutil.copy(picture, gallery / f"thing {i}{picture.suffix}")
+    texts = {"labels": ["one", "two"]}
+    with Server() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.origin)
+        hub.faults = [show_repository(tmp_path / "repository")]
+        model = zoo.load("hf://owner/repo")
+        texts["class_vectors"] = np.random.default_rng(0).normal(size=(2, model.output_shape[-1]))
+        np.savez(tmp_path / "texts.npz", **texts)
+        vectors = {f"thing {i}": vector_of(model, path) for i, path in enumerate(pictures[:3])}
+        for examples, references in (
+            (gallery, vectors),
+            (tmp_path / "texts.npz", dict(zip(texts["labels"], texts["class_vectors"], strict=True))),
+        ):
+            out = tmp_path / f"dist of {examples.stem}"
+            asked = {"formats": ["onnx"], "web": True, "vendor": True, "examples": examples}
+            export_to_bundle("hf://owner/repo", out, Console(), **asked)
+            with opened(browser, out):
+                for picture in pictures[:2]:
+                    run_one(browser, lambda picture=picture: browser.choose(picture))
+                    near = {name: cosine(vector_of(model, picture), vector) for name, vector in references.items()}
+                    answers = browser.run(ANSWERS)
+                    assert answers[0][0] == max(near, key=near.get)
+                    np.testing.assert_allclose([x for _, x in answers], [near[name] for name, _ in answers], atol=0.05)
+        hub.shutdown()
+
+
+def vector_of(model, path):
+    return np.asarray(model(model.preprocessing(read_image(path)[None])))[0]
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
 def test_preprocessing_is_the_packages(vit, browser):
@@ -392,3 +449,37 @@ def test_a_page_without_labels_and_attention(browser, tmp_path, pictures):
         run_one(browser, lambda: browser.choose(pictures[0]))
         assert all(label.startswith("class ") for label, _ in browser.run(ANSWERS))
         assert browser.run("return document.getElementById('look').hidden")
+
+
+def test_the_mask_is_painted_over_the_picture(browser, tmp_path):
+    """Its colours are those of the classes that onnxruntime finds for the file that the page has."""
+    fill_cache(tmp_path)
+    model = shake(VisionTransformer(**SIZE, num_classes=3, labels=("sky", "road", "car"), classifier="patches"))
+    export.bundle(model, tmp_path / "dist", formats=["onnx"], web=True, vendor=True)
+    page = tmp_path / "dist/web"
+    session = onnxruntime.InferenceSession(page / "model.onnx")
+    x = np.fromfile(page / "examples/0.f32", "<f4").reshape(1, 32, 48, 3)
+    (logits,) = session.run(None, {session.get_inputs()[0].name: x})
+    with opened(browser, page):
+        browser.run("document.querySelector('#examples button').click()")
+        browser.wait_for(f"{STATUS}.dataset.done >= 2")
+        assert "Found in" in status(browser), status(browser)
+        read = "getContext('2d').getImageData(0, 0, 48, 32).data"
+        painted = browser.run(f"return Array.from(document.getElementById('overlay').{read})")
+        shares = browser.run("return [...document.querySelectorAll('#answers li')].map((x) => x.dataset)")
+        bars = browser.run(
+            "return [...document.querySelectorAll('#answers span:first-child')].map((x) => x.style.background)"
+        )
+        assert len(set(bars)) == 3 and all("rgb" in bar for bar in bars)
+    painted = np.array(painted).reshape(32, 48, 4)
+    classes = logits[0].argmax(-1)
+    expected = np.rint(255 * class_colours(3))[classes]
+    sure = np.sort(logits[0], axis=-1)[..., -1] - np.sort(logits[0], axis=-1)[..., -2] > 0.05
+    assert sure.mean() > 0.8 and abs(painted[..., :3] - expected)[sure].max() <= 3  # colours below an alpha of 140
+    found = {row["label"]: float(row["probability"]) for row in shares}
+    for i, name in enumerate(model.labels):
+        assert found[name] == pytest.approx((classes == i).mean(), abs=0.05)
+    with opened(browser, page):
+        browser.run("document.getElementById('prove').click()")
+        browser.wait_for("document.getElementById('proof').textContent")
+        assert browser.run("return document.getElementById('proof').textContent").startswith("Yes")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from keras_vit import export
+from keras_vit import export, layers, zoo
 from keras_vit.errors import ExportError
 from keras_vit.export.saved_model import reading
 from keras_vit.models import VisionTransformer
@@ -300,3 +300,15 @@ def test_endpoints_that_cannot_be(path, endpoints, sentence, tmp_path):
     with pytest.raises(ExportError, match=sentence):
         export.convert(VisionTransformer(**TINY, num_classes=3), tmp_path / path, endpoints=endpoints)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_attention_in_blocks_of_queries_is_opened(tmp_path, monkeypatch):
+    """As models of 1,300 tokens have it; the loop puts its blocks in place by an operation of its own."""
+    monkeypatch.setattr(layers.MultiHeadSelfAttention, "largest_whole", 0)
+    model = zoo.load("ViT-Test/4", weights=None)
+    kernel = model.get_layer("head").kernel
+    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
+    report = export.convert(model, tmp_path / "model")
+    text = (tmp_path / "model/saved_model.pb").read_bytes()
+    assert b"XlaDynamicUpdateSlice" in text and report.max_rel_diff < 1e-5

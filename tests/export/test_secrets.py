@@ -12,7 +12,7 @@ from keras_vit import export
 from keras_vit.commands import export as command
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
-from keras_vit.export import tflite
+from keras_vit.export.appendix import append_description
 from keras_vit.export.description import remove_secrets
 from keras_vit.export.report import Report
 from keras_vit.models import VisionTransformer
@@ -61,7 +61,7 @@ def test_a_bundle_of_a_model_from_a_secret_address(tmp_path, monkeypatch):
 
 def test_labels_of_a_tflite_file_have_a_line_each(tmp_path):
     labels = ["cat", "two\nlines", "\r", "page\x0c", "\u2028", "\x1b[31m", "dog [b]"]
-    tflite.append_description(tmp_path / "x.tflite", {"labels": labels})
+    append_description(tmp_path / "x.tflite", {"labels": labels})
     with zipfile.ZipFile(tmp_path / "x.tflite") as archive:
         lines = archive.read("labels.txt").decode().splitlines()
         assert json.loads(archive.read("metadata.json"))["labels"] == labels

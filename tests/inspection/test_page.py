@@ -16,7 +16,7 @@ from keras_vit.models.preprocessing import UnknownPreprocessing
 
 VIT = {"patch_size": 8, "hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 16}
 IMAGES = [np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), "uint8") for i in range(10)]
-SECTIONS = ["Filters", "Position embeddings", "Attention distance", "Where the model looks", "Dense features"]
+SECTIONS = ["Where the model looks", "Dense features", "Attention distance", "Position embeddings", "Filters"]
 
 
 def small(classifier="token", **fields):
@@ -39,15 +39,17 @@ def test_page_of_a_vit(classifier, tmp_path):
     assert "averaged over 10 images" in page
     assert not re.search(r'(src|href)="(?!data:)', page) and "http:" not in page and "https:" not in page
     drawn = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('base64,([^"]+)', page)]
-    assert len(drawn) == 5
-    assert all(np.asarray(image.convert("L")).std() > 5 for image in drawn)
+    assert len(drawn) == 3 * len(IMAGES) + 3  # predictions, rollout and features of each, and three figures
+    assert all(np.asarray(image.convert("L")).std() > 2 for image in drawn)
+    shares = [float(share) for share in re.findall(r"--share: ([\d.]+)%", page)]
+    assert shares == [33.3] * 3 * len(IMAGES)  # of a head that is zero
 
 
 @pytest.mark.slow
 def test_page_of_a_resnet_and_of_a_model_without_head(tmp_path):
     inspection.report(models.ResNet(image_size=(32, 32), depths=(1, 1), num_classes=5), IMAGES[:1], tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text("utf-8")
-    assert headings(page) == ["Predictions", "Filters", "Class activation"] and "image 1" in page
+    assert headings(page) == ["Predictions", "Class activation", "Filters"] and "image 1" in page
     inspection.report(small(num_classes=0), IMAGES[:1], tmp_path / "b.html")
     assert headings((tmp_path / "b.html").read_text("utf-8")) == SECTIONS
     inspection.report(models.ResNet(image_size=(32, 32), depths=(1,), num_classes=0), IMAGES[:1], tmp_path / "c.html")
@@ -62,7 +64,7 @@ def test_a_page_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keras_vit.inspection.page.embed", interrupt)
+    monkeypatch.setattr("keras_vit.inspection.page.draw_figure", interrupt)
     with pytest.raises(KeyboardInterrupt):
         inspection.report(small(), IMAGES[:1], path)
     assert [file.name for file in tmp_path.iterdir()] == ["index.html"] and path.read_text() == "before"

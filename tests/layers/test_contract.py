@@ -43,15 +43,16 @@ OPTIONS = {
 }
 
 # Of every argument a value that is not its default, in one of the class's cases.
+PLACED = {"prefix_tokens": 1, "interpolation": "bicubic"}  # matter to images of any size alone
 CASES = {
     "PatchEmbedding": (layers.PatchEmbedding, {"hidden_size": 24, "patch_size": (8, 16)}, (32, 48, 3)),
     "PatchEmbedding of CLIP": (
         layers.PatchEmbedding,
-        {"hidden_size": 24, "patch_size": (8, 16), "patch_bias": False, "drop_remainder": True},
+        {"hidden_size": 24, "patch_size": (8, 16), "patch_bias": False, "drop_remainder": True, "has_free_size": True},
         (33, 50, 3),
     ),
     "Registers": (layers.Registers, {"num_registers": 3, "first": 1}, (6, 16)),
-    "RotaryPositions": (layers.RotaryPositions, {"grid": (2, 3), "num_heads": 2}, (7, 16)),
+    "RotaryPositions": (layers.RotaryPositions, {"grid": (2, 3), "num_heads": 2, "prefix_tokens": 1}, (7, 16)),
     "LayerScale": (layers.LayerScale, {"initial": 0.5}, (6, 16)),
     "AveragePatches": (layers.AveragePatches, {"prefix_tokens": 2, "beside_token": True}, (6, 16)),
     "AttentionPooling": (
@@ -69,12 +70,13 @@ CASES = {
         (6, 16),
     ),
     "ClassToken": (layers.ClassToken, {}, (6, 16)),
-    "PositionEmbedding": (layers.PositionEmbedding, {}, (6, 16)),
-    "PositionEmbedding2D": (layers.PositionEmbedding2D, {"grid": (2, 3)}, (7, 16)),
-    "SineCosineEmbedding2D": (layers.SineCosineEmbedding2D, {"grid": (2, 3)}, (7, 16)),
+    "PositionEmbedding": (layers.PositionEmbedding, {"grid": (1, 5), **PLACED}, (6, 16)),
+    "PositionEmbedding2D": (layers.PositionEmbedding2D, {"grid": (2, 3), **PLACED}, (7, 16)),
+    "SineCosineEmbedding2D": (layers.SineCosineEmbedding2D, {"grid": (2, 3), **PLACED}, (7, 16)),
     "RelativePositionLogits": (layers.RelativePositionLogits, {"num_patches": 6}, (2, 7, 8)),
     "Dropout": (layers.Dropout, {"rate": 0.3, "noise_shape": (None, 1, 16), "seed": 1}, (6, 16)),
     "TakeClassToken": (layers.TakeClassToken, {}, (6, 16)),
+    "PatchTokens": (layers.PatchTokens, {"prefix_tokens": 2}, (6, 16)),
     "LayerNormalization": (layers.LayerNormalization, {"epsilon": 1e-3}, (6, 16)),
     "GELU": (layers.GELU, {"approximate": False}, (6, 16)),
     "MultiHeadSelfAttention": (layers.MultiHeadSelfAttention, {"num_heads": 4, "dropout_rate": 0.1}, (6, 16)),
@@ -85,7 +87,7 @@ CASES = {
     ),
     "MultiHeadSelfAttention rotary": (
         layers.MultiHeadSelfAttention,
-        {"num_heads": 2, "rotary_grid": (2, 2), "qkv_bias": "qv"},
+        {"num_heads": 2, "rotary_grid": (2, 2), "prefix_tokens": 2, "qkv_bias": "qv"},
         (6, 16),
     ),
     "MLP gated": (layers.MLP, {"mlp_dim": 24, "activation": "silu", "gated_mlp": True}, (6, 16)),
@@ -113,6 +115,7 @@ CASES = {
             "gated_mlp": True,
             "layer_scale": 0.5,
             "rotary_grid": (2, 2),
+            "prefix_tokens": 2,
             "qkv_bias": "qv",
         },
         (6, 16),
@@ -173,10 +176,22 @@ CASES = {
     ),
     "ViT gap": (
         models.VisionTransformer,
-        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1, "preprocessing": PREPROCESSING},
+        {
+            **VIT,
+            "classifier": "gap",
+            "norm_after_pool": True,
+            "num_classes": 0,
+            "num_channels": 1,
+            "preprocessing": PREPROCESSING,
+        },
         (32, 48, 1),
     ),
     "ViT with every option": (models.VisionTransformer, {**VIT, **OPTIONS, "position_embedding": "1d"}, (33, 50, 3)),
+    "ViT of any size": (
+        models.VisionTransformer,
+        {**VIT, "image_size": (None, None), "stored_size": (32, 48)},
+        (32, 48, 3),
+    ),
     "ViT of DINOv3": (
         models.VisionTransformer,
         {
@@ -221,6 +236,16 @@ CASES = {
         },
         (33, 48, 1),
     ),
+    "ResNet of pixels": (
+        models.ResNet,
+        {"image_size": (33, 48), "depths": (1, 1), "width_factor": 0.5, "num_classes": 2, "classifier": "patches"},
+        (33, 48, 3),
+    ),
+    "ViT of pixels": (
+        models.VisionTransformer,
+        {**VIT, "patch_size": (8, 16), "num_classes": 3, "class_token": True, "classifier": "patches"},
+        (32, 48, 3),
+    ),
     "Axial-ViT": (
         models.AxialVisionTransformer,
         {
@@ -242,7 +267,14 @@ CASES = {
     ),
     "Axial-ViT gap": (
         models.AxialVisionTransformer,
-        {**VIT, "classifier": "gap", "num_classes": 0, "num_channels": 1, "preprocessing": PREPROCESSING},
+        {
+            **VIT,
+            "classifier": "gap",
+            "norm_after_pool": True,
+            "num_classes": 0,
+            "num_channels": 1,
+            "preprocessing": PREPROCESSING,
+        },
         (32, 48, 1),
     ),
     "Axial-ViT with every option": (
@@ -273,6 +305,11 @@ CASES = {
         },
         (32, 48, 1),
     ),
+    "AxialResNet of pixels": (
+        models.AxialResNet,
+        {"image_size": (32, 48), "depths": (1, 1), "width_factor": 0.5, "num_classes": 2, "classifier": "patches"},
+        (32, 48, 3),
+    ),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 # They take seconds to trace, and are made of the layers, or are another of the kind, of those that stay.
@@ -282,6 +319,8 @@ SLOW = (
     "Axial-ViT",
     "Axial-ViT gap",
     "AxialResNet",
+    "AxialResNet of pixels",
+    "ResNet of pixels",
     "hybrid",
     "ViT gap",
     "ViT shared",
@@ -304,7 +343,7 @@ def is_keras(thing):
 def test_every_argument_is_tried_with_another_value_than_its_default(cls):
     given = [arguments for other, arguments, _ in CASES.values() if other is cls]
     for name, default in contract.own_arguments(cls).items():
-        refused = cls is axial.AxialVisionTransformer and name == "num_registers"
+        refused = cls is axial.AxialVisionTransformer and name in ("num_registers", "stored_size")
         assert refused or any(arguments.get(name, default) != default for arguments in given), name
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import zoo
+from keras_vit import models, zoo
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 NAMES = ("vit_token", "vit_prelogits", "vit_gap_linen", "hybrid_1_1_2", "bit_1_2_1_1")
@@ -21,7 +21,8 @@ def reference(name):
 def test_logits(name):
     images, logits = reference(name)
     model = zoo.load(GOLDEN / f"{name}.npz")
-    np.testing.assert_allclose(keras.ops.convert_to_numpy(model(images)), logits, rtol=0, atol=1e-4)
+    for each in (model, models.fold(model)):
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(each(images)), logits, rtol=0, atol=1e-4)
 
 
 def test_resized_position_embeddings():

@@ -149,7 +149,7 @@ def test_unknown_names_get_the_nearest():
         ),
         ({"image_size": (224, 100)}, r"nearest size that fits is \(224, 96\)"),
         ({"num_heads": 7}, "divisible by num_heads"),
-        ({"classifier": "mean"}, r"classifier must be one of token, gap, token\+gap, map. Received: classifier='mean'"),
+        ({"classifier": "mean"}, r"must be one of token, gap, token\+gap, map, patches. Received: classifier='mean'"),
         ({"classifier": "token", "class_token": False}, "reads the class token. Received: class_token=False"),
         ({"activation": "relu"}, "activation must be one of gelu, quick_gelu, silu"),
         ({"qkv_bias": "k"}, "qkv_bias must be one of qkv, qv, none"),

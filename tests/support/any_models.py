@@ -51,11 +51,15 @@ def zero(title, folder, size=64, name=None, **kwargs):
 
 
 TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 32}
+ANY = {"image_size": (None, None), "stored_size": 32}
 OURS = (
     ours("ViT", **TINY),
     ours("ViT, averaged tokens", **TINY, classifier="gap"),
     ours("ViT, exact GELU", **TINY, gelu_approximate=False),
     ours("ViT, pre-logits", **TINY, representation_size=12),
+    ours("ViT, any size", **{**TINY, **ANY}, position_interpolation="bicubic"),
+    ours("ViT, any size, rotary", **{**TINY, **ANY}, position_embedding="rope"),
+    ours("ViT, unit vectors", **TINY, representation_size=12, unit_vectors=True),
     ours("Hybrid", **{**TINY, "image_size": 64, "patch_size": 1}, backbone={"depths": (1, 1), "width_factor": 0.5}),
     ours("ResNet", "ResNet", image_size=64, depths=(1, 1)),
     ours("Axial-ViT", "AxialVisionTransformer", **TINY),

@@ -7,6 +7,7 @@ Writes OUT/CASE.npz: the weights, the loss of every step, and what `evaluate` an
 
 import sys
 
+import family_models
 import keras
 import numpy as np
 import tensorflow as tf
@@ -25,6 +26,9 @@ POSITIONS = {
 
 
 def small(family, dtype=None, dropout_rate=0.0):
+    if family == "patches":
+        sizes = dict(image_size=16, patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32)
+        return models.VisionTransformer(**sizes, num_classes=CLASSES, classifier="patches")
     if family == "masked patches":
         sizes = dict(image_size=16, patch_size=4, hidden_size=16, num_layers=1, num_heads=2, mlp_dim=32, num_classes=0)
         return training.MaskedPatchModel(models.VisionTransformer(**sizes))
@@ -32,6 +36,8 @@ def small(family, dtype=None, dropout_rate=0.0):
         features = small("vit").get_layer("head").input
         outputs = {name: keras.layers.Dense(n, name=name)(features) for name, n in (("a", CLASSES), ("b", 1))}
         return DistributedModel(keras.utils.get_source_inputs(features), outputs)
+    if family in family_models.OPTIONS:
+        return family_models.made(family, num_classes=CLASSES, image_size=16)[0]
     if family in ("lora", "frozen"):
         return fine_tuned(family)
     if family == "blocks":
@@ -80,7 +86,7 @@ def in_blocks():
     return model
 
 
-def data(one_hot=False, floats=True, weights=False, two=False, masked=False):
+def data(one_hot=False, floats=True, weights=False, two=False, masked=False, pixels=False):
     """62 examples in batches of 12: the last batch of a pass has 2, fewer than some have replicas."""
     if masked:
         return (
@@ -97,6 +103,10 @@ def data(one_hot=False, floats=True, weights=False, two=False, masked=False):
     y = np.eye(CLASSES, dtype="float32")[labels] if one_hot else labels
     y = {"a": y, "b": (y[:, None] / CLASSES).astype("float32")} if two else y
     columns = (x, y, rng.uniform(0, 2, EXAMPLES).astype("float32")) if weights else (x, y)
+    if pixels:  # more of them count in some images than in others
+        counted = rng.uniform(size=(EXAMPLES, 16, 16)) < rng.uniform(size=(EXAMPLES, 1, 1))
+        y = np.where(counted, rng.integers(0, CLASSES, counted.shape), 255)
+        columns = (x, y, counted.astype("float32"))
     return tf.data.Dataset.from_tensor_slices(columns).batch(BATCH)
 
 
@@ -196,6 +206,24 @@ CASES = {
         data=dict(masked=True),
         microbatches=3,
     ),
+    **{
+        family: dict(
+            family=family,
+            optimizer=lambda: training.AdamW(1e-3, weight_decay=0.3, global_clipnorm=0.1),
+            loss=training.SoftmaxLoss,
+            microbatches=3,
+        )
+        for family in family_models.OPTIONS
+    },
+    "pixels": dict(
+        family="patches",
+        optimizer=lambda: training.SGD(0.3, momentum=0.9, global_clipnorm=0.1),
+        loss=training.PixelLoss,
+        metrics=[],
+        weighted_metrics=lambda: [training.Accuracy(), training.MeanIoU(CLASSES)],
+        data=dict(pixels=True),
+        microbatches=3,
+    ),
     "mixed-bfloat16": dict(
         optimizer=lambda: training.SGD(0.01, global_clipnorm=0.1), dtype="mixed_bfloat16", data=dict(floats=False)
     ),
@@ -222,6 +250,7 @@ def train(case, strategy):
             case["optimizer"](),
             case.get("loss", sparse)(),
             metrics=case.get("metrics", [training.Accuracy()]),
+            weighted_metrics=case.get("weighted_metrics", list)(),
             steps_per_execution=case.get("steps_per_execution", 1),
         )
     model.microbatches = case.get("microbatches", 1)
@@ -251,14 +280,15 @@ def on_batches(strategy):
         model.compile(optimizer, sparse(), weighted_metrics=[training.Accuracy()], steps_per_execution=2)
     trained, scales, updates = [], [], []
     for step, (x, y) in enumerate(data().unbatch().batch(11).take(5).repeat(2)):
-        weights = np.ones(len(x), "float32")
+        x, y, weights = x.numpy(), y.numpy(), np.ones(len(x), "float32")
         weights[-1] = 1e6 if step in (3, 6) else 1.0
         trained.append(model.train_on_batch(x, y, weights))
-        scales.append(model.optimizer.dynamic_scale.numpy())
-        updates.append(model.optimizer.iterations.numpy())
+        scales.append(keras.ops.convert_to_numpy(model.optimizer.dynamic_scale))
+        updates.append(keras.ops.convert_to_numpy(model.optimizer.iterations))
     tested = model.test_on_batch(x, y)
     results = dict(trained=trained, scales=scales, updates=updates, tested=tested, predicted=model.predict_on_batch(x))
-    return {v.path: v.numpy() for v in model.weights} | {name: np.array(value) for name, value in results.items()}
+    weights = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    return weights | {name: np.array(value) for name, value in results.items()}
 
 
 def masks(strategy):

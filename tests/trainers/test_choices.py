@@ -46,7 +46,11 @@ def planned(monkeypatch):
         settings = seen[0]
         count, size = examples or EXAMPLES[settings.dataset.removeprefix("tfds:")]
         stub = SimpleNamespace(
-            num_examples=count, typical_size=lambda: size, multi_label=False, objective=plan.objective_of(settings)
+            num_examples=count,
+            typical_size=lambda: size,
+            multi_label=False,
+            masked=False,
+            objective=plan.objective_of(settings),
         )
         return plan.recipe_for(settings, stub), settings
 
@@ -316,7 +320,9 @@ def test_fine_tuning_starts_from_a_new_head(tmp_path):
     settings = Settings(model=str(tmp_path / "own.keras"), dataset="digits")
 
     def head(names):
-        examples = SimpleNamespace(num_examples=1293, class_names=names, multi_label=False, objective=None)
+        examples = SimpleNamespace(
+            num_examples=1293, class_names=names, multi_label=False, masked=False, objective=None
+        )
         model = plan.load_model(settings, plan.recipe_for(settings, examples), examples)
         assert model.labels == names
         return model.get_layer("head").kernel.numpy()
@@ -333,7 +339,7 @@ def test_examples_limits_the_training_images_alone():
 def test_ablations_of_position_embeddings_are_options_of_pretraining(planned):
     """Appendix D.4; a checkpoint to fine-tune has its own."""
     line = "--data cifar10 --position-embedding 2d --position-embedding-at every-layer-shared --image-size 32"
-    examples = SimpleNamespace(class_names=tuple("abc"), multi_label=False, objective=None)
+    examples = SimpleNamespace(class_names=tuple("abc"), multi_label=False, masked=False, objective=None)
     recipe, settings = planned(f"pretrain --model ViT-Test/4 {line}")
     config = plan.load_model(settings, recipe, examples).config
     assert (config.position_embedding, config.position_embedding_at) == ("2d", "every-layer-shared")

@@ -369,7 +369,8 @@ def test_metrics_that_cannot_be_written_stop_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_events_are_written_where_tensorboard_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "tensorboard" in name else find_spec(name))
     training.Run(tmp_path / "without", every=5).fit(compiled(make=linear), batches, 6, 3)
     assert not (tmp_path / "without/tensorboard").exists()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)

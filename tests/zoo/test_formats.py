@@ -55,6 +55,17 @@ def test_torch_checkpoints(name):
     np.testing.assert_allclose(logits(model, images), expected, atol=1e-4)
 
 
+def test_a_folder_stands_for_its_checkpoint(tmp_path):
+    """That of transformers or timm for model.safetensors, a run's for its best weights."""
+    shutil.copy(GOLDEN / "hf_vit.safetensors", tmp_path / "model.safetensors")
+    images, expected = reference("hf_vit")
+    np.testing.assert_allclose(logits(zoo.load(tmp_path, num_heads=4), images), expected, atol=1e-4)
+    images, expected = reference("vit_token")
+    for name, best in (("last", "vit_prelogits"), ("best", "vit_token")):
+        shutil.copy(GOLDEN / f"{best}.npz", tmp_path / f"{name}.weights.npz")
+    np.testing.assert_allclose(logits(zoo.load(str(tmp_path)), images), expected, atol=1e-4)
+
+
 def test_heads_of_the_papers_sizes_are_known(tmp_path):
     """A state dict cannot say its heads, but there is one ViT of width 192, depth 12 and MLP 768."""
     model = zoo.load("ViT-Ti/16", weights=None, image_size=32, num_classes=2)
@@ -88,7 +99,7 @@ def test_older_transformers_names(tmp_path):
     ("change", "sentence"),
     [
         (lambda s: None, "Pass num_heads="),
-        (lambda s: s.update({"fc_norm.weight": s["norm.weight"]}), "normalizes after pooling"),
+        (lambda s: s.update({"fc_norm.weight": s["norm.weight"]}), "normalizes before and after pooling"),
         (lambda s: s.update(extra=s["norm.weight"]), "left over: extra"),
         (lambda s: s.pop("norm.bias"), "missing: Transformer/encoder_norm/bias"),
         (lambda s: s.update({"norm.bias": s["norm.bias"][:3]}), "wrong shape"),

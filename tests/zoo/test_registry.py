@@ -31,6 +31,9 @@ PARAMETERS = {
     "ViT-B/32": 88_224_232,
     "ViT-L/14": 304_326_632 + (14**2 - 16**2) * 3 * 1024 + (257 - 197) * 1024,
     "ViT-So400m/14": 427_680_704 + 1000 * 1153,  # timm's vit_so400m_patch14_siglip_224, and a head
+    # timm's vit_giant_patch14_dinov2 at 518 without its scales, vit_giantopt_patch16_siglip_256, and heads
+    "ViT-g/14": 1_136_479_232 + (257 - 1370) * 1536 - 80 * 1536 + 1000 * 1537,
+    "ViT-g-opt/16": 1_163_168_256 + (196 - 256) * 1536 + 1000 * 1537,
     "ViT-L/16": 304_326_632,
     "ViT-L/32": 306_535_400,
     "ViT-H/14": 632_045_800,
@@ -106,6 +109,8 @@ MILLIONS = {
     "ViT-B/16:siglip2": 92.88,
     "ViT-So400m/14:siglip-384": 428.23,
     "ViT-S/14:dinov2": 22.06,
+    "ViT-g/14:dinov2-reg4": 1136.48,
+    "ViT-g-opt/16:siglip2-256": 1163.17,
     "ViT-B/14:dinov2-reg4": 86.58,
     "ViT-S/16:dinov3": 21.60,
     "ViT-L/16:deit3-i21k": 304.37,
@@ -139,7 +144,7 @@ def test_every_variant_with_weights_has_published_parameters():
 
 def test_rows_of_the_family():
     """What of the files is known, how they are fed, and what they are for."""
-    assert len(FAMILY) == 21
+    assert len(FAMILY) == 25
     for name, row in FAMILY.items():
         assert registry.resolve(name) is row is registry.resolve(row.url), name
         assert row.parameters == cost.count_parameters(row.config) == row.bytes / 4, name

@@ -109,7 +109,6 @@ def test_arguments_that_change_nothing(tmp_path):
     ("name", "shape", "reason"),
     [
         ("dist_token", (1, 1, 16), "distillation token"),
-        ("fc_norm.weight", (16,), "normalizes after pooling"),
         ("blocks.1.attn.q_norm.weight", (4,), "normalizes queries and keys"),
         ("blocks.1.attn.rel_pos.relative_position_bias_table", (9, 4), "relative positions"),
         ("patch_embed.norm.weight", (16,), "norms inside"),
@@ -164,7 +163,7 @@ def test_queries_without_a_bias(tmp_path):
         ("hf_bit", {"model_type": "bit", "output_stride": 16}, "output_stride=16"),
         ("hf_bit", {"model_type": "bit", "hidden_act": "gelu"}, "hidden_act='gelu'"),
         ("timm_bit", {"architecture": "resnetv2_50x1_bit", "model_args": {"stem_type": "same"}}, "stem_type='same'"),
-        ("timm_bit", {"architecture": "resnetv2_50d_gn"}, "conv_layer='create_conv2d'"),
+        ("timm_bit", {"architecture": "resnetv2_50d_gn"}, "stem_type='deep'"),
         ("timm_bit", {"architecture": "resnetv2_50x1_bit", "global_pool": "max"}, "global_pool='max'"),
     ],
 )

@@ -89,7 +89,7 @@ def test_it_predicts_and_fine_tunes(pair, tmp_path):
     "change, message",
     [
         ({"class_vectors": np.ones((3, 7))}, r"\(n, 10\). Received: the shape \(3, 7\)"),
-        ({"class_vectors": np.zeros((3, 10))}, "number 0"),
+        ({"class_vectors": np.zeros((3, 10))}, "Row 0"),
         ({"class_vectors": np.full((3, 10), np.nan)}, "finite"),
         ({"class_vectors": np.ones(10)}, "Received: the shape"),
         ({"scale": 0.0}, "scale must be a positive number"),

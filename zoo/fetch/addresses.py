@@ -1,4 +1,4 @@
-"""Addresses: how they are read. Errors show them without passwords and queries, as they show any text."""
+"""Reads addresses. Errors show them, like any text, without passwords and queries."""
 
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -13,10 +13,9 @@ LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|\[?::1\]?")
 
 
 def read_url(text: str) -> SplitResult:
-    """The parts of an http or https address.
-
-    Refuses what programs read differently: control characters, spaces, backslashes, anything outside of ASCII,
-    an odd name or password before the host, and paths with "." and "..".
+    """The parts of an http or https address. Refuses anything that two programs may read differently: control
+    characters, spaces, backslashes, anything outside of ASCII, an odd name or password before the host, and paths with
+    "." and "..".
 
     Raises:
         DownloadError: for anything but a plain http or https address.
@@ -41,7 +40,7 @@ def read_url(text: str) -> SplitResult:
 
 
 def is_loopback(url: SplitResult) -> bool:
-    """Whether the host is this machine by its plain names: nothing goes over a wire."""
+    """Whether the host is a plain name of this machine, so that nothing goes over a wire."""
     return LOOPBACK.fullmatch(url.hostname or "") is not None
 
 
@@ -59,7 +58,7 @@ def read_hub(url: str) -> tuple[str, str, str]:
 
 
 def whole_address(url: str) -> str:
-    """An address in full: the https form of gs://, a "+" of Google's as %2B, revision and file of hf://.
+    """The full address: https for gs://, %2B for a "+" of Google's, hf:// with revision and file.
 
     >>> whole_address("gs://vit_models/imagenet21k/R50+ViT-B_16.npz")
     'https://storage.googleapis.com/vit_models/imagenet21k/R50%2BViT-B_16.npz'

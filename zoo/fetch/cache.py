@@ -24,19 +24,18 @@ logger = logging.getLogger(__name__)
 
 
 def requested_address(url: str) -> str:
-    """The address that is asked for a file: at the mirror in place of Google's server, where one is set."""
+    """The address to ask for a file: the mirror's, if one is set, instead of Google's."""
     url, mirror = whole_address(url), settings.mirror()
     return mirror + url.removeprefix(GOOGLE) if mirror and url.startswith(f"{GOOGLE}/") else url
 
 
 def cached_path(url: str) -> Path:
-    """Where in the cache the file of a gs://, https:// or http:// address lies: at the host and path that are asked.
+    """The path in the cache for a gs://, https:// or http:// address: the requested host and path.
 
-    A file of a stated port or of plain http is kept apart from one of the same name elsewhere; a query goes into the
-    name as a hash.
+    A stated port or plain http keeps a file apart from its namesakes; a query enters the name as a hash.
 
     Raises:
-        DownloadError: for an address without a file name, or whose path leads elsewhere.
+        DownloadError: for an address without a file name, or with a path that leads out of the cache.
     """
     address = requested_address(url)
     parts = read_url(address)
@@ -78,7 +77,7 @@ def make_folder(root, path):
 
 
 def lock_file(path):
-    """Lets one process at a time fetch a file, in a `with`; the lock goes with its process, however that ends."""
+    """Lets one process at a time fetch a file, in a `with`; the lock ends with its process, however that ends."""
     lock = filelock.FileLock(beside(path, ".lock"))
     try:
         return lock.acquire(timeout=2)
@@ -88,7 +87,7 @@ def lock_file(path):
 
 
 def write_note(path, value):
-    """Writes so that a reader sees the old object or the new, never a part."""
+    """Writes an object so that a reader sees the old or the new one, never a part."""
     with write_whole(path) as temporary:
         temporary.write_text(json.dumps(value), "utf-8")
 
@@ -98,7 +97,7 @@ def record_path(path):
 
 
 def recorded(path):
-    """(SHA-256, stamp) of a file when it was last read; a file with that stamp needs no reading. None for no record."""
+    """(SHA-256, stamp) of a file when it was last read: with the same stamp it need not be read again; or None."""
     try:
         record = read_record(record_path(path), RECORD, what="the record of a fetched file")
     except RecordError:
@@ -112,7 +111,7 @@ def write_record(path, sha256, stamp):
 
 
 def stamp_of(path):
-    """What cannot all stay the same when the file changes: size, place on disk, times of content and of inode."""
+    """Facts that change when the file does: size, place on disk, times of its content and of its inode."""
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
@@ -126,7 +125,7 @@ def store(part, path, sha256):
 
 
 def is_intact(path, sha256, bounds):
-    """Whether the cache has the file, undamaged. A file that somebody put there is accepted as it is, and recorded.
+    """Whether the cache has the file, undamaged. A file that somebody put there by hand is accepted and recorded.
 
     Args:
         sha256: the published one, or None.

@@ -1,7 +1,7 @@
 """Files by address, fetched once, checked, and kept: never a wrong file under the right name.
 
-`requests` asks; the rest of a file that broke off in the middle is asked for here, on the condition that it is still
-the same file.
+`requests` does the asking. If a download broke off, this module asks for the rest, provided that the file is still the
+same.
 """
 
 import base64
@@ -75,7 +75,7 @@ def progress_bar(name):
 
 
 def list_partial(path):
-    """The files that hold the bytes received so far, also after a kill; there is one, or none."""
+    """The file with the bytes received so far, also after a kill, as a list of one or none."""
     return [*path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 16}.part")]
 
 
@@ -89,7 +89,7 @@ def size_begun(path):
 
 
 def name_partial(path, remote):
-    """The file for the bytes of `remote`; another version of it has another name."""
+    """The name of the file for the bytes of `remote`; another version of it gets another name."""
     told_apart = hashlib.sha256(f"{remote.total} {remote.version}".encode()).hexdigest()
     return path.with_name(f"{path.name}.{told_apart[:16]}.part")
 
@@ -112,9 +112,9 @@ def append(raw, part, offset, remote, bounds, draw):
 
 
 def receive_once(address, path, bounds, draw):
-    """One try: all of the file, or the rest of it where its beginning is there. Returns where it is, and its `Remote`.
+    """Tries once to receive the file, or its rest if the beginning is here. Returns its path and its `Remote`.
 
-    The first reply tells which file it is: the beginning of another file is not continued.
+    The first reply identifies the file, so that the beginning of another is not continued.
     """
     with ask(address) as reply:
         remote = read_reply(reply, address, bounds)
@@ -138,7 +138,7 @@ def receive_once(address, path, bounds, draw):
 
 
 def receive(address, path, bounds, draw):
-    """`receive_once`, however often the connection breaks.
+    """Repeats `receive_once` when the connection breaks.
 
     Raises:
         DownloadError: when the server refuses, sends something else, or breaks off too often.
@@ -201,7 +201,7 @@ def download(checkpoint, address, path, bounds, draw):
 
 
 def size_bounds(checkpoint, most):
-    """(least, most) bytes that the file can have by what is known of it; listings are rounded, computed sizes low."""
+    """(least, most) bytes that the file can have; listed sizes are rounded, computed sizes are low."""
     size = checkpoint.bytes
     if size is None:
         return 1, most
@@ -219,18 +219,18 @@ def find_fetched(url: str) -> Path | None:
 
 
 def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> Path:
-    """The path of a file from the web: fetched and checked at the first call, found in the cache ever after.
+    """The path of a file from the web: fetched and checked at the first call, found in the cache from then on.
 
-    Size, and what the server announces of the whole file (MD5, CRC-32C; the Hub's SHA-256), are checked before the
-    file takes its name; its SHA-256 is recorded beside it then, and checked whenever the file's times or place on disk
-    have changed since. Files of hf:// lie in the Hub's own cache.
+    Its size and the server's checksum (MD5, CRC-32C; the Hub's SHA-256) are checked before the file takes its name. Its
+    SHA-256 is recorded then, and checked whenever the file's times or place on disk have changed since. Files of hf://
+    lie in the Hub's own cache.
 
     Args:
         source: a `PublicCheckpoint`, or an address: https://, gs:// or hf://owner/repo/file.
-        most_bytes: the most bytes that the file may have, where that is less than KERAS_VIT_MAX_BYTES.
+        most_bytes: a limit on its size, if less than KERAS_VIT_MAX_BYTES.
 
     Raises:
-        DownloadError: when the file cannot be fetched, or is not the one expected; no file of that name is left then.
+        DownloadError: if the file cannot be fetched or is not the expected one; then no file of that name is left.
 
     >>> fetch(resolve("ViT-B/16:augreg-i21k"))  # doctest: +SKIP
     PosixPath('.../storage.googleapis.com/vit_models/augreg/B_16-i21k-300ep-lr_0.001-...npz')
@@ -259,7 +259,7 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
 
 
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
-    """The path of a checkpoint's file; before a .safetensors file of the Hub come the JSON files beside it, if any."""
+    """The path of a checkpoint's file; the JSON files beside a .safetensors file of the Hub are fetched first."""
     url = whole_address(hub_form(checkpoint.url))
     if url.startswith("hf://") and url.endswith(".safetensors") and not is_offline() and find_on_disk(url) is None:
         for name in COMPANIONS:

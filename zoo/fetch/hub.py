@@ -28,10 +28,10 @@ def hub_form(url: str) -> str:
 
 
 def read_token(endpoint):
-    """The user's token for the Hub, or False: it is not sent in the clear.
+    """The user's token for the Hub, or False if it would be sent in the clear.
 
     Raises:
-        DownloadError: for a token that no header can hold; it is not shown.
+        DownloadError: for a token that no header can hold; the message does not show it.
     """
     import huggingface_hub
 
@@ -69,7 +69,7 @@ def describe_hub_errors(url):
 
 
 def find_on_disk(url: str) -> Path | None:
-    """The file of an address hf://..., where the Hub's cache has it; no server is asked for a newer one."""
+    """The file of an address hf://... if the Hub's cache has it; no server is asked for a newer one."""
     import huggingface_hub
 
     repo, revision, file = read_hub(url)
@@ -78,7 +78,7 @@ def find_on_disk(url: str) -> Path | None:
 
 
 def fetch_from_hub(url: str, most_bytes: int) -> Path:
-    """The path of a file of the Hub in its library's cache: fetched at the first call, found there ever after.
+    """The path of a file of the Hub in its library's cache: fetched at the first call, found there from then on.
 
     Raises:
         NotFoundError: when the repository has no such file.

@@ -50,7 +50,7 @@ def hub() -> str:
 
 
 def hub_cache() -> Path:
-    """The folder of the Hub's files, which huggingface_hub and what stands on it share."""
+    """The folder of the Hub's files, shared with huggingface_hub and libraries that use it."""
     import huggingface_hub
 
     return Path(os.environ.get("HF_HUB_CACHE") or huggingface_hub.constants.HF_HUB_CACHE).expanduser()

@@ -1,4 +1,4 @@
-"""Requests to servers: what is asked, how far a redirect is followed, and what a reply says of a file."""
+"""Requests to servers: asks, follows safe redirects, and reads what a reply says about the file."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ class NotFoundError(DownloadError):
 
 
 class EndedEarlyError(Exception):
-    """A try that ended early, and may be followed by another."""
+    """A try ended early; another may succeed."""
 
 
 def require_safe(url, first):
@@ -38,7 +38,7 @@ def require_safe(url, first):
 
 
 class SafeSession(requests.Session):
-    """Asks for one address, and follows its redirects where that is safe.
+    """Asks for one address, and follows its redirects if they are safe.
 
     A name and password in the address go to its own server alone; ~/.netrc is not read.
     """
@@ -93,7 +93,7 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
 def describe_cause(error: BaseException) -> str:
     """The innermost cause, in the words of the operating system or of this module.
 
-    Messages of libraries contain addresses and headers, and with them secrets: only the name of their error is told.
+    Libraries' messages contain addresses and headers, and so secrets: of these errors only the name is shown.
     """
     inner = getattr(error, "reason", None) or error.__cause__ or (error.args[0] if error.args else None)
     if isinstance(inner, Exception):
@@ -110,7 +110,7 @@ class Remote:
 
     Args:
         total: bytes, or None.
-        version: a strong ETag, or None; by it alone a later piece is known to be of the same file.
+        version: a strong ETag, or None; only this shows that a later piece belongs to the same file.
         checksums: by x-goog-hash, {"md5" | "crc32c": base64 text}.
     """
 
@@ -120,7 +120,7 @@ class Remote:
 
 
 def require_file(headers, address):
-    """Refuses an encoded body, a web page, and a body whose end could not be told."""
+    """Refuses an encoded body, a web page, and a body without a known end."""
     for name, plain in (("Content-Encoding", "identity"), ("Transfer-Encoding", "chunked")):
         coding = headers.get(name, plain).strip().lower()
         if coding != plain:
@@ -133,7 +133,7 @@ def require_file(headers, address):
 
 
 def refusal_error(reply: requests.Response, address: str) -> DownloadError:
-    """The error for a status that brings no file."""
+    """The error for a status without a file."""
     advice = {
         401: "It needs a token: set HF_TOKEN, or fetch the file yourself.",
         403: "It is not public, or a mirror refuses it: check KERAS_VIT_MIRROR.",
@@ -152,7 +152,7 @@ def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) 
         bounds: (least, most) bytes that the file may have.
 
     Raises:
-        DownloadError: for a refusal, an encoded body, a web page, a wrong size, and a body whose end could not be told.
+        DownloadError: for a refusal, an encoded body, a web page, a wrong size, and a body without a known end.
         EndedEarlyError: where another try may bring the file.
     """
     if reply.status_code in RETRIED:

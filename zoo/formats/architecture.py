@@ -39,7 +39,7 @@ def shape_of(tensors, name, rank):
 
 
 def count_indices(tensors, pattern):
-    """How many values `pattern`'s group takes among the names: the number of blocks."""
+    """How many values `pattern`'s group has among the names: the number of blocks."""
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
 
 
@@ -49,7 +49,7 @@ def may_lack_biases(stated):
 
 
 def read_options(tensors, block, stated):
-    """{field of `ViTConfig`: its value} of the options of the encoder that the tensors show.
+    """{field of `ViTConfig`: value} for the encoder's options that the tensors show.
 
     CLIP has no biases for patches and projection. Models that state it or have rotary positions have none for queries,
     keys and values. Elsewhere an absent bias is a missing tensor.
@@ -68,7 +68,7 @@ def read_options(tensors, block, stated):
 
 
 def read_classifier(tensors, stated):
-    """(classifier, class_token) of `ViTConfig`; attention pooling and class token show, what is averaged is stated."""
+    """(classifier, class_token) of `ViTConfig`. Tensors show pooling and class token; files must state averaging."""
     token = "cls" in tensors
     pool = "map" if "MAPHead_0/probe" in tensors else "token" if token else "gap"
     classifier = stated.get("classifier", pool)
@@ -76,12 +76,12 @@ def read_classifier(tensors, stated):
 
 
 def wanted_here(hints, step):
-    """[(the image size that the caller wants, patch size)] in patches of the file; [] where none is given."""
+    """[(the caller's image size, patch size)] in patches of the file; [] if none was given."""
     return [] if hints.image_size is None else [(pair("image_size", hints.image_size), step)]
 
 
 def own_size(hints, step):
-    """The image size of a file that has no positions and states no size: what is wanted, or some 224 pixels."""
+    """The image size for a file without positions or a stated size: the caller's, or about 224 pixels."""
     wanted = wanted_here(hints, step)
     return wanted[0][0] if wanted else tuple(max(PIXELS // side, 1) * side for side in step)
 
@@ -92,7 +92,7 @@ def grid_of(image_size, patch_size):
 
 
 def choose_size(grid, step, sizes):
-    """The image size of a model of that grid: the first of `sizes` that has it, or whole patches."""
+    """The image size of a model with that grid: the first of `sizes` that fits, else whole patches."""
     fits = [size for size, steps in sizes if grid_of(size, steps) == grid]
     return fits[0] if fits else tuple(count * side for count, side in zip(grid, step, strict=True))
 
@@ -108,7 +108,7 @@ def computes_positions(tensors):
 
 
 def describe_grid(length, wanted):
-    """The sentence for so many position embeddings that make no grid, with the likely reason."""
+    """The message for a number of position embeddings that fits no grid, with the likely reason."""
     aspect = f", nor one of the aspect of image_size={wanted[0]}" if wanted else ""
     advice = "Pass the image_size= (height, width) that it was made for."
     if math.isqrt(length + 1) ** 2 == length + 1:
@@ -147,7 +147,7 @@ def read_positions(tensors, prefix, own, wanted):
     """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
 
     Of 1-D ones the first `prefix` are of tokens before the patches.
-    A file without any, or with relative ones, does not say more of its grid than how many patches there are.
+    A file without any, or with relative ones, tells only the number of patches of its grid.
     """
     if RELATIVE in tensors:
         offsets, _ = shape_of(tensors, RELATIVE, 2)
@@ -166,7 +166,7 @@ def read_positions(tensors, prefix, own, wanted):
 
 
 def read_width(tensors, name):
-    """The outputs of a dense layer's kernel, None where the model has no such layer."""
+    """The number of outputs of a dense layer's kernel, None if the model has no such layer."""
     return shape_of(tensors, name, 2)[1] if name in tensors else None
 
 
@@ -260,12 +260,12 @@ def read_config(tensors, hints, stated_size=None, stated=None):
 
     Args:
         tensors: of a checkpoint, {official name: Tensor}.
-        hints: the caller's `Hints`: the image size tells the aspect of position embeddings that make no square.
+        hints: the caller's `Hints`; their image size gives the aspect of a grid that is not square.
         stated_size: (height, width) of its images, where its files say so.
-        stated: {field: its value}, what a layout or its files say of the configuration, and no tensor can.
+        stated: {field: value} of the configuration, from the layout or its files, that no tensor shows.
 
     Raises:
-        Fault: when a tensor that tells the architecture is missing or has no sensible shape.
+        Fault: if a tensor that determines the architecture is missing or has an impossible shape.
         ConfigError: when no model has tensors of these shapes.
     """
     if ROW_POSITIONS in tensors:

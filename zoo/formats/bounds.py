@@ -21,7 +21,7 @@ MOST_MISSING = 0.5  # of a model's numbers, that it is begun for, so that each m
 
 
 class ShortReads(io.FileIO):
-    """A file that refuses to be read in one go as far as zipfile reads the list of an archive with too many members."""
+    """A file that refuses the one long read by which zipfile would load the list of too many members."""
 
     def read(self, size=-1):
         if size > MOST_DIRECTORY:
@@ -35,7 +35,7 @@ def require_few(tensors):
 
 
 def most_bytes(path):
-    """To how many bytes a file may unpack."""
+    """How many bytes a file may unpack to."""
     return 8 * path.stat().st_size + SLACK
 
 
@@ -77,7 +77,7 @@ def parse_json(text):
 def require_plausible(config, numbers, share=1):
     """Refuses, before anything is built, a configuration with more parameters than the file has numbers.
 
-    With `share` below 1 it is enough that the numbers make up that share of the parameters.
+    With `share` below 1, the file needs only that share of the parameters.
     """
     needed = cost.count_parameters(config)
     if share * needed > numbers:

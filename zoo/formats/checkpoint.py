@@ -18,9 +18,15 @@ from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
+# The weights of a run by their use, its model, and the files of folders of transformers and timm.
+IN_FOLDERS = (
+    *("best.weights.npz", "averaged.weights.npz", "last.weights.npz", "model.keras"),
+    *("model.safetensors", "timm/model.safetensors"),
+)
+
 
 class Fault(CheckpointError):
-    """What is wrong with a checkpoint: the rest of a sentence that the path of its file begins (`about_file`)."""
+    """What is wrong with a checkpoint: a sentence without its beginning, the file's path (`about_file`)."""
 
 
 @contextlib.contextmanager
@@ -42,8 +48,8 @@ def about_file(path: str | os.PathLike) -> Iterator[None]:
 def blame_file(complaint: str) -> Iterator[None]:
     """A scope in which a library reads a stranger's bytes: whatever it raises becomes a `Fault`.
 
-    Libraries raise what their authors did not foresee, so no list of exceptions is ever complete. Nothing but such
-    reading belongs in the scope: a mistake of this package would be taken for the file's there.
+    Libraries raise what their authors did not foresee, so no list of exceptions is ever complete. Only such reading
+    belongs in the scope, or a mistake of this package would be blamed on the file.
     """
     try:
         yield
@@ -55,7 +61,7 @@ def blame_file(complaint: str) -> Iterator[None]:
 
 
 class SharedRead:
-    """A tensor's `read` whose values are kept for so many uses."""
+    """A tensor's `read` that keeps the values for a number of uses."""
 
     def __init__(self, read, uses):
         self.read, self.uses, self.left, self.values = read, uses, 0, None
@@ -107,11 +113,11 @@ def count_numbers(tensors: Mapping[str, Tensor]) -> int:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a caller knows of a checkpoint that its file may not say.
+    """What a caller knows about a checkpoint and its file may not state.
 
     Args:
         num_heads: attention heads, whatever the files state.
-        variant_heads: those of the variant asked for, where nothing is stated.
+        variant_heads: those of the requested variant, if nothing is stated.
         image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
         patch_size: of the model asked for; None for the file's.
         own_size: (height, width) of the images that the file was trained on, where that is known.
@@ -159,7 +165,7 @@ CONFIGS = {
 def serialize_model(model):
     """The description of a model that `zoo.save` writes into every file: {"class_name": ..., "config": {...}}.
 
-    They are its class and arguments, as Keras writes them into `.keras` files, but for what concerns training.
+    Class and arguments are as Keras writes them into `.keras` files, without those that concern training.
     """
     config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype", "trainable")}
     return {"class_name": type(model).__name__, "config": config}
@@ -174,7 +180,7 @@ def read_labels(labels, num_classes):
 
 
 def read_description(description):
-    """(config, preprocessing, labels) of a model's description, checked: our own constructors are all that runs."""
+    """(config, preprocessing, labels) of a model's description, checked: only our own constructors run."""
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
@@ -200,8 +206,8 @@ class Ending:
     Args:
         suffix: how the names of its files end.
         title: what it is called in sentences.
-        module: has `read(path, hints)`, which opens such a file as an `OpenCheckpoint`, and `write(model, path)`,
-            which raises OSError where there is no room.
+        module: its `read(path, hints)` opens such a file as an `OpenCheckpoint`; its `write(model, path)` raises
+            OSError if there is no room.
     """
 
     suffix: str
@@ -237,23 +243,29 @@ def find_ending(path: str | os.PathLike) -> Ending:
     raise CheckpointError(f"{path} has an ending that names no checkpoint format. Known: {known}.")
 
 
-def require_file(path: str | os.PathLike) -> None:
-    """Refuses a path that leads to no file."""
-    expected = "the path of a checkpoint, the folder of a run, or a name that zoo.list() shows"
+def find_file(path: Path) -> Path:
+    """The file of a checkpoint: `path`, or in a folder the first of `IN_FOLDERS`.
+
+    Raises:
+        CheckpointError: if there is none.
+    """
+    for file in (path, *(path / name for name in IN_FOLDERS)):
+        if os.path.isfile(file):
+            return file
+    expected = "a checkpoint, a folder with one (of a run, or of the Hub), or a name that zoo.list() shows"
     if os.path.isdir(path):
         raise CheckpointError(f"There is no model in the folder {path}. Expected {expected}.")
-    if not os.path.isfile(path):
-        kind = "file" if os.path.splitext(path)[1] else "folder or file"
-        raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")
+    kind = "file" if os.path.splitext(path)[1] else "folder or file"
+    raise CheckpointError(f"There is no {kind} {path}. Expected {expected}.")
 
 
 def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
-    """The checkpoint in a file, by the file's ending; `hints` tell what it cannot say.
+    """The checkpoint in a file or folder, read by the file's ending; `hints` add what the file cannot state.
 
     Raises:
         CheckpointError: for a file that is missing, damaged or foreign.
     """
-    require_file(path)
+    path = find_file(path)
     module = find_ending(path).load()
     with about_file(path):
         try:

@@ -13,7 +13,7 @@ COMPLAINT = "cannot be read as a Keras model"
 
 
 def require_our_model(description):
-    """Refuses the description of a model that is not one which this package registers with Keras."""
+    """Refuses the description of a model of any class that this package does not register with Keras."""
     is_object = isinstance(description, dict)
     if is_object and description.get("registered_name") in [f"keras_vit>{name}" for name in CONFIGS]:
         return

@@ -1,6 +1,6 @@
 """*.weights.h5: Keras' weights, with the description of their model that `write` adds as an attribute.
 
-Such a file is looked through before Keras reads it: it holds plain arrays that are there, and nothing else.
+Such a file is checked before Keras reads it: it may hold only plain arrays, stored in the file itself.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ DEEPEST = 32  # groups in groups; an encoder block's kernels lie six deep
 
 @contextlib.contextmanager
 def open_file(path):
-    """Yields the HDF5 file at `path`, which is a checkpoint or was taken out of one."""
+    """Yields the HDF5 file at `path`, a checkpoint or a member of one."""
     with blame_file("cannot be read as Keras weights"):
         import h5py
 
@@ -73,7 +73,7 @@ def byte_size(shape, dataset):
 
 
 def require_honest_chunks(dataset):
-    """HDF5 unpacks a chunk whole, however much comes out of it."""
+    """Refuses chunks that unpack to too much: HDF5 unpacks a chunk whole."""
     chunks, most = [], byte_size(dataset.chunks, dataset) + 4  # a checksum may be among it
     dataset.id.chunk_iter(chunks.append)
     for chunk in chunks:
@@ -83,7 +83,7 @@ def require_honest_chunks(dataset):
 
 
 def require_stored(dataset, most):
-    """Refuses an array whose values were never written, or that unpacks to more than they are."""
+    """Refuses an array with values that were never written, or that unpacks to more than its own."""
     plan = dataset.id.get_create_plist()
     filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
     if dataset.chunks and byte_size(dataset.chunks, dataset) > most:
@@ -153,7 +153,7 @@ def read(path, hints):
 
 
 def require_room(path, size):
-    """Raises OSError unless so many bytes can be written: a full disk makes HDF5 crash the process, not raise."""
+    """Raises OSError unless so many bytes can be written: on a full disk HDF5 would crash the process."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)

@@ -296,7 +296,7 @@ TIMM_VIT = {
     f"{MLP}/Dense_gate": "blocks.{i}.mlp.fc1_g",
     f"{MLP}/Dense_1": "blocks.{i}.mlp.fc2",
     f"{BLOCK}/LayerScale_1": ("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
-    "Transformer/encoder_norm": "norm",
+    "Transformer/encoder_norm": ("norm", "fc_norm"),
     POOL: "attn_pool.latent",
     f"{POOL_ATTENTION}/query": "attn_pool.q",
     f"{POOL_ATTENTION}/key": "attn_pool.k",
@@ -311,7 +311,7 @@ TIMM_VIT = {
 # The bare stem of R+ViT-Ti/16 goes by shorter names.
 TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
 
-# timm's class Eva, of DINOv3.
+# timm's class Eva, of EVA and DINOv3.
 TIMM_EVA = TIMM_VIT | {
     f"{BLOCK}/LayerScale_0": "blocks.{i}.gamma_1",
     f"{BLOCK}/LayerScale_1": "blocks.{i}.gamma_2",
@@ -336,6 +336,7 @@ HF_VIT = {
     f"{UNIT}/gn_proj": f"{HF_UNIT}.downsample.norm",
     "embedding": "embeddings.patch_embeddings.projection",
     "cls": "embeddings.cls_token",
+    "registers": "embeddings.distillation_token",
     "Transformer/posembed_input": "embeddings.position_embeddings",
     f"{BLOCK}/LayerNorm_0": ("layers.{i}.layernorm_before", "encoder.layer.{i}.layernorm_before"),
     f"{ATTENTION}/query": ("layers.{i}.attention.q_proj", "encoder.layer.{i}.attention.attention.query"),

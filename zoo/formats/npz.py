@@ -1,4 +1,4 @@
-"""*.npz: numpy archives in the layouts of the authors. One that `write` wrote describes its model in its comment."""
+"""*.npz: numpy archives in the authors' layouts. An archive that `write` wrote describes its model in its comment."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def read_member(archive, member):
 
 
 def read_header(stream):
-    """(shape, dtype) of a numpy array, whose header says its own length before anything of it is read."""
+    """(shape, dtype) of a numpy array; the header states its own length first, so that it can be limited."""
     version, width = npy.read_magic(stream), "<H"
     header = npy.read_array_header_1_0
     if version != (1, 0):

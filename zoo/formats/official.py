@@ -1,4 +1,4 @@
-"""The authors' checkpoint layouts, brought to one: names and shapes of the first, pre-Linen, release."""
+"""Brings the authors' checkpoint layouts to one: the names and shapes of the first release, before Linen."""
 
 import re
 
@@ -43,7 +43,7 @@ BIT_NAMES = (
 
 
 def strip_prefix(tensors):
-    """The model's tensors by their own names; what the file holds elsewhere stays, to be reported as left over."""
+    """The model's tensors without the prefix; others in the file stay, to be reported as left over."""
     for prefix, beside in PREFIXES:
         if any(name.startswith(prefix) for name in tensors):
             return gather(
@@ -104,7 +104,7 @@ def unstack_blocks(tensors):
 
 
 def rename_linen(tensors):
-    """Linen names to pre-Linen ones, where the file has Linen's."""
+    """Renames Linen's names to pre-Linen ones, if the file has Linen's."""
     if not any("/MlpBlock_0/" in name for name in tensors):
         return tensors
     for pattern, replacement in LINEN:
@@ -156,7 +156,7 @@ def reshape_bit(name, tensor):
 def rename_bit(tensors):
     """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
 
-    The model is big_transfer's too, which pads its root's max-pool with zeros; bit_paper.py pads with -inf.
+    The model is also big_transfer's, and pads its root's max-pool with zeros; bit_paper.py pads with -inf.
     """
     for name, tensor in tensors.items():
         rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))

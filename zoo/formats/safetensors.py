@@ -25,6 +25,7 @@ from keras_vit.zoo.formats.torch.layouts import (
     as_timm_has_it,
     complete_activation,
     find_layout,
+    fold_register_positions,
     heads_by_size,
     require_ours,
     sizes_of,
@@ -39,6 +40,8 @@ from keras_vit.zoo.formats.torch.stated import (
     stated_labels,
     stated_preprocessing,
 )
+from keras_vit.zoo.formats.torch.timm_config import warn_of_quick_gelu
+from keras_vit.zoo.formats.torch.transformers_files import find_kind, make_state
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as .safetensors"
@@ -129,6 +132,8 @@ def read_with_companions(path, tensors, layout, hints):
             "file leaves out is taken to be timm's default, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
+    if layout.library == "timm" and "activation" not in hints.fields:
+        warn_of_quick_gelu(config_json)
     fields = {**layout.numerics, **stated.fields, **hints.fields}
     require_ours(tensors, layout.rows, may_lack_biases(fields))
     require_own_config(sizes_of(tensors), stated)
@@ -136,6 +141,8 @@ def read_with_companions(path, tensors, layout, hints):
     heads = hints.num_heads or stated.num_heads or hints.variant_heads
     heads = heads or (heads_by_size(tensors) if stated.assume_heads else None)
     tensors = to_official(tensors, layout, heads)
+    if stated.register_positions:
+        tensors = fold_register_positions(tensors)
     config = with_numerics(read_config(tensors, hints, stated.image_size, fields))
     require_own_config(vars(config), stated)
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
@@ -168,21 +175,34 @@ def require_timm_model(config):
         )
 
 
-def write(model, path):
-    """Writes timm's state dict, with the model's description in the header.
+def make_timm_state(model):
+    """(timm's configuration of an equal model, its state dict)."""
+    require_timm_model(model.config)
+    config, arrays = as_timm_has_it(model.config, official_arrays(model))
+    return config, timm_state(config, arrays)
+
+
+def make_transformers_state(model):
+    """(the model's configuration, transformers' state dict)."""
+    return model.config, make_state(find_kind(model.config), model.config, official_arrays(model))
+
+
+STATES = {"timm": make_timm_state, "transformers": make_transformers_state}
+
+
+def write(model, path, layout="timm"):
+    """Writes a state dict of timm or transformers, with the model's description in the header.
 
     Raises:
-        CheckpointError: for a model that timm does not have.
+        CheckpointError: for a model that the library does not have.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    require_timm_model(model.config)
-    config, arrays = as_timm_has_it(model.config, official_arrays(model))
+    config, state = STATES[layout](model)
     description = serialize_model(model)
     description["config"].update(asdict(config))
     metadata = {"format": "pt", "keras_vit": json.dumps(description)}
-    state = timm_state(config, arrays)
     try:
         save_file(state, path, metadata)
     except SafetensorError as error:  # of a full disk, too

@@ -1,4 +1,4 @@
-"""Which variable of a model each official tensor is; a new model takes the values of a checkpoint strictly."""
+"""Maps official tensors to a model's variables; a new model takes the values of a checkpoint strictly."""
 
 import contextlib
 import functools
@@ -68,7 +68,7 @@ def require_fit(model_name, tensors, table, wanted):
 
 
 def to_precision(values, dtype):
-    """The values in a model's precision; a value that is too large for it becomes infinite."""
+    """The values in a model's precision; those too large for it become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(dtype, copy=False)
 
@@ -81,7 +81,7 @@ def require_finite(name, values):
 
 
 class VariableFiller:
-    """A scope to build a model in, whose variables take the values of tensors.
+    """A scope in which a new model's variables take the values of tensors.
 
     They do so when the scope ends, so that no random values are drawn and no memory is taken twice. A tensor that
     cannot be read is raised then, as a `Fault`.
@@ -108,7 +108,7 @@ class VariableFiller:
             raise self.failure
 
     def assign(self, model, tensors, fresh=()):
-        """Gives every variable of the model its tensor; names that start like one of `fresh` keep their initial values.
+        """Gives every variable of the model its tensor; names that begin with one of `fresh` keep their initial values.
 
         Raises:
             Fault: when a tensor is missing, left over or of another shape.

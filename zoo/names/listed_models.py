@@ -130,7 +130,7 @@ def info(name: str) -> ListedModel:
     """What is known of the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
 
     Raises:
-        UnknownNameError: for a name that no table has, and for a file, whose model is known only after loading.
+        UnknownNameError: for a name that no table has, and for a file, since its model is known only after loading.
 
     >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
     410383692

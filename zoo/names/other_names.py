@@ -1,4 +1,4 @@
-"""What other packages, and other spellings, call the models of this zoo. Imports neither TensorFlow nor Keras."""
+"""The names of this zoo's models in other packages and spellings. Imports neither TensorFlow nor Keras."""
 
 import re
 
@@ -52,7 +52,7 @@ def simplify(name):
 
 
 def respell(name):
-    """The variant that is meant by another spelling, or by the authors' name without "ViT-"; else None."""
+    """The variant meant by another spelling, or by the authors' name without "ViT-"; else None."""
     spellings = {simplify(spelling): known for known in VARIANTS for spelling in (known, known.replace("ViT-", ""))}
     return spellings.get(simplify(name.removesuffix(".npz")))
 
@@ -83,7 +83,7 @@ def name_of_timm(name):
 
 
 def exact_name(name: str) -> str | None:
-    """What `zoo.load` takes for a model that goes by that name elsewhere; None where nothing is known by it.
+    """The name for `zoo.load` of a model with that name elsewhere; None for an unknown name.
 
     Known are other spellings of the variants, the authors' names of files, the architectures of timm with or without
     their tags, the presets of keras-hub that begin like these, and repositories of the Hugging Face Hub.

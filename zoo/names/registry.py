@@ -9,6 +9,7 @@ A name is one of
     hf://owner/repo/file             a file of the Hugging Face Hub ("model.safetensors" where none is named)
     gs://bucket/file, https://...    a file anywhere
     path/to/file.npz                 a file on disk
+    runs/1, path/to/folder           a folder with such a file: of a run, or as the Hub has it
 """
 
 import difflib
@@ -19,7 +20,7 @@ from pathlib import Path
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.fetch.addresses import whole_address
-from keras_vit.zoo.formats.checkpoint import require_file
+from keras_vit.zoo.formats.checkpoint import find_file
 from keras_vit.zoo.names import stems
 from keras_vit.zoo.names.other_names import describe_unknown_model, exact_name
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
@@ -50,8 +51,8 @@ def checkpoint_of_tag(head, tag):
 
 
 def is_path(text):
-    """Whether a name that no table has is meant as a path: by its beginning, its ending, or a slash after what begins
-    no model's name.
+    """Whether an unknown name is meant as a path: by its beginning, its ending, or a slash after letters that begin no
+    model's name.
 
     >>> is_path("runs/nope"), is_path("model.tflite"), is_path("VT-B/16"), is_path("R20x0.7")
     (True, True, False, False)
@@ -66,11 +67,11 @@ def is_path(text):
 
 
 def resolve(name: str | Path) -> PublicCheckpoint | Path:
-    """What a name stands for: a `PublicCheckpoint`, or the path of a file on disk.
+    """What a name stands for: a `PublicCheckpoint`, or the path of a file or folder on disk.
 
     Raises:
         UnknownNameError: for a name that no table has; the message names the nearest ones.
-        CheckpointError: for the path of a file that does not exist, or of a folder that is no run's.
+        CheckpointError: for the path of a file that does not exist, or of a folder without a checkpoint.
 
     >>> resolve("ViT-L/16:augreg-i21k").num_classes
     21843
@@ -89,5 +90,6 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
         _, parse = stems.COLLECTIONS[collection]
         return parse(stem)
     if isinstance(name, Path) or os.path.isdir(path) or is_path(text):
-        require_file(path)
+        find_file(path)
+        return path
     raise UnknownNameError(describe_unknown_model("model or file", str(name)))

@@ -146,7 +146,7 @@ class PublicCheckpoint:
 
     @property
     def history(self) -> dict[str, Any]:
-        """What a model card says of weights with a record: "trained_on", "weights_from", "evaluated"; else nothing."""
+        """Entries for the model card of weights with a record: "trained_on", "weights_from", "evaluated"; else none."""
         record = self.record
         if record is None or self.accuracy is None:
             return {}
@@ -184,7 +184,7 @@ class PublicCheckpoint:
 
 @functools.cache
 def read_registry():
-    """registry.json as it is: "collections" hold what their rows share, "defaults" the tag behind a bare variant."""
+    """registry.json as it is: "collections" hold what their rows share, "defaults" the tag of a bare variant."""
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 

@@ -74,7 +74,7 @@ def match_stem(pattern, stem, example):
 
 
 def with_sizes(checkpoint):
-    """The checkpoint with what follows from its configuration: parameters, and bytes at four a parameter."""
+    """The checkpoint with the numbers that follow from its configuration: parameters, and four bytes for each."""
     count = cost.count_parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
@@ -111,7 +111,7 @@ def parse_augreg(stem):
 def parse_vtab(stem):
     """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
 
-    Its resolution is what BiT-HyperRule takes for images of that task's size (section 3.3 of its paper).
+    BiT-HyperRule decides its resolution by the size of that task's images (section 3.3 of its paper).
 
     >>> parse_vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102

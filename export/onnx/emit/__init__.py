@@ -2,11 +2,10 @@
 
 An emitter is called as `emit(graph, operation, out, *args, **kwargs)`. `out` is the traced output, or the list of them,
 with shape and dtype; the arguments are those of the Keras operation, tensors as Values, and as arrays where they depend
-on weights alone. It returns the Value of the output, or the list of them. A ValueError says that it cannot write this
-one.
-
-What no library's models need has no emitter: a model that holds it goes through tf2onnx (`fallback.py`). The models are
-those of tests/support/any_models.py; tests/export/test_any_model.py compares the column with their traces.
+on weights alone. It returns the Value of the output, or the list of them. It raises ValueError for an operation that it
+cannot write. Operations that no library's models need have no emitter: a model with one goes through tf2onnx
+(`fallback.py`). The models are those of tests/support/any_models.py; tests/export/test_any_model.py compares the column
+with their traces.
 """
 
 from collections.abc import Callable
@@ -31,13 +30,15 @@ def row(emit, *needed_by):
 
 
 OPERATIONS = {
+    "Absolute": row(unary("Abs"), OURS),
     "Add": row(binary("Add"), OURS, APPS, HUB, ZERO),
     "AveragePool": row(linear.average_pool, OURS, APPS, HUB, ZERO),
     "BatchNorm": row(linear.batch_norm, APPS, HUB, ZERO),
-    "Cast": row(math.cast, APPS, HUB, ZERO),
+    "Cast": row(math.cast, OURS, APPS, HUB, ZERO),
     "Concatenate": row(shape.concatenate, OURS, APPS, HUB, ZERO),
     "Conv": row(linear.conv, OURS, APPS, HUB, ZERO),
     "ConvertToTensor": row(math.cast, OURS, APPS, HUB, ZERO),
+    "Cos": row(unary("Cos"), OURS),
     "DepthwiseConv": row(linear.depthwise_conv, APPS, HUB, ZERO),
     "Divide": row(binary("Div"), APPS),
     "DotProductAttention": row(linear.attention, HUB),
@@ -50,9 +51,12 @@ OPERATIONS = {
     "LeakyRelu": row(math.leaky_relu, HUB),
     "Matmul": row(linear.matmul, OURS, APPS, HUB, ZERO),
     "MaxPool": row(linear.max_pool, OURS, APPS, HUB, ZERO),
-    "Maximum": row(binary("Max"), ZERO),
+    "Maximum": row(binary("Max"), OURS, ZERO),
     "Mean": row(reduction("ReduceMean"), OURS, APPS, HUB, ZERO),
+    "Minimum": row(binary("Min"), OURS),
     "Multiply": row(binary("Mul"), OURS, APPS, HUB, ZERO),
+    "Negative": row(unary("Neg"), OURS),
+    "Normalize": row(math.normalize, OURS),
     "Pad": row(shape.pad, OURS, APPS, HUB, ZERO),
     "ReLU": row(math.relu_with_bounds, OURS, APPS, HUB, ZERO),
     "Relu": row(unary("Relu"), OURS),
@@ -61,17 +65,18 @@ OPERATIONS = {
     "Roll": row(shape.roll, HUB, ZERO),
     "SeparableConv": row(linear.separable_conv, APPS, HUB),
     "Sigmoid": row(unary("Sigmoid"), APPS, ZERO),
+    "Sin": row(unary("Sin"), OURS),
     "Silu": row(math.silu, APPS, ZERO),
     "Softmax": row(math.softmax, OURS, HUB, ZERO),
     "Split": row(shape.split, ZERO),
     "Sqrt": row(unary("Sqrt"), ZERO),
     "Square": row(math.square, ZERO),
-    "Subtract": row(binary("Sub"), APPS, HUB, ZERO),
-    "Sum": row(reduction("ReduceSum"), ZERO),
+    "Subtract": row(binary("Sub"), OURS, APPS, HUB, ZERO),
+    "Sum": row(reduction("ReduceSum"), OURS, ZERO),
     "Swapaxes": row(shape.swapaxes, OURS, ZERO),
     "Tanh": row(unary("Tanh"), OURS, ZERO),
     "Transpose": row(shape.transpose, OURS, HUB, ZERO),
-    "TrueDivide": row(binary("Div"), HUB, ZERO),
+    "TrueDivide": row(binary("Div"), OURS, HUB, ZERO),
     "Unstack": row(shape.unstack, HUB, ZERO),
 }
 
@@ -83,11 +88,12 @@ def always(layer):
 LAYERS = {
     "Conv2D": Row(linear.grouped_conv, (APPS, HUB, ZERO), linear.is_grouped_conv),
     "GroupNormalization": Row(linear.group_norm, (OURS, ZERO), always),
+    "PatchPlaces": Row(shape.patch_places, (OURS,), always),
 }
 
 
 def is_leaf(layer):
-    """Whether an emitter takes this layer whole; a namesake from elsewhere than Keras or this package is entered."""
+    """Whether an emitter takes this layer whole; a layer of the same name from another library is traced inside."""
     found = LAYERS.get(type(layer).__name__)
     ours = type(layer).__module__.split(".")[0] in ("keras", "keras_vit")
     return found is not None and ours and found.stays_whole(layer)

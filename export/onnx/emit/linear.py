@@ -1,7 +1,7 @@
 """ONNX for matrix products, attention, convolutions, pooling and norms.
 
-Two are of layers that stay whole: Keras has no operation, or none that can be traced, for what they compute. They are
-known by name, since this package's own are of a room that `export` does not import.
+Two emit whole layers, because Keras has no traceable operation for them. These are known by name, since `export` does
+not import this package's layers.
 """
 
 import math
@@ -27,7 +27,7 @@ def merge_lengths(sizes, letters):
 
 
 def arrange(g, x, letters, groups, sizes):
-    """`x` with its axes in the order of `groups`; the last two groups merged to one axis each."""
+    """`x` with its axes in the order of `groups`; each of the last two groups becomes one axis."""
     order = [c for group in groups for c in group]
     perm = [letters.index(c) for c in order]
     shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])

@@ -15,8 +15,8 @@ def constant_first(array):
 def align_orders(g, values):
     """Operands of a broadcast in one order of axes: (operands, channels_first).
 
-    Channels first if one of them is stored so already, since convolutions likely come next; channels last where one has
-    fewer than four axes, as those of a broadcast line up from the end.
+    Channels first if one of them is stored so already, since convolutions likely follow; channels last if one has fewer
+    than four axes, because broadcasts align from the end.
     """
     first = any(isinstance(x, Value) and x.channels_first for x in values)
     if first and any(isinstance(x, Value) and len(x.shape) != 4 for x in values):
@@ -86,6 +86,16 @@ def leaky_relu(g, operation, out, x):
     return g.add_like("LeakyRelu", x, alpha=float(operation.negative_slope))
 
 
+def normalize(g, operation, out, x):
+    """x / max(|x|, epsilon), along one axis."""
+    if operation.order != 2 or not isinstance(operation.axis, int):
+        raise ValueError(f"normalize of order {operation.order} over the axes {operation.axis}")
+    x, shape = g.channels_last(x), list(x.shape)
+    shape[operation.axis] = 1
+    norm = g.add("ReduceL2", [x, np.array([operation.axis])], tuple(shape), x.dtype, keepdims=1)
+    return g.add_like("Div", x, clip(g, norm, operation.epsilon, None))
+
+
 def softmax(g, operation, out, x):
     if not isinstance(operation.axis, int):
         raise ValueError(f"softmax over the axes {operation.axis}")
@@ -93,7 +103,7 @@ def softmax(g, operation, out, x):
 
 
 def relu_with_bounds(g, operation, out, x):
-    """keras.activations.relu with any slope and bound; a threshold other than 0 has no operator."""
+    """keras.activations.relu with any slope and bound, but no threshold other than 0: ONNX has no operator for it."""
     if operation.threshold:
         raise ValueError(f"relu with threshold {operation.threshold}")
     bound = operation.max_value
@@ -110,8 +120,8 @@ def cast(g, operation, out, x):
 def needs_channels_last(axes):
     """Whether a mean over `axes` of (n, h, w, c) without them has another order of axes than that of (n, c, h, w).
 
-    Without the channels the others stand in one order either way, and without height and width nothing stands between
-    batch and channels; with channels and one of those two left, the order decides which comes first.
+    Without the channels, the other axes have one order either way; without height and width, nothing stands between
+    batch and channels. If the channels and one of those two are left, the order decides which comes first.
     """
     channels_stay = 3 not in axes
     image_stays = 1 not in axes or 2 not in axes
@@ -119,7 +129,7 @@ def needs_channels_last(axes):
 
 
 def reduction(onnx_op):
-    """Over axes counted as Keras does; stays channels first where the order of what is left agrees."""
+    """Over axes as Keras counts them; stays channels first if the remaining axes are in the same order."""
 
     def emit(g, operation, out, x):
         axes, rank, keepdims = operation.axis, len(x.shape), bool(operation.keepdims)

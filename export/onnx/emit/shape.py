@@ -5,15 +5,16 @@ import numpy as np
 from keras_vit.export.onnx.graph import TO_FIRST, Value
 
 
-def reshape_to(g, x, shape):
+def reshape_to(g, x, shape, merged=()):
     x = g.channels_last(x)
-    if tuple(x.shape) == shape:
+    if tuple(x.shape) == shape and None not in shape[1:]:
         return x
-    return g.add("Reshape", [x, g.dynamic_shape(x.shape, shape)], shape, x.dtype)
+    return g.add("Reshape", [x, g.dynamic_shape(x.shape, shape, merged)], shape, x.dtype)
 
 
 def reshape(g, operation, out, x):
-    return reshape_to(g, x, tuple(out.shape))
+    merged = [place for place, length in enumerate(operation.newshape) if length == -1 and out.shape[place] is None]
+    return reshape_to(g, x, tuple(out.shape), merged)
 
 
 def permute(g, x, perm):
@@ -34,18 +35,28 @@ def swapaxes(g, operation, out, x):
     return permute(g, x, perm)
 
 
+def repeat_for_batch(g, constant, x):
+    """A constant (1, ...) for every image of a tensor."""
+    shape = g.add("Concat", [g.add("Shape", [x], (1,), "int64", end=1), np.array(constant.shape[1:])], (None,), axis=0)
+    return g.add("Expand", [constant.astype(x.dtype), shape], (x.shape[0], *constant.shape[1:]), x.dtype)
+
+
 def padded_with_constants(g, xs, axis, out):
     """Joins one tensor with constants that all images share, such as a class token.
 
     Pads with zeros and adds the constants. Repeating them would need the batch size. A position embedding added
-    afterwards joins the same constant.
+    afterwards joins the same constant. To a tensor of unknown length they are repeated.
     """
     places = [i for i, x in enumerate(xs) if isinstance(x, Value)]
     if len(places) != 1:
         raise ValueError("constants joined with several tensors")
     (place,) = places
-    before, after = (sum(x.shape[axis] for x in part) for part in (xs[:place], xs[place + 1 :]))
     x = g.channels_last(xs[place])
+    if x.shape[axis] is None:
+        return g.add(
+            "Concat", [repeat_for_batch(g, y, x) if y is not xs[place] else x for y in xs], out.shape, axis=axis
+        )
+    before, after = (sum(x.shape[axis] for x in part) for part in (xs[:place], xs[place + 1 :]))
     pads = [0] * (2 * len(x.shape))
     pads[axis], pads[len(x.shape) + axis] = before, after
     y = g.add("Pad", [x, np.array(pads)], out.shape, x.dtype)
@@ -86,7 +97,7 @@ def expand_key(key, rank):
 
 
 def slice_bounds(part):
-    """Start, stop and step as an ONNX Slice takes them. Its only word for "to the end" is the furthest number."""
+    """Start, stop and step as an ONNX Slice takes them. It expresses "to the end" only by the largest number."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -171,3 +182,18 @@ def roll(g, operation, out, x):
             ends = [take_single(g, x, [(axis, *part, 1)], []) for part in ((cut, n), (0, cut))]
             x = g.add("Concat", ends, x.shape, x.dtype, axis=axis)
     return x
+
+
+def patch_places(g, layer, out, x):
+    """The numbers of the rows and columns of patches, as `PatchPlaces` finds them: from the image's size."""
+    results = []
+    for axis, step in enumerate(layer.step, start=1):
+        size = g.add("Shape", [x], (), "int64", start=axis, end=axis + 1)
+        count = g.add("Div", [size, np.array([step])], (1,), "int64")
+        if not layer.drop_remainder:
+            rest = g.add("Mod", [size, np.array([step])], (1,), "int64")
+            count = g.add("Add", [count, g.add("Mul", [rest, np.array([2])], (1,), "int64")], (1,), "int64")
+        count = g.add("Squeeze", [count], (), "int64")
+        places = g.add("Range", [np.array(0), count, np.array(1)], (None,), "int64")
+        results.append(g.add("Cast", [places], (None,), "int32", to="int32"))
+    return results

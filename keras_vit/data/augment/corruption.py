@@ -1,7 +1,7 @@
 """From an image to an example of masked patch prediction (Appendix B.1.2): the model's input and target.
 
-Everything is drawn from the example's own seed, so that a run which is resumed, or spread over other devices, sees the
-same. The model itself draws nothing at random and never sees the target.
+Everything is drawn from the example's own seed, so that a resumed run, or one on other devices, sees the same. The
+model itself draws nothing at random and never sees the target.
 """
 
 import tensorflow as tf
@@ -16,14 +16,15 @@ MASKED = -1  # the source of a patch that the mask embedding replaces
 
 
 def draw_corruption(patches, count, seed):
-    """(places int32 (count,), sources int32 (patches,)): the corrupted patches, and whose embedding stands where.
+    """(places int32 (count,), sources int32 (patches,)): the corrupted patches, and the source of each patch's
+    embedding.
 
-    Each choice of `count` places among the `patches` is as likely, and they come in order. `seed`, int64 (2,), is of
-    this visit of the example (`order.example_seed`).
+    All choices of `count` places among the `patches` are equally likely; places come in order. `seed`, int64 (2,), is
+    of this visit of the example (`order.example_seed`).
 
-    `sources` is a patch's own number where nothing is replaced, MASKED for the mask embedding, else another patch's:
-    the next on a random circle of all, so that no patch stands for two others. Gradients of a gather that adds at most
-    two values do not depend on the order, which a GPU does not fix.
+    `sources` is a patch's own number if it is not replaced, MASKED for the mask embedding, else another patch's: the
+    next on a random circle of all, so that no patch replaces two others. So the gradient of the gather adds at most two
+    values, and does not depend on their order, which a GPU does not fix.
     """
     ranks = tf.random.stateless_uniform((patches,), add_salt(seed, ExampleSalt.CORRUPTED))
     places = tf.sort(tf.argsort(ranks, stable=True)[:count])
@@ -76,7 +77,7 @@ def corrupt_patches(image, objective, preprocessing, seed):
 
 
 def require_can_corrupt(augmentation, preprocessing, dtype):
-    """Refuses batches that masked patch prediction cannot have: mixed ones, other channels than three, uint8."""
+    """Refuses batches that masked patch prediction cannot use: mixed images, other channels than three, uint8."""
     if augmentation is not None and augmentation.one_hot:
         raise DataError(
             "Masked patches have no labels that mixup or cutmix could mix. Choose an augmentation without them, such "

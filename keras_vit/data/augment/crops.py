@@ -1,4 +1,4 @@
-"""Boxes and sizes: which part of an image is read, and how it becomes the model's input."""
+"""Chooses which part of an image to read, and resizes it to the model's input."""
 
 import numpy as np
 import tensorflow as tf
@@ -45,17 +45,18 @@ def size_before_random_crop(image, augmentation, size):
     return tf.maximum(tf.cast(tf.round(tf.cast(shape, scale.dtype) * scale), tf.int32), side), True
 
 
-def resize_for_training(image, augmentation, size, seed):
-    """The part that was read, uint8 (h, w, c), as float32 (*size, c) in [0, 255], mirrored by chance."""
+def resize_for_training(image, augmentation, size, seed, method="bilinear"):
+    """The part that was read, uint8 (h, w, c), as (*size, c) in [0, 255], mirrored by chance: float32, or of uint8
+    with the method "nearest". An image and its mask stay pixel on pixel."""
     if augmentation.crop in ("inception", "resize"):
-        image = tf.image.resize(image, size)
+        image = tf.image.resize(image, size, method)
     else:
         if augmentation.crop == "pad_crop":
             margins = [[size[0] // 8] * 2, [size[1] // 8] * 2, [0, 0]]
-            image = tf.pad(tf.image.resize(image, size), margins, "REFLECT")
+            image = tf.pad(tf.image.resize(image, size, method), margins, "REFLECT")
         else:
             larger, antialias = size_before_random_crop(image, augmentation, size)
-            image = tf.image.resize(image, larger, antialias=antialias)
+            image = tf.image.resize(image, larger, method, antialias=antialias and method != "nearest")
         seed_of_offset = add_salt(seed, ExampleSalt.CROP_OFFSET)
         image = tf.image.stateless_random_crop(image, (*size, image.shape[-1]), seed_of_offset)
     image = tf.ensure_shape(image, (*size, None))

@@ -1,5 +1,4 @@
-"""Masked patch prediction (Appendix B.1.2), as numbers: which patches are corrupted, what is predicted of them.
-
+"""The settings of masked patch prediction (Appendix B.1.2): how many patches to corrupt, and what to predict of them.
 No TensorFlow here; corruption.py draws.
 """
 
@@ -61,7 +60,7 @@ class MaskedPatches:
 
     @property
     def side(self) -> int | None:
-        """Rows, and columns, of the colours that are predicted of a patch; None where its pixels are."""
+        """The rows and columns of colours that are predicted of a patch; None if its pixels are."""
         return SIDES[self.target]
 
     @property
@@ -74,7 +73,7 @@ class MaskedPatches:
 
     @property
     def recipe_changes(self) -> dict:
-        """The fields of a recipe that the objective decides: its loss, and nothing before or in a head of classes."""
+        """The fields of a recipe that the objective decides: its loss, and no layer or bias of a head of classes."""
         loss = "squared-error" if self.side is None else "softmax"
         return {"loss": loss, "representation_size": None, "head_bias": None}
 
@@ -82,7 +81,7 @@ class MaskedPatches:
         """Rows and columns of patches of an image.
 
         Raises:
-            DataError: where these are not whole numbers, or there is one patch alone.
+            DataError: if these are not whole numbers, or there is only one patch.
         """
         (height, width), (rows, columns) = image_size, self.patch_size
         if height % rows or width % columns or (height, width) == (rows, columns):

@@ -7,7 +7,7 @@ from keras_vit.data.reading.salts import BatchSalt
 
 
 def covers(length, centre, side):
-    """Which of `length` pixels, bool (length,), a stretch covers; its centre and side are shares of the length."""
+    """Which of `length` pixels an interval covers, bool (length,); its centre and side are shares of the length."""
     middle, half = centre * length, side * length / 2
     pixel = tf.range(length, dtype=tf.float32) + 0.5
     return (pixel > middle - half) & (pixel < middle + half)
@@ -28,9 +28,8 @@ def mixup(images, labels, alpha, seed):
 
 
 def cutmix(images, labels, alpha, seed):
-    """A rectangle, 1 - weight of the image, comes from the partner.
-
-    Labels follow the share that is really pasted: less than that, where the rectangle reaches over the border.
+    """Pastes a rectangle of the partner, 1 - weight of the image. Labels follow the share really pasted, which is less
+    if the rectangle crosses the border.
     """
     height, width = images.shape[1:3]
     side = tf.sqrt(1 - draw_weight(alpha, seed))

@@ -1,8 +1,8 @@
 """RandAugment (arXiv 1909.13719) as AugReg used it: the operations and strengths of EfficientNet's TPU code.
 
 keras.layers.RandAugment has other operations and strengths and draws from a stateful generator, so that a resumed run
-would not see the images that the uninterrupted one saw; tf.image has only some of the operations, and none that
-shears or rotates. Hence these, whose only randomness is the seed given to `apply`.
+would not see the images that the uninterrupted one saw; tf.image has only some of the operations, and cannot shear or
+rotate. Here the only randomness is the seed given to `apply`.
 """
 
 import math
@@ -27,7 +27,7 @@ def autocontrast(image, strength, seed):
 
 
 def equalize_channel(channel):
-    """One channel (h, w) int32, its histogram made flat as Pillow does; float32."""
+    """Flattens the histogram of one channel, int32 (h, w), as Pillow does; float32."""
     counts = tf.math.bincount(tf.reshape(channel, [-1]), minlength=256, maxlength=256)
     last = counts[tf.reduce_max(channel)]
     step = (tf.size(channel) - last) // 255
@@ -71,7 +71,7 @@ def color(image, strength, seed):
 
 
 def contrast(image, strength, seed):
-    """Blends with a grey of (number of pixels) / 256, cut to 255: the TPU code's, which Pillow's mean is not."""
+    """Blends with a grey of (number of pixels) / 256, cut to 255, as the TPU code does; Pillow takes the mean."""
     height, width = image.shape[:2]
     return enhance(tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, strength)
 
@@ -97,7 +97,7 @@ def with_random_sign(value, seed):
 
 
 def transform(image, matrix):
-    """Every pixel (x, y) is the nearest to (a x + b y + c, d x + e y + f) in the image, grey outside of it."""
+    """Every pixel (x, y) is taken from the nearest to (a x + b y + c, d x + e y + f) in the image; outside is grey."""
     a, b, c, d, e, f = (tf.cast(value, tf.float32) for value in matrix)
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=image[None],

@@ -71,7 +71,7 @@ class Augmentation:
 
     @property
     def restricted(self) -> bool:
-        """Whether images are left uncropped or never mirrored: what suits a dataset whose labels these would change."""
+        """Whether images are not cropped or not mirrored, because that would change the labels of their dataset."""
         return self.crop == "resize" or not self.flip
 
     @property

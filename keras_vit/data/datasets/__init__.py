@@ -1,1 +1,1 @@
-"""Which datasets there are: the paper's as rows, folders of photographs, arrays of packages."""
+"""The datasets: the paper's as rows, folders of photographs, arrays of packages."""

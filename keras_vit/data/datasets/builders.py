@@ -81,7 +81,8 @@ LABELS = {
 
 @contextlib.contextmanager
 def few_retries():
-    """Lets TFDS try a server again for some six seconds, and not for three minutes with a line of the log for each."""
+    """Lets TFDS try a server again for about six seconds, instead of three minutes with a line in the log for each
+    try."""
     from tensorflow_datasets.core.download import downloader
 
     log = logging.getLogger("urllib3.connectionpool")
@@ -96,7 +97,7 @@ def few_retries():
 
 
 def require_local(name, data_dir):
-    """Refuses names and folders that TFDS looks up in the network, while the network is not to be used."""
+    """Refuses names and folders that TFDS looks up on the network, if the network may not be used."""
     remote = name if COMMUNITY.match(name) else data_dir if "://" in str(data_dir) else None
     if remote and is_offline():
         raise DataError(
@@ -140,7 +141,7 @@ def full_name(name, *, data_dir=None, download=True):
 
 
 def row_of_builder(builder):
-    """A row for a builder that is not in CATALOGUE: its own splits; without validation, a tenth of train is it."""
+    """A row for a builder that is not in CATALOGUE, with its own splits; if it lacks validation, a tenth of train."""
     splits, keys = builder.info.splits, builder.info.supervised_keys
     if not keys or not hasattr(builder.info.features[keys[1]], "num_classes"):
         raise DataError(f"{builder.name} does not say which of its features are the image and its class.")
@@ -155,7 +156,7 @@ def row_of_builder(builder):
 
 
 def join_parts(builder, row, names):
-    """What TFDS is asked for, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
+    """The instruction for TFDS, in whole examples, such as "train[0:49000]"; `names` are splits of the row."""
     wanted = []
     for name in names:
         part = row.parts[name]

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Part:
-    """The examples of a TFDS split from `low` to before `high` per cent, rounded down.
-
-    The first `after` of them are left out, and at most `most` are taken.
+    """The examples of a TFDS split from `low` up to `high` per cent, rounded down, without the first `after` of them,
+    and at most `most`.
     """
 
     name: str

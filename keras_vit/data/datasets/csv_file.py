@@ -1,4 +1,5 @@
-"""A CSV file with the path of each image and its class or classes, split by a column of its own or as folders are."""
+"""A CSV file with the path and the class or classes of each image; a column states the split, or a hash decides it as
+in folders."""
 
 import csv
 import os
@@ -49,7 +50,7 @@ def find_header(file, lines):
 
 
 def class_columns(header):
-    """The columns of 0 and 1: all but path and split, where no column names classes."""
+    """The columns of 0 and 1: all but path and split, if no column names classes."""
     if not {*ONE_LABEL, *SEVERAL_LABELS}.isdisjoint(header):
         return ()
     path, split = (next((name for name in header if name in known), None) for known in (PATHS, SPLIT))
@@ -125,7 +126,7 @@ def read_rows(file):
 
 
 def list_classes(file, rows, columns):
-    """The names of the classes, sorted, whole numbers by their size; at least two. A column of zeros is one, too."""
+    """The names of the classes, sorted (whole numbers by size); at least two. A column of zeros is a class too."""
     names = {name for row in rows for name in row.labels}.union(columns)
     if len(names) < 2:
         has = f"one class, {min(names)!r}" if names else "no classes"
@@ -158,7 +159,7 @@ def choose_rows(file, rows, names, multi_label):
 
 
 def require_files(file, rows):
-    """Refuses rows whose images are not there, or are of a kind that is not read."""
+    """Refuses rows with missing images, or with files of a kind that is not read."""
     missing = [row for row in rows if not (file.parent / row.path).is_file()]
     if missing:
         names = quote_some(row.path for row in missing)

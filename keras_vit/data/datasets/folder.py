@@ -1,4 +1,4 @@
-"""A folder of class folders of images, split as its subfolders say, or class by class by a hash of each file's name."""
+"""A folder with a folder of images per class; subfolders state the splits, or a hash of each file's name decides."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ def require_folder(folder):
 
 
 def split_folders(root):
-    """{split: its folder, or None}; where there is no folder train, all of `root` is "train".
+    """{split: its folder, or None}; without a folder train, all of `root` is "train".
 
     A folder train without folders is a class (of railway trains).
     """
@@ -68,7 +68,7 @@ def hash_name(path, folder):
 
 
 def hold_out(entries, folder):
-    """Those of {(path, label)} that are for validation: at least one, and never all, of a class of two or more."""
+    """The part of {(path, label)} for validation: of each class of two or more, at least one and never all."""
     classes = {}
     for path, label in entries:
         classes.setdefault(label, []).append((hash_name(path, folder), path))
@@ -81,7 +81,7 @@ def hold_out(entries, folder):
 
 
 def entries_of_splits(names, places, classes):
-    """{(path, label)} of each of the splits; every folder is walked once, however many splits are in it."""
+    """{(path, label)} of each of the splits; a folder that holds several splits is walked once."""
     train = places["train"]
     folders = dict.fromkeys(places[name] or train for name in names)
     # Whoever loads validation alone does not hear again what loading train has said of the same folder.
@@ -152,7 +152,7 @@ def open_split(path, split):
 
 
 def require_classes(folder):
-    """Refuses a folder that is not there, or does not have two class folders; the images are not listed."""
+    """Refuses a missing folder, or one without two class folders; the images are not listed."""
     list_class_names(split_folders(require_folder(folder))["train"])
 
 

@@ -1,4 +1,4 @@
-"""The image files of a folder of class folders: which are read, and what the log says of the others."""
+"""Lists the image files of a folder of class folders; the log names the files that are not read."""
 
 import importlib.util
 import os
@@ -64,13 +64,13 @@ def walk_files(folder):
 
 
 def count_loose(folder):
-    """How many images lie in a folder itself, in none of its folders."""
+    """How many images lie directly in a folder, not in its subfolders."""
     entries = visible_entries(folder)
     return sum(not is_folder(entry) and Path(entry.name).suffix.lower() in SUFFIXES for entry in entries)
 
 
 def warn_of_unread(folder, unread, irregular):
-    """Warns of files that a user may take for examples and that are not."""
+    """Warns of files that are not read but look like examples."""
     if irregular:
         log.warning("These are pipes, devices, sockets or broken links, and are not read: %s.", quote_some(irregular))
     if unread:

@@ -1,8 +1,9 @@
-"""ObjectNet (Barbu et al., NeurIPS 2019; Appendix D.9): photos of things of ImageNet, as they lie about at home.
+"""ObjectNet (Barbu et al., NeurIPS 2019; Appendix D.9): photos of ImageNet's kinds of objects, as they lie about at
+home.
 
 objectnet.json has the 113 of its 313 classes that ImageNet has too, each with the numbers of ImageNet's classes that
-count as it: mappings/objectnet_to_imagenet_1k.json and folder_to_objectnet_label.json of its archive. A prediction is
-one of all 1,000 classes, and right if it is one of these.
+count as it: mappings/objectnet_to_imagenet_1k.json and folder_to_objectnet_label.json of its archive. A prediction
+among all 1,000 classes is right if it is one of these numbers.
 """
 
 import functools
@@ -35,7 +36,7 @@ def overlap() -> dict[str, list[int]]:
 
 
 class BorderedFiles(Files):
-    """Image files with a border that is cut off."""
+    """Image files that are read without their border."""
 
     def read_part(self, data, box, channels):
         def inside(shape):

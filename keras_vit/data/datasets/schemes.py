@@ -18,7 +18,7 @@ TFDS_OPTIONS = ("data_dir", "download")
 
 @dataclass(frozen=True)
 class Scheme:
-    """Datasets that are named "name:argument", or the one that is named "name".
+    """A kind of datasets named "name:argument", or the dataset named "name".
 
     Args:
         name: what stands before the colon.
@@ -75,6 +75,14 @@ SCHEMES = {
             check=f"{PACKAGE}.csv_file:list_splits",
         ),
         Scheme(
+            name="masks",
+            argument="FOLDER",
+            holds="a folder with images/ and masks/, PNG of class numbers, for segmentation",
+            opens=f"{PACKAGE}.masks:open_split",
+            would_read=f"{PACKAGE}.masks:would_read",
+            check=f"{PACKAGE}.masks:require_masks",
+        ),
+        Scheme(
             name="tfds",
             argument="NAME",
             holds="any dataset of TensorFlow Datasets whose examples are an image and its class",
@@ -128,7 +136,7 @@ def describe_schemes() -> str:
 
 
 def describe_unknown_dataset(name):
-    """The sentence for a name that no row has; a folder or file that is there is meant by its path."""
+    """The message for an unknown name; if it is the path of a folder or file, the message gives the right name."""
     for kind, prefix, is_there in (("folder", "folder", os.path.isdir), ("file", "csv", os.path.isfile)):
         if is_there(os.path.expanduser(name)):
             return f"There is no dataset {name!r}, but a {kind} of that name. Did you mean {prefix}:{name}?"
@@ -139,7 +147,7 @@ def describe_unknown_dataset(name):
 
 
 def find_scheme(name: str) -> tuple[Scheme, str]:
-    """The row that a dataset's name belongs to, and what its functions are given.
+    """The row of a dataset's name, and the argument for its functions.
 
     >>> scheme, argument = find_scheme("folder:photos")
     >>> scheme.written, argument
@@ -155,7 +163,7 @@ def find_scheme(name: str) -> tuple[Scheme, str]:
 
 
 def require_dataset(name: str) -> None:
-    """Refuses an unknown dataset, and a folder or file that holds none, without TensorFlow."""
+    """Refuses an unknown dataset, and a folder or file without one, before TensorFlow is imported."""
     scheme, argument = find_scheme(name)
     if scheme.check:
         pkgutil.resolve_name(scheme.check)(argument)

@@ -1,7 +1,6 @@
-"""From chunks of stored examples to the batches of a run: an image that cannot be read costs no other image.
-
-Each is named once in the log and skipped, and too many of them are an error. Errors are caught once per chunk, and not
-once per example: a dataset of its own for every example takes a quarter of the time that a small JPEG takes to decode.
+"""Makes the batches of a run from chunks of stored examples. An unreadable image is named once in the log and skipped,
+at no loss of others; too many of them raise an error. Errors are caught per chunk instead of per example, because a
+dataset for every example would take a quarter of the time that a small JPEG takes to decode.
 """
 
 import os
@@ -38,7 +37,7 @@ class Unreadable:
         self.lock = threading.Lock()  # tf.data reads several chunks at a time
 
     def find_readable(self, indices, data, channels):
-        """The places in a chunk of the images that can be read, int64 (m,); the log names the others.
+        """The places of the readable images in a chunk, int64 (m,); the log names the others.
 
         More than `limit` unreadable images of this dataset, or a whole chunk of them, are an error.
         """

@@ -23,10 +23,11 @@ class Indexed:
         labels: of all examples, int32 (n,) or float32 (n, classes); None where each is read with its image.
         paths: the files of all examples, strings (n,); None for images that are not files of their own.
         multi_label: whether an example may have several classes or none, and all count: labels are float (classes,).
+        masked: whether an example has a class per pixel: `read_label` reads the same part of its mask.
     """
 
     paths = None
-    multi_label = False
+    multi_label = masked = False
 
     def __init__(self, stored, labels):
         self.stored, self.labels = tf.constant(stored), tf.constant(labels)
@@ -39,6 +40,10 @@ class Indexed:
     def read_part(self, data, box, channels):
         """The part of one stored image that `box` chooses (`reading.decode`): uint8 (h, w, channels)."""
         raise NotImplementedError
+
+    def read_label(self, label, box):
+        """What an example is trained on, of its stored label and the part of its image that is read."""
+        return label
 
     def training_chunks(self, share, start, stop, key):
         """Dataset of this host's examples from step `start` to before `stop` (None: without end), shuffled."""
@@ -109,6 +114,19 @@ class Files(Indexed):
         return self.paths[index].numpy().decode(errors="replace")
 
 
+class MaskedFiles(Files):
+    """Image files and as many masks, PNG of class numbers."""
+
+    masked = True
+
+    def __init__(self, paths, masks):
+        super().__init__(paths, [os.fsencode(path) for path in masks])
+
+    def read_label(self, label, box):
+        """uint8 (h, w, 1)."""
+        return crop(tf.io.decode_png(tf.io.read_file(label), 1), box)
+
+
 def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
     """Sorted numbers of `count` examples, int64 (count,): the same `seed` chooses them among any larger count too.
 
@@ -137,13 +155,16 @@ class Subset(Indexed):
 
     def __init__(self, source, numbers):
         super().__init__(np.asarray(numbers, "int64"), np.asarray(source.labels)[numbers])
-        self.source, self.multi_label = source, source.multi_label
+        self.source, self.multi_label, self.masked = source, source.multi_label, source.masked
 
     def lookup(self, index):
         return self.source.lookup(super().lookup(index))
 
     def read_part(self, data, box, channels):
         return self.source.read_part(data, box, channels)
+
+    def read_label(self, label, box):
+        return self.source.read_label(label, box)
 
     def name_of(self, index):
         return self.source.name_of(int(self.stored[index]))

@@ -98,7 +98,7 @@ class Stream:
     """
 
     labels = paths = None
-    multi_label = False
+    multi_label = masked = False
 
     def __init__(self, instructions, parse, gain=1, window=WINDOW, left_out=()):
         self.instructions, self.parse, self.gain, self.window = instructions, parse, gain, window
@@ -182,6 +182,9 @@ class Stream:
 
     def read_part(self, data, box, channels):
         return decode_part(data, box, channels, self.gain)
+
+    def read_label(self, label, box):
+        return label
 
     def name_of(self, index):
         return f"example {index}"

@@ -52,7 +52,7 @@ class Speed:
 
 
 def nearest_size(model: str, image_size: int) -> int:
-    """The number of pixels nearest to `image_size` that makes whole patches: 518 of 512 for ViT-H/14.
+    """The size nearest to `image_size` that whole patches fill: for ViT-H/14, 518 for 512.
 
     >>> nearest_size("ViT-H/14", 512), nearest_size("R50x1", 500)
     (518, 500)
@@ -196,8 +196,7 @@ def find_largest_batch(
 ) -> LargestBatch:
     """The largest batch that fits (Appendix D.5), to within a sixteenth, found by doubling and then halving the gap.
 
-    Each batch is run once, in a process of its own that may take `memory` bytes and no more: it is ended, and the
-    machine goes on.
+    Each batch is run once, in a process of its own that is ended if it takes more than `memory` bytes.
 
     Args:
         model: name of a variant.

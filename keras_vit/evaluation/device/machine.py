@@ -1,4 +1,4 @@
-"""The machine: what it is, how much memory a process has and may take, and whether an error is of memory."""
+"""The machine: its processor, a process's memory and limit, and which errors are of memory."""
 
 import contextlib
 import os
@@ -70,7 +70,7 @@ def read_status(field):
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has had in memory; of a parent's before it, unlike getrusage, nothing."""
+    """The most bytes that this process has had in memory; unlike getrusage's, without its parent's."""
     if sys.platform == "linux":
         return read_status("VmHWM:")
     import resource

@@ -1,4 +1,4 @@
-"""A Python of its own that calls functions for this one: what it runs out of is its own too, and gone when it is gone.
+"""A separate Python process that calls functions for this one: if it runs out of memory, only it ends.
 
 Both ends of the pipe are here. Requests and answers are pickled, so functions must be importable by their names.
 """
@@ -27,7 +27,7 @@ class NotMeasured(Exception):
 
 
 class DoesNotFit(NotMeasured):
-    """What was asked for takes more memory than there is."""
+    """There is too little memory for the call."""
 
 
 def describe_failure(error: Exception) -> str:
@@ -144,7 +144,7 @@ class Process:
 
         Args:
             limit: seconds without a word after which the process is ended.
-            hear: receives what the function gives to its argument `report`, which it has only then.
+            hear: receives what the function passes to its argument `report`; without `hear` it has no such argument.
 
         Raises:
             DoesNotFit: when its memory runs out, or it is ended for that.

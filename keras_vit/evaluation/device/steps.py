@@ -1,4 +1,4 @@
-"""Steps of models with random weights, in a process that may take so much memory and no more."""
+"""Runs steps of models with random weights in a process with a limit of memory."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ class DeviceError(KerasVitError, RuntimeError):
 
 
 def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, bool]:
-    """Finds the device and limits its memory; (what it is, whether it is the processor)."""
+    """Finds the device and limits its memory; returns (its name, whether it is the processor)."""
     import keras
     import tensorflow as tf
 
@@ -50,8 +50,12 @@ def build_step(name, image_size, training):
     import tensorflow as tf
 
     from keras_vit.models import build, variant
+    from keras_vit.models.folding import fold_in_place
 
-    model = build(dataclasses.replace(variant(name).config, image_size=image_size))
+    def make():
+        return build(dataclasses.replace(variant(name).config, image_size=image_size))
+
+    model = make() if training else fold_in_place(make(), make)
     optimizer = keras.optimizers.Adam(1e-3)
     if training:
         optimizer.build(model.trainable_variables)
@@ -72,7 +76,7 @@ def build_step(name, image_size, training):
 
 
 def make_call(name, image_size, batch_size, training):
-    """A function that takes a step on images that are on the device, and waits for it."""
+    """A function that takes a step on images already on the device, and waits for its end."""
     import tensorflow as tf
 
     step = build_step(name, image_size, training)
@@ -141,6 +145,6 @@ class StepsProcess(Process):
         return None
 
     def describe(self, training: bool) -> dict[str, Any]:
-        """What measurements are of, for a `Record`."""
+        """Describes the subject of measurements, for a `Record`."""
         step = "training" if training else "inference"
         return {"device": self.device, "step": step, "precision": self.precision, "memory": self.memory}

@@ -1,6 +1,5 @@
-"""The timer, whose contestants take turns, and the record of its measurements, which an interruption leaves whole.
-
-What else the machine does slows all contestants alike: only ratios within one run mean anything.
+"""The timer, which lets contestants take turns, and the record of its measurements, which survives interruptions. Other
+load slows all contestants alike, so only ratios within one run mean anything.
 """
 
 import json
@@ -84,7 +83,7 @@ class Record(dict):
             self.append(about)
 
     def read(self, about):
-        """Takes the values of the file; the line that an interruption broke off is cut away."""
+        """Reads the values of the file, without a last line that an interruption cut short."""
         content = self.path.read_bytes()[:MOST_BYTES]
         whole = content[: content.rfind(b"\n") + 1]
         try:

@@ -178,15 +178,15 @@ def draw_blocks(dropout, training=False):
 
 
 def is_too_large(attention, l):
-    """Whether A of that layer, of l tokens, is too large to be whole in memory."""
-    return AVAILABLE and attention.num_heads * l * l > attention.largest_whole
+    """Whether A of that layer, of l tokens, is too large to be whole in memory; where l is unknown, it is whole."""
+    return AVAILABLE and l is not None and attention.num_heads * l * l > attention.largest_whole
 
 
 @fast_path
 def attention_in_blocks(call, layer, q, k, v, training=None, whole=False):
     """A v as `attend` has it, but for the numbers that dropout draws, without A: None."""
     l = q.shape[1]
-    if whole or l < k.shape[1] or not is_too_large(layer, l):
+    if whole or l != k.shape[1] or not is_too_large(layer, l):
         return call(layer, q, k, v, training, whole)
     embedding = () if layer.relative is None else (ops.cast(layer.relative.embedding, q.dtype),)
     blockwise = BlockwiseAttention(

@@ -194,6 +194,6 @@ def group_norm(call, layer, x, training=None, relu=False):
 @fast_path
 def standardized_convolution(call, layer, x):
     kernel = widen(layer.kernel)
-    if TENSORFLOW and kernel.dtype == "float32":  # its one operation has no other type
+    if TENSORFLOW and kernel.dtype == "float32" and not layer.folded:  # its one operation has no other type
         return layer.convolve(x, standardize(kernel, epsilons=(layer.variance_epsilon, layer.std_epsilon)))
     return call(layer, x)

@@ -46,17 +46,18 @@ def rematerialized(call, layer, x, training=None, **asked):
 
 
 @fast_path
-def rematerialized_block(call, block, z, training=None, return_weights=False, class_token=False):
+def rematerialized_block(call, block, z, training=None, return_weights=False, class_token=False, places=None):
     """`rematerialized`, and by itself Eq. 3 alone under TensorFlow where `attention_in_blocks` does without A.
 
     The MLP's values would then be most of what so many tokens take.
     """
-    compute = functools.partial(call, block, training=training, return_weights=return_weights, class_token=class_token)
+    asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
+    compute = functools.partial(call, block, training=training, **asked)
     if not training or return_weights:
         return compute(z)
     if block.remat:
         return rematerialize(block, compute, z)
     if class_token or not TENSORFLOW or not is_too_large(block.attention, z.shape[1]):
         return compute(z)
-    z, _ = block.attend(z, training)
+    z, _ = block.attend(z, training, places=places)
     return rematerialize(block, functools.partial(block.transform, training=training), z)

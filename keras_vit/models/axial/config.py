@@ -51,6 +51,7 @@ class AxialViTConfig(ViTConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        require(not self.has_free_size, "Axial models need image_size=(height, width): attention runs along its lines.")
         require(
             self.num_layers % 2 == 0,
             "num_layers of an Axial-ViT must be even: a row block and a column block replace each block of ViT. "

@@ -5,7 +5,7 @@ import keras
 from keras_vit.models.axial.attention import AxialEncoderBlock
 from keras_vit.models.axial.bottleneck import AxialBottleneck
 from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
-from keras_vit.models.classifier import Classifier, linear_head
+from keras_vit.models.classifier import Classifier, classify_map
 from keras_vit.models.vit import VisionTransformer, hybrid_backbone
 
 
@@ -17,7 +17,9 @@ class AxialVisionTransformer(VisionTransformer):
     attend along rows, "encoderblock_1", 3, 5, ... along columns: after a row block a patch has seen its row, after the
     column block that follows it everything. `attention` gives weights that are zero off the line.
 
-    Args: those of `VisionTransformer`, but for
+    The arguments are those of `VisionTransformer`, but for these.
+
+    Args:
         num_layers: axial blocks, an even number: 24 for Axial-ViT-B.
         classifier: "gap" reads the mean of the patch tokens, as the authors' code in Scenic does, whose axial encoder
             has the patches in two dimensions and no class token; so do the named variants. With "token", ours, the
@@ -65,5 +67,4 @@ class AxialResNet(Classifier):
     @staticmethod
     def make_graph(images, config, dtype):
         x = hybrid_backbone(images, config, dtype, AxialBottleneck)
-        x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
-        return linear_head(x, config.num_classes, dtype) if config.num_classes else x
+        return classify_map(x, images, config, dtype)

@@ -1,1 +1,1 @@
-"""A run: its folder, its checkpoints, what it writes, and how it is resumed."""
+"""A run: its folder, checkpoints and other files, and resuming it."""

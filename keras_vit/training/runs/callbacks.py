@@ -1,4 +1,5 @@
-"""The callbacks of a run that `model.fit` calls: its folder, its step, its metrics, the best weights, an early end."""
+"""The callbacks of a run: they check its folder, count its steps, log metrics, keep the best weights, and end it
+early."""
 
 import importlib.util
 import warnings
@@ -6,6 +7,7 @@ import warnings
 import keras
 
 from keras_vit.distribution.replicas import is_chief
+from keras_vit.extras import require
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import EVENTS, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
@@ -14,7 +16,7 @@ from keras_vit.training.runs.weights import averaged_weights, write_weights
 
 
 class BeginRun(keras.callbacks.Callback):
-    """Refuses, before the first step, a folder in which the run would overwrite what it has not written.
+    """Refuses, before the first step, a folder in which the run would overwrite files of others.
 
     Args:
         folder: `RunFolder`.
@@ -93,6 +95,7 @@ class MetricsLog(keras.callbacks.Callback):
 
     def __init__(self, folder, counter, resumed=False, total=None):
         super().__init__()
+        require("matplotlib", "The curves.png of a run")  # before the training, not after it
         self.folder = folder
         self.counter = counter
         self.total = total
@@ -172,7 +175,7 @@ class BestWeights(keras.callbacks.Callback):
 
 
 class StopEarly(keras.callbacks.Callback):
-    """Ends the run after `patience` epochs without a better one.
+    """Ends the run after `patience` epochs without a new best one.
 
     It counts in the rows of metrics.csv, which are written before the checkpoint of their step: a run that is killed
     and resumed ends at the same epoch.
@@ -190,7 +193,7 @@ class StopEarly(keras.callbacks.Callback):
         self.patience = patience
 
     def is_over(self):
-        """Whether the run has been patient enough."""
+        """Whether `patience` epochs have passed since the best one."""
         rows = self.log.rows
         return self.patience is not None and count_epochs_without_gain(rows, self.monitor) >= self.patience
 

@@ -77,7 +77,7 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}{ending}"
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
-        """Writes a checkpoint, then removes the oldest; a disk that is full or fails damages no earlier one.
+        """Writes a checkpoint, then removes the oldest; a full or failing disk damages no earlier one.
 
         Returns:
             True, or False with a warning when the checkpoint could not be written.
@@ -106,7 +106,7 @@ class Checkpoints:
             unfinished.write_text(json.dumps(about))
 
     def enter(self, step):
-        """Enters in the record that the files of that step are the run's, before they are written."""
+        """Records, before they are written, that the files of that step are the run's."""
         entered = self.run_folder.read_own()["checkpoints"]
         if str(step) in entered:
             return
@@ -146,7 +146,7 @@ class Checkpoints:
         """(step, arrays) of the newest readable checkpoint, or None where there is none; warns of those skipped.
 
         Raises:
-            RunError: when there are checkpoints and none is readable, or there were and they are gone.
+            RunError: if there are checkpoints but none is readable, or all that there were are gone.
         """
         steps = self.steps()
         if not steps and any(self.read_entries().values()):

@@ -1,4 +1,4 @@
-"""The folder of a run: all that a run writes there, the checks that it touches nothing else, and full disks."""
+"""The folder of a run: what the run writes there, checks that it touches nothing else, and full disks."""
 
 import contextlib
 import os
@@ -28,6 +28,7 @@ FILES = {
     "model.keras": "the model as the run ended, for Keras",
     "mistakes.png": "what it confuses, and its surest mistakes",
     "mistakes.csv": "the files that it takes for another class",
+    "masks.png": "its worst masks beside the true ones",
     "masked_patches.keras": "the model that predicts masked patches, for Keras",
     "masked_patches.png": "what it predicts of masked patches",
     "curves.png": "the metrics as curves",
@@ -37,7 +38,7 @@ FILES = {
 
 @contextlib.contextmanager
 def require_written(folder):
-    """Turns a failure to write what the run needs into a `RunError`.
+    """Raises a `RunError` if a file that the run needs cannot be written.
 
     >>> with require_written("runs/1"):  # doctest: +SKIP
     ...     model.save("runs/1/model.keras")
@@ -54,7 +55,7 @@ def require_written(folder):
 
 @contextlib.contextmanager
 def warn_if_not_written(path):
-    """Turns a failure to write what the run can do without into a warning; the file that was there stays."""
+    """Warns if a file that the run does not need cannot be written; the file that was there stays."""
     try:
         yield
     except OSError as error:
@@ -63,7 +64,7 @@ def warn_if_not_written(path):
 
 @contextlib.contextmanager
 def hold_folder(folder):
-    """Makes the folder and locks it against other processes; an error inside removes it again where it is empty.
+    """Makes the folder and locks it against other processes; after an error inside, removes it if it is empty.
 
     Raises:
         RunError: when the folder cannot be made, or another process holds it.
@@ -79,7 +80,7 @@ def hold_folder(folder):
 
 
 def require_writable(folder):
-    """Refuses a place where no folder can be made or written in; makes none."""
+    """Refuses a path where no folder can be made or written in, without making one."""
     require_local(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     reason = None if existing.is_dir() else f"{existing} is not a folder"
@@ -95,13 +96,13 @@ def is_step(name):
 
 
 class RunFolder(OwnFolder):
-    """A folder in which one run writes `FILES` and what is in `FOLDERS`; it overwrites nothing of anybody else's.
+    """A folder in which one run writes `FILES` and the contents of `FOLDERS`, and overwrites no file of others.
 
     Its record, checkpoints/run.json, says which run the folder belongs to. Beside the files it lists the checkpoints,
     {step: whether it has been complete}, each entered before it is written.
 
-    The folder may be checked before TensorFlow is imported, and handed on to `Run`: each file is read for its digest
-    once, and again only if it has been changed since.
+    The folder may be checked before TensorFlow is imported, then passed to `Run`: each file is read for its digest
+    once, and again only if it has changed since.
 
     Args:
         checkpoints: the name of their folder.
@@ -156,7 +157,7 @@ class RunFolder(OwnFolder):
         self.save(known)
 
     def check(self, resume):
-        """Refuses a folder in which a run cannot begin, or with `resume` continue, without loss to the user.
+        """Refuses a folder in which a run could not begin, or with `resume` continue, without harm to the user's files.
 
         Raises:
             RunError: when nothing can be written there, or the run would overwrite or remove a file it did not write.
@@ -180,7 +181,7 @@ class RunFolder(OwnFolder):
             raise RunError(f"The folder {self.path} cannot be read: {error}. Choose another folder.") from error
 
     def find_foreign(self, facts):
-        """Yields what stands in place of the run's folders, or in them before there is a run."""
+        """Yields files in place of the run's folders, or inside them before there is a run."""
         for name in FOLDERS:
             path = self.path / name
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
@@ -190,7 +191,7 @@ class RunFolder(OwnFolder):
                 yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.record)})
 
     def begin(self, resume):
-        """`check`, after which only this run may write."""
+        """Checks as `check`, then lets only this run write."""
         self.check(resume)
         self.choose_run()
 
@@ -220,7 +221,7 @@ class RunFolder(OwnFolder):
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What the config.json of a run says, of which any part may be missing; nothing where it is damaged."""
+    """The contents of a run's config.json, of which any part may be missing; {} if it is damaged."""
     fields = {
         "monitor?": str,
         "total_steps?": COUNT.__contains__,
@@ -266,14 +267,14 @@ def require_finished(folder, facts):
 
 
 def require_no_weights(name, weights):
-    """The name, unless weights of a run were asked for: it is none."""
+    """Returns the name of something other than a run; refuses it if weights of a run were asked for."""
     if weights is not None:
         raise RunError(f"weights={weights!r} chooses among those of a run, and {name} is not the folder of one.")
     return name
 
 
 def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.PathLike:
-    """What to give `zoo.load` for the model that a command was given: for a run's folder, a file of its weights.
+    """The argument of `zoo.load` for a model as commands take it: for a run's folder, a file of its weights.
 
     Args:
         name: a name of `zoo.load`, or the folder of a run.
@@ -303,7 +304,7 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
 
 
 def describe_weights(path: str | os.PathLike) -> str | None:
-    """Says which of a run's weights a file has; None for any other file.
+    """A sentence on which of a run's weights a file has; None for any other file.
 
     >>> describe_weights("runs/1/best.weights.npz")  # doctest: +SKIP
     'From the run in runs/1: the weights of the best epoch, 12 of 20: val_accuracy 0.694.'

@@ -1,4 +1,4 @@
-"""The epochs of a run: where they end, and what metrics.csv, a row for each, says of them. Imports no Keras."""
+"""The epochs of a run: where they end, and their rows in metrics.csv. Imports no Keras."""
 
 import csv
 import io
@@ -88,7 +88,7 @@ NO_SCORE = (-math.inf, -math.inf)
 
 
 def score_row(row, monitor):
-    """A pair that is the greater the better the epoch: by the metric, and among equal ones by the loss.
+    """A pair that is greater for a better epoch: by the metric, and among equal ones by the loss.
 
     On few held-out images accuracies are often equal. A metric that is missing or NaN is worse than any other.
     """

@@ -227,7 +227,7 @@ class Run:
 
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[Path]:
-        """The path to write a file to without which the run is not finished; see `RunFolder.writing`.
+        """Yields the path to write a file that the run needs to be finished; see `RunFolder.writing`.
 
         Raises:
             RunError: when it could not be written.

@@ -1,4 +1,4 @@
-"""The callback that writes a run's checkpoints, and ends the run on a signal or a loss that is not finite."""
+"""The callback that writes a run's checkpoints, and ends the run after a signal or a loss that is not finite."""
 
 import contextlib
 import inspect
@@ -27,7 +27,7 @@ def find_training_frame():
 
 
 def find_live_handler(number, frame):
-    """The signal's handler, skipping handlers that a `fit` which has ended left behind."""
+    """The signal's handler, without those that an ended `fit` left behind."""
     handler = signal.getsignal(number)
     while isinstance(getattr(handler, "__self__", None), Signals) and not handler.__self__.is_training(frame):
         handler = handler.__self__.before[number]
@@ -35,7 +35,7 @@ def find_live_handler(number, frame):
 
 
 def print_from_handler(sentence):
-    """Prints from a signal's handler, where `print` may not be called: it may itself have been interrupted."""
+    """Prints from a signal's handler; `print` may not be called there, since the signal may have interrupted it."""
     with contextlib.suppress(OSError):
         os.write(2, sentence.encode())
 
@@ -149,8 +149,8 @@ class Saver(keras.callbacks.Callback):
     def agree_to_stop(self):
         """Stops all workers once any of them has noted a signal: the others would wait for it in the next step.
 
-        A signal may arrive at any moment, also in here. So a worker acts on the sum over all workers, which is the
-        same for each, and not on what it has noted itself.
+        A signal may arrive at any moment, also in here. So every worker acts on the sum over all workers instead of on
+        what it has noted itself.
         """
         self.stopping = any_worker(self.model.distribute_strategy, lambda: self.signals.told)
 

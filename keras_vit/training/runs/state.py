@@ -1,4 +1,4 @@
-"""All that a training step reads or changes, as arrays and back, on any number of replicas."""
+"""Saves and restores, as arrays, all that a training step reads or changes, on any number of replicas."""
 
 import numpy as np
 
@@ -34,15 +34,15 @@ def to_stored(array):
 
 
 def is_per_replica(key, variable, array):
-    """Whether the array has an entry for each replica, whose sum the variable is."""
+    """Whether the array has an entry for each replica; the variable is their sum."""
     return key.startswith("metrics/") and array.ndim == len(variable.shape) + 1
 
 
 def collect_state(model):
     """{key: array} of the model's variables; on several workers all of them must call it.
 
-    Of several replicas of TensorFlow running metrics are stored per replica, (replicas, *shape): restoring their total
-    alone would change the last bit of later sums.
+    On several replicas of TensorFlow, running metrics are stored per replica, (replicas, *shape): restoring only their
+    total would change the last bit of later sums.
     """
     strategy = model.distribute_strategy
     return {key: to_stored(read_values(variable, strategy)) for key, variable in list_variables(model).items()}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def used_later(model):
-    """What of a trained model is kept for use: the encoder under masked patches, kernels with LoRA's products added."""
+    """The part of a trained model to keep: the encoder of masked patches; kernels with LoRA's products added."""
     return without_lora(model.encoder if isinstance(model, MaskedPatchModel) else model)
 
 
@@ -43,7 +43,7 @@ def write_weights(model, path):
 
 @contextlib.contextmanager
 def averaged_weights(model):
-    """Inside, the model has its optimizer's averaged weights, if there are any: those are what validation evaluates."""
+    """Inside, the model has its optimizer's averaged weights, if there are any, so that validation evaluates those."""
     optimizer = unwrap(model.optimizer)
     pairs = optimizer.averages() if optimizer.use_ema else []
     before = [variable.numpy() for variable, _ in pairs]

@@ -97,7 +97,7 @@ AVERAGED = {"classifier": "gap"}  # timm's default of its class Eva, beside a cl
 TEXT = r"text_model\..*|text_projection\.weight|logit_(scale|bias)|(.*\.)?position_ids"
 MASK = r"(embeddings\.)?mask_token"  # of pre-training
 # Meta's masks are 0 for the biases of keys.
-META_TRAINING = rf"{MASK}|rope_embed\.periods|local_cls_norm\..*"
+META_TRAINING = rf"{MASK}|rope_embed\.periods|(local_cls_norm|projectors)\..*"
 META_MASKED = rf"{META_TRAINING}|.*\.attn\.qkv\.bias_mask|.*\.attn\.k\.bias"
 
 
@@ -138,6 +138,10 @@ LAYOUTS = (
     ),
     Layout((STEM, "mask_token", "blocks.0.ls1.gamma"), META, "Meta", META_NUMERICS, nothing_stated, META_TRAINING),
     Layout((STEM, "reg_token", "blocks.0.gamma_1"), TIMM_VIT, "timm", DINOV3_NUMERICS | AVERAGED, timm_eva),
+    Layout(
+        (STEM, "blocks.0.attn.q_bias"),
+        *(TIMM_EVA, "timm", TIMM_NUMERICS | AVERAGED | {"qkv_bias": "qv"}, timm_eva),
+    ),
     Layout((STEM, "reg_token"), TIMM_VIT, "timm", TIMM_NUMERICS | {"class_token_position": False}, timm_vit),
     Layout((STEM, "norm_pre.weight"), TIMM_VIT, "timm", TIMM_NUMERICS | {"layer_norm_epsilon": 1e-5}, timm_vit),
     Layout((STEM,), TIMM_VIT, "timm", TIMM_NUMERICS, timm_vit),
@@ -156,6 +160,11 @@ LAYOUTS = (
         ("embeddings.patch_embeddings.weight", "layer.0.layer_scale1.lambda1"),
         *(HF_DINOV3, "transformers", DINOV3_NUMERICS, transformers_dinov3, MASK),
     ),
+    Layout(
+        (TOWER_STEM, "classifier.weight"),
+        *(HF_TOWER | {"head": "classifier"}, "transformers", SIGLIP_NUMERICS | AVERAGED),
+        *(transformers_tower, r"head\..*"),
+    ),
     Layout((TOWER_STEM, "pre_layrnorm.weight"), HF_TOWER, "transformers", CLIP_NUMERICS, transformers_tower, TEXT),
     Layout((TOWER_STEM, "head.probe"), HF_TOWER, "transformers", SIGLIP_NUMERICS, transformers_tower, TEXT),
     Layout(("embedder.convolution.weight",), HF_BIT, "transformers", {}, transformers_bit),
@@ -165,7 +174,6 @@ LAYOUTS = (
 OTHER_MODELS = (
     (r"(^|\.)(dist_token|distillation_token)$", "has a distillation token"),
     (r"(^|\.)(lambda_[12])$", "scales its branches (LayerScale), as BEiT does, whose positions are relative"),
-    (r"(^|\.)fc_norm\.", "normalizes after pooling (fc_norm); models of the paper normalize before it"),
     (r"attn\.(q_norm|k_norm)\.", "normalizes queries and keys (qk_norm)"),
     (r"(attn|mlp)\.norm\.|patch_embed\.norm\.", "has norms inside attention, MLP or embedding"),
     (r"rel_pos|relative_position", "has relative positions"),
@@ -181,8 +189,9 @@ OTHER_MODELS = (
 
 def strip_model_prefix(tensors):
     """The tensors without the prefix of transformers' classifiers."""
-    prefix = r"^(vit|bit|vision_model|dinov2|dinov2_with_registers)\."
-    return gather((re.sub(prefix, "", name), tensor) for name, tensor in tensors.items())
+    prefix = r"^(vit|deit|ijepa|bit|vision_model|dinov2|dinov2_with_registers)\."
+    none = {name for name, tensor in tensors.items() if name.endswith("register_tokens") and 0 in tensor.shape}
+    return gather((re.sub(prefix, "", name), tensor) for name, tensor in tensors.items() if name not in none)
 
 
 def official_name(name, rows):
@@ -279,6 +288,11 @@ def find_layout(tensors):
         apart = split_packed(tensors)
         return layout, {name: tensor for name, tensor in apart.items() if not re.fullmatch(layout.ignored, name)}
     require_ours(tensors, ())
+    if TOWER_STEM in tensors:
+        raise Fault(
+            "is of a SigLIP without the head that makes one vector of its tokens (vision_use_head=False). Take a file "
+            "with the head."
+        )
     raise Fault(
         "is not a state dict of a ViT, hybrid or BiT by timm or transformers. "
         f"It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
@@ -303,6 +317,18 @@ def heads_by_size(tensors):
         if name != "Test" and num_layers == depth and (mlp_dim, hidden_size) in kernels:
             return num_heads
     return None
+
+
+def fold_register_positions(tensors):
+    """Official tensors whose registers hold the position embeddings that timm adds to them."""
+    registers, positions, first = tensors["registers"], tensors[POSITIONS].share(2), int("cls" in tensors)
+    count, (n, length, d) = registers.shape[1], positions.shape
+    if length <= first + count or registers.shape[2] != d:
+        raise Fault(f"holds {count} registers and {length} position embeddings, which do not fit each other.")
+    end = first + count
+    rest = positions.map((n, length - count, d), lambda p: np.concatenate([p[:, :first], p[:, end:]], 1))
+    own = replace(registers, read=lambda: registers.read() + positions.read()[:, first:end])
+    return {**tensors, "registers": own, POSITIONS: rest}
 
 
 def to_official(tensors, layout, num_heads):
@@ -383,7 +409,8 @@ def timm_state(config, arrays):
     if isinstance(config, ViTConfig):
         is_bare = config.backbone is not None and not config.backbone.depths
         rotary = config.position_embedding == "rope"
-        rows = torch_names(VIT, TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT)
+        last_norm = {"Transformer/encoder_norm": "fc_norm" if config.norm_after_pool else "norm"}
+        rows = torch_names(VIT, (TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT) | last_norm)
     state = {}
     for name, values in arrays.items():
         names = ((translate(name, official, torch, TO_TORCH), kind) for torch, official, kind in rows)

@@ -1,7 +1,7 @@
 """What the JSON files beside a torch checkpoint state of its model, its input and its classes."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from keras_vit.errors import ConfigError
 from keras_vit.files import read_json
@@ -46,6 +46,7 @@ class Stated:
         fields: of the configuration, by name: activation, epsilons, what the head reads.
         shapes: what the tensors must show, {name: value} by this package's names, or the files describe another model.
         assume_heads: whether Table 1's heads may be assumed where `num_heads` is None.
+        register_positions: whether registers have position embeddings, too.
         unknown_architecture: a name in timm's config.json that this package does not know.
     """
 
@@ -54,6 +55,7 @@ class Stated:
     fields: dict = field(default_factory=dict)
     shapes: dict = field(default_factory=dict)
     assume_heads: bool = True
+    register_positions: bool = False
     unknown_architecture: str | None = None
 
 
@@ -94,11 +96,15 @@ ACTIVATIONS = {
     "silu": {"activation": "silu"},
     "swish": {"activation": "silu"},
 }
-VIT_TYPES = ("vit", "vit_msn", "vit-hybrid")
+VIT_TYPES = ("vit", "vit_msn", "vit-hybrid", "ijepa", "deit")
 # Of an image tower's model_type: its activation and epsilon, where its configuration leaves them out.
 TOWERS = {
     "clip": ("quick_gelu", 1e-5),
     "clip_vision_model": ("quick_gelu", 1e-5),
+    "metaclip_2": ("quick_gelu", 1e-5),
+    "metaclip_2_vision_model": ("quick_gelu", 1e-5),
+    "chinese_clip": ("quick_gelu", 1e-5),
+    "chinese_clip_vision_model": ("quick_gelu", 1e-5),
     "siglip": ("gelu_pytorch_tanh", 1e-6),
     "siglip_vision_model": ("gelu_pytorch_tanh", 1e-6),
 }
@@ -167,6 +173,11 @@ def require_fields(config_json, values):
         require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
 
 
+def without_biases(config_json):
+    """The field of queries, keys and values without biases, where it is stated that they have none."""
+    return {"qkv_bias": "none"} if config_json.get("qkv_bias") is False else {}
+
+
 def transformers_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid; every other field of its configuration leaves the function alone.
 
@@ -174,12 +185,17 @@ def transformers_vit(config_json, tensors):
         Fault: for fields that make another function of the same tensors.
     """
     require_type(config_json, VIT_TYPES)
+    is_ijepa = "embeddings.cls_token" not in tensors
+    require_stated(not is_ijepa or "pooler.dense.weight" not in tensors, "a pooler of a patch", "their mean")
     if "pooler.dense.weight" in tensors:
         require_fields(config_json, {"pooler_act": ("tanh",)})
     if isinstance(config_json.get("backbone_config"), dict):
         require_fields(config_json["backbone_config"], HYBRID_FIELDS)
     heads = 12 if config_json.get("model_type") in VIT_TYPES else None
-    return read_transformer(config_json, read_activation(config_json, "gelu"), heads)
+    fields = read_activation(config_json, "gelu") | without_biases(config_json)
+    # A DeiT's distillation token, with its position, is a register to whoever reads the class token alone.
+    distilled = "embeddings.distillation_token" in tensors
+    return replace(read_transformer(config_json, fields, heads), register_positions=distilled)
 
 
 def transformers_tower(config_json, tensors):
@@ -190,6 +206,10 @@ def transformers_tower(config_json, tensors):
     require_stated(kind in TOWERS, f"the model_type {kind!r}", ", ".join(TOWERS))
     tower = config_json.get("vision_config", config_json)
     tower = tower if isinstance(tower, dict) else {}
+    if "classifier.weight" in tensors:
+        what = "a classifier of the mean of CLIP's patches before the last norm"
+        require_stated("pre_layrnorm.weight" not in tensors, what, "classifiers of the mean after it")
+        tower = {**tower, "vision_use_head": True}
     activation, epsilon = TOWERS[kind]
     require_fields(tower, {"vision_use_head": (True,)})
     fields = {"layer_norm_epsilon": epsilon, **read_activation(tower, activation)}
@@ -200,8 +220,9 @@ def transformers_dinov2(config_json, tensors):
     """The `Stated` of a DINOv2; raises as `transformers_vit` does. Its gated MLP has SiLU, whatever is stated."""
     require_type(config_json, DINOV2_TYPES)
     gated = any(".mlp.weights_gate." in name for name in tensors)
-    fields = {**(ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu"))}
-    require_fields(config_json, {"qkv_bias": (True,), "use_swiglu_ffn": (gated,)})
+    fields = ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu")
+    fields = fields | without_biases(config_json)
+    require_fields(config_json, {"use_swiglu_ffn": (gated,)})
     if "classifier.weight" in tensors:
         fields["classifier"] = "token+gap"
     heads = 12 if config_json.get("model_type") in DINOV2_TYPES else None
@@ -213,7 +234,7 @@ def transformers_dinov3(config_json, tensors):
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
-    known = {"rope_theta": (100.0, 100), "key_bias": (False,), "proj_bias": (True,), "mlp_bias": (True,)}
+    known = {"rope_theta": (100.0, 100), "proj_bias": (True,), "mlp_bias": (True,)}
     require_fields(config_json, {**known, "use_gated_mlp": (gated,)})
     return read_transformer(config_json, fields, 6 if config_json else None)
 

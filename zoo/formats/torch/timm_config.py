@@ -3,7 +3,10 @@
 import functools
 import importlib.resources
 import json
+from dataclasses import replace
 
+from keras_vit.console import log
+from keras_vit.zoo.formats.checkpoint import Fault
 from keras_vit.zoo.formats.torch.stated import Stated, as_size, pretrained_cfg, require_stated
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
@@ -11,7 +14,7 @@ HARMLESS = {
     *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
     *("weight_init", "fix_init", "zero_init_last", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"),
     *("patch_size", "embed_dim", "depth", "num_heads", "mlp_ratio", "in_chans", "num_classes", "img_size"),
-    *("class_token", "global_pool", "fc_norm", "pool_include_prefix", "no_embed_class", "act_layer", "norm_layer"),
+    *("class_token", "global_pool", "fc_norm", "no_embed_class", "act_layer", "norm_layer"),
     *("init_values", "layers", "width_factor", "stem_chs", "channels", "pre_norm", "reg_tokens", "qkv_bias"),
     *("swiglu_mlp", "num_reg_tokens", "qkv_fused", "head_init_scale", "swiglu_align_to"),
     *("rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "ref_feat_shape"),
@@ -30,7 +33,7 @@ VIT_VALUES = {
     "attn_layer": ("Attention", "attn"),
     "distilled": (False,),
     "padding_same": (True,),
-    "use_rot_pos_emb": (False,),
+    "pool_include_prefix": (False,),
 }
 BIT_VALUES = {
     "output_stride": (32,),
@@ -44,18 +47,14 @@ BIT_VALUES = {
     "conv_layer": ("StdConv2d eps=1e-08",),
     "global_pool": ("avg",),
 }
-# Of timm's class Eva, those that make a DINOv3.
+# Of timm's class Eva, those that make an EVA-01, or with rotary positions a DINOv3.
 EVA_VALUES = {
-    "use_rot_pos_emb": (True,),
-    "use_abs_pos_emb": (False,),
-    "rope_type": ("dinov3",),
-    "rope_temperature": (100.0, 100),
-    "rope_rotate_half": (True,),
-    "rope_grid_offset": (0.0, 0),
-    "rope_grid_indexing": ("ij",),
-    "use_fc_norm": (False,),
+    "use_rel_pos_bias": (False,),
+    "use_shared_rel_pos_bias": (False,),
+    "use_rot_pos_emb": (False,),
+    "use_abs_pos_emb": (True,),
+    "use_post_transformer_norm": (None,),
     "class_token": (True,),
-    "qkv_fused": (True,),
     "qk_norm": (False,),
     "scale_mlp": (False,),
     "scale_attn_inner": (False,),
@@ -67,9 +66,29 @@ EVA_VALUES = {
     "attn_only_layer_scale": (False,),
     "use_post_norm": (False,),
     "use_pre_transformer_norm": (False,),
-    "use_post_transformer_norm": (True,),
     "global_pool": ("avg", "token"),
+    "qkv_fused": (True,),  # how they are stored, alone
 }
+DINOV3_VALUES = EVA_VALUES | {
+    "use_rot_pos_emb": (True,),
+    "use_abs_pos_emb": (False,),
+    "rope_type": ("dinov3",),
+    "rope_temperature": (100.0, 100),
+    "rope_rotate_half": (True,),
+    "rope_grid_offset": (0.0, 0),
+    "rope_grid_indexing": ("ij",),
+    "use_fc_norm": (False,),
+    "use_post_transformer_norm": (True,),
+}
+# What the class VisionTransformer does not have.
+EVA_ALONE = (
+    "use_rot_pos_emb",
+    "use_rel_pos_bias",
+    "use_shared_rel_pos_bias",
+    "attn_type",
+    "swiglu_mlp",
+    "use_post_norm",
+)
 NOT_EVAS_DEFAULTS = (
     "use_rot_pos_emb",
     "use_abs_pos_emb",
@@ -93,6 +112,7 @@ POOLS = {
     (False, "map"): "map",
     (True, "map"): "map",
 }
+QUICK_TAGS = ("openai", "dfn", "metaclip")  # of CLIP's weights
 EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 
 
@@ -148,7 +168,7 @@ def state(args, config_json, fields, names):
 
 
 def require_values(args, values):
-    for name, value in sorted(args.items(), key=lambda given: given[0] not in values):
+    for name, value in sorted(args.items(), key=lambda given: [*values, given[0]].index(given[0])):
         if name in values:
             default = values[name][0]
             require_stated(value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
@@ -156,19 +176,20 @@ def require_values(args, values):
             require_stated(name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
 
 
-def read_pooling(args, architecture):
-    """{"classifier": what the head reads after the last norm}; {} where nothing is stated.
+def read_pooling(args, architecture, tensors):
+    """{"classifier": what the head reads of the tokens}; {} where nothing is stated.
 
-    The mean of a model with a class token has no norm of its own only if fc_norm=False is stated.
+    The mean of a model with a class token has a norm of its own, unless fc_norm=False is stated.
     """
     token, pool = bool(args.get("class_token", True)), args.get("global_pool", "token")
     if "global_pool" not in args and arguments_of(architecture) is None:
         return {}
-    averaged = (token, pool) == (True, "avg")
     require_stated(
-        isinstance(pool, str) and (token, pool) in POOLS and (not averaged or args.get("fc_norm") is False),
+        isinstance(pool, str)
+        and (token, pool) in POOLS
+        and ((token, pool) != (True, "avg") or args.get("fc_norm") is False or "fc_norm.weight" in tensors),
         f"{'a' if token else 'no'} class token and global_pool={pool!r}",
-        "'token' with a class token, 'map', and 'avg' without a norm after it (fc_norm=False)",
+        "'token' with a class token, 'map', and 'avg' with the norm that fc_norm says",
     )
     return {"classifier": POOLS[token, pool]}
 
@@ -187,6 +208,30 @@ def read_numerics(args, architecture):
     return {"layer_norm_epsilon": EPSILONS[norm], **(ACTIVATIONS[activation] if tells else {})}
 
 
+def read_last_norm(tensors, pooling):
+    """The pooling with where the last norm is, by its name: after the mean of the patches, or before the pooling.
+
+    It may come after a class token is taken, too, and is of that token either way.
+    """
+    if {"norm.weight", "fc_norm.weight"} <= tensors.keys():
+        raise Fault("holds norm.weight and fc_norm.weight: its model normalizes before and after pooling; ours once.")
+    if "fc_norm.weight" not in tensors or pooling.get("classifier") == "token":
+        return pooling
+    return {"classifier": "gap", **pooling, "norm_after_pool": True}
+
+
+def warn_of_quick_gelu(config_json):
+    """Says that a name of timm's computes GELU with weights that were trained with QuickGELU."""
+    name = str(config_json.get("architecture"))
+    tag = name.partition(".")[2] or str(pretrained_cfg(config_json).get("tag"))
+    if "_clip_quickgelu" not in name and "_clip_" in name and tag.startswith(QUICK_TAGS):
+        log.warning(
+            "%s.%s: these weights were trained with QuickGELU, and timm computes GELU under this name. Pass "
+            "activation='quick_gelu' for what they were trained for.",
+            *(name.partition(".")[0], tag),
+        )
+
+
 def timm_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid.
 
@@ -194,25 +239,38 @@ def timm_vit(config_json, tensors):
         Fault: for arguments that make another function of the same tensors, and unknown ones.
     """
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
+    if any(name in args for name in EVA_ALONE):
+        return timm_eva(config_json, tensors)
     require_values(args, VIT_VALUES)
-    fields = {**read_numerics(args, architecture), **read_pooling(args, architecture)}
+    fields = {**read_numerics(args, architecture), **read_last_norm(tensors, read_pooling(args, architecture, tensors))}
+    positioned = not args.get("no_embed_class", arguments_of(architecture) is None)
     if args.get("no_embed_class") is True:
         fields["class_token_position"] = False
+    elif positioned:
+        fields["class_token_position"] = True
     if args.get("qkv_bias") is False:
         fields["qkv_bias"] = "none"
-    return state(args, config_json, fields, {"reg_tokens": "num_registers", "pre_norm": "pre_norm"})
+    stated = state(args, config_json, fields, {"reg_tokens": "num_registers", "pre_norm": "pre_norm"})
+    return replace(stated, register_positions=positioned and "reg_token" in tensors)
 
 
 def timm_eva(config_json, tensors):
-    """The `Stated` of a DINOv3, of timm's class Eva; raises as `timm_vit` does."""
-    args = stated_arguments(config_json)
-    require_values(args, EVA_VALUES)
-    if arguments_of(config_json.get("architecture")) is not None:
+    """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva; raises as `timm_vit` does."""
+    args, architecture = stated_arguments(config_json), config_json.get("architecture")
+    rotary = args.get("use_rot_pos_emb", "pos_embed" not in tensors)
+    require_values(args, DINOV3_VALUES if rotary else EVA_VALUES)
+    if rotary and arguments_of(architecture) is not None:
         for name in NOT_EVAS_DEFAULTS:
-            require_stated(name in args, f"timm's default of {name}", f"{name}={EVA_VALUES[name][0]!r}")
-    fields = read_numerics({"norm_layer": "layernorm 1e-05", **args}, config_json.get("architecture"))
-    fields |= {"activation": "silu"} if any(".mlp.fc1_g." in name for name in tensors) else {}
-    fields["classifier"] = {"token": "token"}.get(args.get("global_pool"), "gap")
+            require_stated(name in args, f"timm's default of {name}", f"{name}={DINOV3_VALUES[name][0]!r}")
+    norm = "layernorm 1e-05" if rotary else "layernorm"
+    gated = any(".mlp.fc1_g." in name for name in tensors)
+    if gated and not rotary:
+        raise Fault(
+            "holds gated MLPs beside learned positions, as EVA-02 has, which turns queries and keys by place, too."
+        )
+    fields = read_numerics({"norm_layer": norm, **args}, architecture) | ({"activation": "silu"} if gated else {})
+    pooling = {"classifier": "token" if args.get("global_pool") == "token" else "gap"}
+    fields |= read_last_norm(tensors, pooling)
     return state(args, config_json, fields, {"num_reg_tokens": "num_registers"})
 
 

@@ -1,0 +1,59 @@
+"""OpenVINO IR from elsewhere, without Keras; see `formats`.
+
+That may be opened which has operations of OpenVINO's own sets alone; what an extension adds is code.
+"""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from keras_vit.export.description import require_short
+from keras_vit.export.formats import refuse
+
+GRAPH, WEIGHTS = "openvino_model.xml", "openvino_model.bin"
+DESCRIPTION = ("keras_vit", "description")  # where it is in the rt_info of the graph
+MOST_BYTES = 1 << 26  # of the graph; those of the largest models are a thirtieth
+
+
+def load_openvino(path, names=None):
+    """A function from a list of arrays to the list of outputs; the inputs' order is the file's own."""
+    import openvino
+
+    core = openvino.Core()
+    # OpenVINO itself would take bfloat16 where the processor has it.
+    compiled = core.compile_model(str(Path(path) / "openvino_model.xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda inputs: list(compiled(list(inputs)).to_tuple())
+
+
+load = load_openvino
+
+
+def read_graph(path):
+    """The graph's XML as an element."""
+    text = (path / GRAPH).read_bytes() if (path / GRAPH).stat().st_size <= MOST_BYTES else b""
+    if not text or b"<!" in text:
+        refuse(path, f"no graph of less than {MOST_BYTES:,} bytes, or one with definitions of XML")
+    return ElementTree.fromstring(text)
+
+
+def check(path):
+    layers = list(read_graph(path).iter("layer"))
+    if not layers or not (path / WEIGHTS).is_file():
+        refuse(path, "no operations, or no weights")
+    for layer in layers:
+        if not re.fullmatch(r"opset\d+", layer.get("version", ""), re.ASCII):
+            refuse(path, f"the operation {layer.get('type')} of {layer.get('version')}, not of OpenVINO's own sets")
+
+
+def read_description(path):
+    entry = read_graph(path).find("/".join(("rt_info", *DESCRIPTION)))
+    if entry is None:
+        return None
+    require_short(len(entry.get("value", "")))
+    return json.loads(entry.get("value", ""))
+
+
+def weight_bytes(path: Path) -> int:
+    """Bytes of the constants in the folder."""
+    return (path / WEIGHTS).stat().st_size

@@ -1,0 +1,113 @@
+"""`keras-vit embed` and `keras-vit near`: a file of vectors from images, and the images nearest to one."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from keras_vit.commands.completion import complete_place
+from keras_vit.commands.predict import require_images
+from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
+from keras_vit.console import say
+from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.files import make_folder, write_whole
+
+MODEL = "A name of `keras-vit list`, a checkpoint, the folder of a run, a bundle, or an exported file."
+
+
+def embed_images(
+    images: Annotated[
+        list[str], typer.Argument(help="Folders of images, patterns in quotes such as `'photos/**/*.jpg'`, or files.")
+    ],
+    model: Annotated[str, typer.Option(help=MODEL, autocompletion=complete_place)],
+    out: Annotated[
+        Path, typer.Option(callback=try_file, help="The file, .npz or .parquet; one of the same model is brought up.")
+    ],
+    vector: Annotated[
+        str | None,
+        typer.Option(
+            help="The model's own output, what its head reads (features), or the class token, the mean of the patches "
+            "(gap), or both (token+gap). By default output, or features of a classifier."
+        ),
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Divide each vector by its length.")] = False,
+    batch_size: BatchSize = 32,
+    like: Like = None,
+) -> None:
+    """Writes a vector for each image, with its path, its folder as a label, and the digest of the file.
+
+    A killed run goes on where it stopped when it is started again. In an existing file of the same model the vectors of
+    unchanged images are kept. An image that cannot be read is named on standard error, and the exit code is then 1.
+
+    Example: keras-vit embed photos --model ViT-B/16:dinov2 --out vectors.npz
+    """
+    from keras_vit.inference.vector_files import require_format
+    from keras_vit.models.config import Vector
+
+    require_format(out)
+    if vector and vector not in get_args(Vector):
+        raise ConfigError(describe_unknown("vector", vector, get_args(Vector)))
+    require_images(images)
+    require_model(model)
+    import_keras()
+    from keras_vit import inference
+
+    unreadable = []
+
+    def skip(image, error):
+        unreadable.append(image)
+        print(f"keras-vit: {error}", file=sys.stderr)
+
+    with show_count("images", None) as tell:
+        named: Any = vector
+        count = inference.embed_files(model, images, out, named, normalize, batch_size, like, skip, tell)
+    missing = f" {len(unreadable):,} could not be read." if unreadable else ""
+    say(f"{out}: the vectors of {count:,} images.{missing}")
+    raise typer.Exit(1 if unreadable else 0)
+
+
+def show_nearest(
+    images: Annotated[list[str], typer.Argument(help="The pictures to find others for: files or https addresses.")],
+    vectors: Annotated[Path, typer.Option("--in", help="A file that `keras-vit embed` wrote.")],
+    out: Annotated[Path, typer.Option(callback=try_file, help="The page; an existing file is replaced.")] = Path(
+        "near.html"
+    ),
+    count: Annotated[int, typer.Option(min=1, help="How many pictures to show for each.")] = 12,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model of the vectors, where it is not found by the name in the file.",
+            autocompletion=complete_place,
+        ),
+    ] = None,
+    like: Like = None,
+) -> None:
+    """Finds the nearest images: a page with the pictures whose vectors have the largest cosines, all compared.
+
+    The page needs no other file and no network.
+
+    Example: keras-vit near cat.jpg --in vectors.npz --out near.html
+    """
+    from keras_vit.inference.vector_files import read_vectors
+
+    require_images(images)
+    found = read_vectors(vectors)
+    require_model(model or found.origin.model)
+    import_keras()
+    from keras_vit import inference
+    from keras_vit.inference.embedding import digest_of_model
+    from keras_vit.inference.nearest import draw_nearest
+
+    asked = inference.open_model(model or found.origin.model, like)
+    if digest_of_model(asked) != found.origin.digest:
+        raise ConfigError(
+            f"{vectors} has vectors of another model than {model or found.origin.model} is now. Give the model that "
+            "made them as --model, or embed the images again, to another file."
+        )
+    kind: Any = found.origin.vector
+    queries = [vector for _, vector in inference.embed_each(asked, images, kind)]
+    page = draw_nearest(found, images, *inference.nearest(found.vectors, queries, count))
+    with make_folder(out.absolute().parent), write_whole(out) as path:
+        path.write_text(page, "utf-8")
+    say(str(out))

@@ -1,0 +1,158 @@
+"""A folder with images/ and masks/ of the same names: PNG of class numbers, 255 for pixels that do not count."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from keras_vit.data.datasets.folder import hold_out, split_folders
+from keras_vit.data.datasets.image_files import SUFFIXES, is_folder, visible_entries
+from keras_vit.data.errors import DataError, parse_splits
+from keras_vit.errors import ImageError
+from keras_vit.images import pillow
+from keras_vit.text import quote_some
+
+IGNORED = 255  # the class number of pixels that do not count
+NAMES = "classes.txt"
+EXPECTED = "Expected a folder with images/ and masks/ of the same names, such as images/1.jpg and masks/1.png"
+GREY = (
+    "A mask is a grey PNG of 8 bits whose pixels are class numbers. Make one of a palette's numbers by "
+    "Image.fromarray(np.asarray(Image.open(path))).save(path), of colours by your table of their classes"
+)
+KINDS = {"P": "a PNG with a palette", "RGB": "a PNG of colours", "RGBA": "a PNG of colours"}  # by Pillow's mode
+
+
+def require_parts(folder):
+    """(images, masks): the two folders of a split."""
+    for name in ("images", "masks"):
+        if not (folder / name).is_dir():
+            raise DataError(f"{folder} has no folder {name}. {EXPECTED}.")
+    return folder / "images", folder / "masks"
+
+
+def find_places(folder):
+    """{split: its folder, or None}."""
+    root = Path(os.path.expanduser(folder))
+    if not root.is_dir():
+        raise DataError(f"There is no folder {root}. {EXPECTED}.")
+    return split_folders(root)
+
+
+def require_masks(folder):
+    """Refuses a folder without images/ and masks/; no file is read."""
+    require_parts(find_places(folder)["train"])
+
+
+def list_stems(folder, suffixes):
+    """{name without its ending: path} of the files with these endings."""
+    found = {}
+    for entry in visible_entries(folder):
+        path = Path(entry.path)
+        if is_folder(entry) or path.suffix.lower() not in suffixes:
+            continue
+        if path.stem in found:
+            raise DataError(f"{folder} has {found[path.stem].name} and {path.name} for one mask. Rename one of them.")
+        found[path.stem] = path
+    return found
+
+
+def list_pairs(folder):
+    """{image: its mask} of a split's folder."""
+    images, masks = (
+        list_stems(part, suffixes) for part, suffixes in zip(require_parts(folder), (SUFFIXES, (".png",)), strict=True)
+    )
+    alone = [path.name for stem, path in images.items() if stem not in masks]
+    if alone:
+        raise DataError(
+            f"{folder / 'masks'} has no PNG for {quote_some(alone)}. Add a mask of the same name to each image, 255 "
+            "where nothing is known, or remove the image."
+        )
+    return {path: masks[stem] for stem, path in images.items()}
+
+
+@cache
+def read_mask(path, changed):
+    """(mode, (height, width), class numbers) of a mask; `changed`, its time, makes another version another file."""
+    from PIL import Image
+
+    try:
+        with pillow.blame_image(), Image.open(path, formats=("PNG",)) as image:
+            numbers = np.unique(np.asarray(image)) if image.mode == "L" else np.empty(0, int)
+            return image.mode, image.size[::-1], frozenset(numbers.tolist())
+    except ImageError as error:
+        raise DataError(f"{path} cannot be read as a mask: {error} Save it as PNG.") from error
+
+
+def check_pair(pair):
+    """The class numbers of the mask of (image, mask), which must be of the image's size."""
+    image, mask = pair
+    mode, size, numbers = read_mask(mask, mask.stat().st_mtime_ns)
+    if mode != "L":
+        raise DataError(f"{mask} is {KINDS.get(mode, f'of mode {mode}')}. {GREY}.")
+    try:
+        with pillow.open_image(pillow.read_bytes(image)) as opened:
+            height, width = opened.size if pillow.read_orientation(opened) > 4 else opened.size[::-1]
+    except ImageError:
+        return numbers  # training names the image and skips it
+    if size != (height, width):
+        raise DataError(
+            f"{mask} has {size[1]} x {size[0]} pixels, but {image} upright {width} x {height}. Resize the mask to its "
+            "image, by the nearest pixel."
+        )
+    return numbers
+
+
+def name_classes(root, numbers):
+    """The classes: those that classes.txt names, or as many as the largest number says of {mask: class numbers}."""
+    largest, mask = max((max(found - {IGNORED}, default=0), mask) for mask, found in numbers.items())
+    if not (root / NAMES).is_file():
+        if not largest:
+            raise DataError(f"The masks of {root} have one class. Expected two or more, or their names in {NAMES}.")
+        return tuple(f"class {number}" for number in range(largest + 1))
+    lines = map(str.strip, (root / NAMES).read_text("utf-8").splitlines())
+    names = tuple(filter(None, lines))
+    if not 2 <= len(names) == len(set(names)) <= IGNORED:
+        raise DataError(
+            f"{root / NAMES} must name 2 to {IGNORED} classes in as many lines, each once. Received: {len(names)}."
+        )
+    if largest >= len(names):
+        raise DataError(
+            f"{mask} has pixels of class {largest}, but {NAMES} names the classes 0 to {len(names) - 1}. Add the name, "
+            f"or set these pixels to {IGNORED}, which does not count."
+        )
+    return names
+
+
+def open_split(folder, split):
+    """(source, class names) of a split, as `schemes` asks. The splits are chosen as `folder.scan` chooses them."""
+    from keras_vit.data.reading.sources import MaskedFiles
+
+    names, places = parse_splits(split, "A folder of masks"), find_places(folder)
+    if "test" in names and not places["test"]:
+        raise DataError(f"{folder} has no folder test. Add one with images/ and masks/, or use the split 'validation'.")
+    pairs, train = {place: list_pairs(place) for place in filter(None, places.values())}, places["train"]
+    every = [pair for part in pairs.values() for pair in part.items()]
+    if not every:
+        raise DataError(f"{train / 'images'} has no images ({', '.join(SUFFIXES)}). {EXPECTED}.")
+    with ThreadPoolExecutor() as pool:  # of all splits, so that the classes do not depend on the one asked for
+        numbers = dict(zip([mask for _, mask in every], pool.map(check_pair, every), strict=True))
+    classes = name_classes(Path(os.path.expanduser(folder)), numbers)
+    parts = {"train": pairs[train], "test": pairs.get(places["test"], {})}
+    parts["validation"] = pairs.get(places["validation"], {})
+    if not places["validation"]:
+        held_out = {image for image, _ in hold_out([(image, 0) for image in pairs[train]], train)}
+        parts["validation"] = {image: pairs[train][image] for image in held_out}
+        parts["train"] = {image: mask for image, mask in pairs[train].items() if image not in held_out}
+    chosen = sorted(pair for name in names for pair in parts[name].items())
+    if not chosen:
+        raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
+    images, masks = zip(*chosen, strict=True)
+    return MaskedFiles(images, masks), classes
+
+
+def would_read(folder, path):
+    """Whether images put into the folder `path`, which need not exist, would be among those of a dataset's folder."""
+    parts = [part for place in filter(None, find_places(folder).values()) for part in require_parts(place)]
+    return Path(path).resolve() in [part.resolve() for part in parts]

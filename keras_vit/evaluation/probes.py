@@ -1,0 +1,173 @@
+"""What frozen features are worth: votes of the nearest neighbours, and logistic regression, beside `few_shot`."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation.features import require_features, require_one_width
+from keras_vit.evaluation.few_shot_protocol import SEEDS, few_shot
+from keras_vit.evaluation.scores import Share
+from keras_vit.models.vectors import unit_vectors
+
+NEIGHBOURS = 20
+SIMILARITIES = 1 << 25  # that are in memory at a time
+STRENGTHS = (-6, -4, -2, 0, 2, 4, 6)  # decimal exponents of C that the search begins with, and
+FINEST = 1 / 8  # of a decade, where it ends (CLIP, arXiv 2103.00020, appendix A.3)
+SMALL = 1 << 23  # numbers of features that one thread fits
+MOST_STEPS = 1000  # of L-BFGS, as there
+
+
+def require_matching(train_features, train_labels, test_features):
+    """The three as arrays, if they fit."""
+    train, labels = require_features("train", train_features, train_labels)
+    require_one_width(train, test_features)
+    return train, labels, np.asarray(test_features)
+
+
+def nearest_neighbours(
+    train_features: np.ndarray,
+    train_labels: np.ndarray,
+    test_features: np.ndarray,
+    k: int = NEIGHBOURS,
+    temperature: float = 0.07,
+) -> np.ndarray:
+    """The class of each test example by the votes of the k training examples nearest to it: int (m,).
+
+    As DINO is evaluated (arXiv 2104.14294): the nearest have the largest cosine s, and each votes for its class with
+    the weight exp(s / temperature). Of classes with equally many votes the first wins.
+
+    Args:
+        train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
+        test_features: (m, d).
+        k: neighbours.
+        temperature: the smaller, the more the nearest ones count.
+
+    Raises:
+        ConfigError: for shapes that do not fit, and for a k that is not from 1 to n.
+
+    >>> nearest_neighbours(np.eye(3), [0, 1, 2], [[1, 0.1, 0], [0, 0.2, 1]], k=2).tolist()
+    [0, 2]
+    """
+    train, labels, test = require_matching(train_features, train_labels, test_features)
+    if not 1 <= k <= len(train) or not temperature > 0:
+        raise ConfigError(
+            f"k must be from 1 to the number of training examples, {len(train)}, and temperature positive. "
+            f"Received: k={k}, temperature={temperature}."
+        )
+    train, test = unit_vectors(train), unit_vectors(test)
+    votes = np.zeros((len(test), labels.max() + 1))
+    rows = max(1, SIMILARITIES // len(train))
+    for start in range(0, len(test), rows):
+        cosines = test[start : start + rows] @ train.T
+        nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+        cosines = np.take_along_axis(cosines, nearest, axis=1).astype("float64")
+        weights = np.exp((cosines - cosines.max(1, keepdims=True)) / temperature)  # of one row all are shortened alike
+        places = np.arange(len(cosines))[:, None]
+        np.add.at(votes[start : start + rows], (places, labels[nearest]), weights)
+    return votes.argmax(1)
+
+
+def hold_out(labels, share, seed):
+    """A mask (n,) of the examples to choose by: of each class that share, one at least, but never all."""
+    rng, held = np.random.default_rng(seed), np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        of_class = rng.permutation(np.flatnonzero(labels == label))
+        count = max(1, round(share * len(of_class)))
+        held[of_class[: min(count, len(of_class) - 1)]] = True
+    return held
+
+
+def fit_regression(features, labels, strength):
+    """scikit-learn's logistic regression with the inverse penalty `strength`."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits  # scikit-learn's own requirement
+
+    # Threads of so small products cost more than they save, fifty times where other processes have the cores.
+    threads = threadpool_limits(1 if features.size < SMALL else None, user_api="blas")
+    with warnings.catch_warnings(), threads:
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty of classes apart has no end
+        return LogisticRegression(C=strength, max_iter=MOST_STEPS).fit(features, labels)
+
+
+def choose_strength(
+    train_features: np.ndarray, train_labels: np.ndarray, held_out: float = 0.2, seed: int = 0
+) -> float:
+    """The inverse penalty C of `linear_probe`: the one that is right most often on the part held out.
+
+    C is searched as CLIP's authors do: 10^-6, 10^-4, ..., 10^6, then on both sides of the best one at half of the
+    distance, and so on down to an eighth of a decade. Of equally good ones the smallest is taken.
+    """
+    train, labels = require_features("train", train_features, train_labels)
+    held = hold_out(labels, held_out, seed)
+    if not 0 < held_out < 1 or not held.any() or len(np.unique(labels[~held])) < 2:
+        raise ConfigError(
+            f"The penalty is chosen by a part of the training examples, held_out={held_out}: expected a share between "
+            "0 and 1, at least two classes, and a class with two examples."
+        )
+
+    def judge(exponent):
+        return fit_regression(train[~held], labels[~held], 10.0**exponent).score(train[held], labels[held])
+
+    right, distance = {float(exponent): judge(exponent) for exponent in STRENGTHS}, 2.0
+    while distance > FINEST:
+        best, distance = find_best(right), distance / 2
+        right |= {e: judge(e) for e in (best - distance, best + distance) if abs(e) <= STRENGTHS[-1]}
+    return 10.0 ** find_best(right)
+
+
+def find_best(right):
+    """The smallest exponent of those with the largest share."""
+    return max(sorted(right), key=right.get)
+
+
+def linear_probe(
+    train_features: np.ndarray,
+    train_labels: np.ndarray,
+    test_features: np.ndarray,
+    held_out: float = 0.2,
+    seed: int = 0,
+) -> np.ndarray:
+    """The class of each test example by logistic regression on the features as they are: int (m,).
+
+    It is scikit-learn's, of at most 1,000 steps of L-BFGS. `choose_strength` chooses its penalty by a part of each
+    class that is held out; then all training examples are fitted with it.
+
+    Args:
+        train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
+        test_features: (m, d).
+        held_out: the share of each class to choose by, in (0, 1).
+        seed: of the choice of these examples.
+
+    Raises:
+        ConfigError: for shapes that do not fit, fewer than two classes, and where no class has two examples.
+
+    >>> linear_probe(np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4), [[1, 0.1, 0], [0, 0.2, 1]]).tolist()
+    [0, 2]
+    """
+    train, labels, test = require_matching(train_features, train_labels, test_features)
+    return fit_regression(train, labels, choose_strength(train, labels, held_out, seed)).predict(test)
+
+
+def probe(
+    train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], shots: Sequence[int] = (5,)
+) -> dict[str, Share]:
+    """How often each probe of the same features is right on the test examples: {its name: a `Share`}.
+
+    Args:
+        train, test: features (n, d) and labels (n,), from `extract_features`.
+        shots: of `few_shot`, the mean of three choices of training examples, rounded to whole test examples.
+
+    >>> features = np.repeat(np.eye(3), 6, axis=0), np.repeat([0, 1, 2], 6)
+    >>> print(probe(features, features)["linear"])
+    100.0% (18 of 18; 95% interval 82.4% to 100.0%)
+    """
+    k, count = min(NEIGHBOURS, len(train[1])), len(test[1])
+    predicted = {f"{k}-NN": nearest_neighbours(*train, test[0], k=k), "linear": linear_probe(*train, test[0])}
+    right = {name: int((classes == test[1]).sum()) for name, classes in predicted.items()}
+    for shot in shots:
+        mean = np.mean([few_shot(*train, *test, shots=shot, seed=seed) for seed in SEEDS])
+        right[f"{shot}-shot"] = round(float(mean) * count)
+    return {name: Share(number, count) for name, number in right.items()}

@@ -1,0 +1,149 @@
+"""Evaluates a model that gives each pixel a class: intersection over union, and pictures of its worst masks."""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation.evaluating import matched_batches, require_described
+from keras_vit.evaluation.scores import count_confusion, share
+from keras_vit.images.pixels import class_colours, paint_classes
+from keras_vit.models.preprocessing import to_pixels
+from keras_vit.text import shorten
+
+if TYPE_CHECKING:
+    from keras_vit.data import Examples
+
+MOST_NAMED = 24  # classes of a picture's legend
+
+
+@dataclass(frozen=True)
+class ClassIoU:
+    """A class: how many pixels have it, and intersection over union, in [0, 1]; None for one in no mask at all."""
+
+    name: str
+    pixels: int
+    iou: float | None
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """How good masks are, pixel by pixel, at the size of the model's input.
+
+    Args:
+        images: how many.
+        mean_iou: the mean of the classes that a true or a predicted mask has, in [0, 1].
+        pixel_accuracy: the share of pixels that are right, in [0, 1].
+        classes: one `ClassIoU` per class.
+        confusion: counts of pixels (classes, classes), true ones down and predicted ones across.
+        worst: (image (h, w, c) in [0, 1], labels (h, w), predicted (h, w), share that is right), worst first.
+    """
+
+    images: int
+    mean_iou: float
+    pixel_accuracy: float
+    classes: tuple[ClassIoU, ...]
+    confusion: np.ndarray
+    worst: tuple = ()
+
+    def as_dict(self) -> dict:
+        """Numbers, lists and names alone, as JSON holds them."""
+        facts = {name: getattr(self, name) for name in ("images", "mean_iou", "pixel_accuracy")}
+        return {**facts, "classes": list(map(asdict, self.classes)), "confusion": self.confusion.tolist()}
+
+
+def score_confusion(confusion, names, images, worst=()):
+    """The `Segmentation` of counts of pixels (classes, classes)."""
+    right = confusion.diagonal()
+    union = confusion.sum(0) + confusion.sum(1) - right
+    classes = tuple(
+        ClassIoU(str(name), int(n), share(hits, of))
+        for name, n, hits, of in zip(names, confusion.sum(1), right, union, strict=True)
+    )
+    mean = float(np.mean([score.iou for score in classes if score.iou is not None]))
+    return Segmentation(images, mean, float(right.sum() / confusion.sum()), classes, confusion, tuple(worst))
+
+
+def mean_iou(
+    model: keras.Model,
+    examples: "Examples",
+    batch_size: int = 16,
+    keep: int = 0,
+    tell: Callable[[int], None] | None = None,
+) -> Segmentation:
+    """Intersection over union of every class, over all pixels of all masks; those of 255 do not count.
+
+    Masks are compared at the size of the model's input, to which the true ones come by the nearest pixel.
+
+    Args:
+        model: of the examples' classes, with classifier="patches"; or an exported one.
+        examples: of a "masks:FOLDER".
+        batch_size: changes the time alone.
+        keep: how many of the worst masks to keep.
+        tell: called after every batch with the number of examples so far.
+
+    Raises:
+        ConfigError: for examples without masks, a model that gives an image one class, or other classes.
+
+    >>> model = keras_vit.zoo.load("runs/1/best.weights.npz")  # doctest: +SKIP
+    >>> mean_iou(model, keras_vit.data.load("masks:photos", "validation")).mean_iou  # doctest: +SKIP
+    0.81
+    """
+    require_described(model)
+    require_masks(model, examples)
+    names, batches = matched_batches(model, examples, batch_size)
+    confusion, worst, seen = np.zeros((len(names), len(names)), "int64"), [], 0
+    for images, labels, weights in batches:
+        images, counted, labels = np.asarray(images), np.asarray(weights) > 0, np.asarray(labels)
+        predicted = np.asarray(model.predict_on_batch(images)).argmax(-1)
+        confusion += count_confusion(labels[counted], predicted[counted], len(names))
+        shown = np.flatnonzero(counted.any((1, 2)))
+        seen += len(shown)
+        if keep:
+            pixels, right = to_pixels(images, model), (labels == predicted) & counted
+            labels = np.where(counted, labels, len(names))
+            worst += [(pixels[i], labels[i], predicted[i], right[i].sum() / counted[i].sum()) for i in shown]
+            worst = sorted(worst, key=lambda row: row[3])[:keep]
+        if tell:
+            tell(seen)
+    if not seen:
+        raise ConfigError(f"No mask of {examples.name} has a pixel that counts: all of them are 255.")
+    return score_confusion(confusion, names, seen, worst)
+
+
+def require_masks(model, examples):
+    """Refuses examples or a model without a class per pixel."""
+    if not examples.masked:
+        raise ConfigError(f"{examples.name} has no masks. Expected masks:FOLDER, a folder with images/ and masks/.")
+    if model.config.classifier != "patches":
+        raise ConfigError(
+            f"{model.name} gives an image one class, but {examples.name} has one for each pixel. Fine-tune a model on "
+            "it: keras-vit finetune --task segmentation."
+        )
+
+
+def draw_masks(found: Segmentation, path: str | os.PathLike) -> None:
+    """Writes a PNG: of each of the worst masks the image, the true classes over it, and the predicted ones."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    figure = Figure(figsize=(7.5, 2.2 * len(found.worst) + 1), layout="constrained")
+    names, used = [score.name for score in found.classes], set()
+    for axes, (image, labels, predicted, right) in zip(
+        figure.subplots(len(found.worst), 3, squeeze=False), found.worst, strict=True
+    ):
+        used |= set(np.unique(labels[labels < len(names)])) | set(np.unique(predicted))
+        masks = (None, "image"), (labels, "true"), (predicted, f"predicted, {right:.0%} right")
+        for axis, (mask, title) in zip(axes, masks, strict=True):
+            axis.imshow(image if mask is None else paint_classes(image, mask, len(names)), cmap="gray", vmin=0, vmax=1)
+            axis.set_title(title, fontsize=8)
+            axis.set_axis_off()
+    colours = class_colours(len(names))
+    patches = [Patch(color=colours[i], label=shorten(names[i], 24)) for i in sorted(used)[:MOST_NAMED]]
+    figure.legend(handles=patches, loc="outside lower center", ncols=4, fontsize=8)
+    figure.suptitle(f"The worst masks; mean IoU {found.mean_iou:.1%}")
+    figure.savefig(path, dpi=110, format="png")

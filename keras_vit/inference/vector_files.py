@@ -1,0 +1,162 @@
+"""Vectors of image files, in a file: .npz for numpy, .parquet for tables of others."""
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.extras import require
+from keras_vit.files import find_misfit
+from keras_vit.owned import is_digest
+
+ADVICE = "`keras-vit embed FOLDER --model M --out vectors.npz` writes one."
+BLOCK = 4096  # vectors that are written at a time
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How vectors were made.
+
+    Args:
+        model: its name or path, as it was given.
+        digest: of the model, `embedding.digest_of_model`.
+        vector: the name of the vector.
+        normalized: whether each was divided by its length.
+    """
+
+    model: str
+    digest: str
+    vector: str
+    normalized: bool
+
+
+FIELDS: Any = {"model": str, "digest": is_digest, "vector": str, "normalized": bool}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of image files, one row each.
+
+    Args:
+        vectors: float32 (n, d).
+        paths: as they were given.
+        labels: the folders that the images lie in, below the one that was given; "" for those in itself.
+        digests: SHA-256 of the files, in hexadecimal.
+        origin: how they were made.
+    """
+
+    vectors: np.ndarray
+    paths: Sequence[str]
+    labels: Sequence[str]
+    digests: Sequence[str]
+    origin: Origin
+
+
+def write_npz(path, blocks, shape, columns, about):
+    """The arrays "vectors" (n, d), "paths", "labels" and "digests" (n,), and "about", a text of JSON.
+
+    numpy's own savez would hold all vectors in memory.
+    """
+    with zipfile.ZipFile(path, "w") as archive:
+        with archive.open("vectors.npy", "w", force_zip64=True) as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in blocks:
+                file.write(block.tobytes())
+        for name, values in {**columns, "about": about}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.array(values, str), allow_pickle=False)
+
+
+def read_npz(path):
+    with np.load(path, allow_pickle=False) as arrays:
+        columns = {name: arrays[name] for name in ("vectors", "paths", "labels", "digests")}
+        return columns, str(arrays["about"])
+
+
+def write_parquet(path, blocks, shape, columns, about):
+    """A table of path, label, digest and vector, a list of d numbers; `about` is in the metadata "keras_vit"."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind = pa.list_(pa.float32(), shape[1])
+    fields = [("path", pa.string()), ("label", pa.string()), ("digest", pa.string()), ("vector", kind)]
+    schema, start = pa.schema(fields, metadata={"keras_vit": about}), 0
+    with pq.ParquetWriter(path, schema) as writer:
+        for block in blocks:
+            rows = slice(start, start + len(block))
+            texts = [[os.fsencode(x).decode(errors="replace") for x in values[rows]] for values in columns.values()]
+            numbers = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), shape[1])
+            writer.write_table(pa.table([*map(pa.array, texts), numbers], schema=schema))
+            start += len(block)
+
+
+def read_parquet(path):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    numbers = table["vector"].combine_chunks()
+    columns = {f"{name}s": np.array(table[name].to_pylist(), str) for name in ("path", "label", "digest")}
+    vectors = numbers.flatten().to_numpy().reshape(len(numbers), -1)
+    return {"vectors": vectors, **columns}, table.schema.metadata[b"keras_vit"].decode()
+
+
+FORMATS = {".npz": (read_npz, write_npz), ".parquet": (read_parquet, write_parquet)}
+
+
+def require_format(path: str | os.PathLike) -> str:
+    """The ending of a file of vectors.
+
+    Raises:
+        ConfigError: for another one.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS:
+        raise ConfigError(describe_unknown("ending of vectors", ending, FORMATS))
+    if ending == ".parquet":
+        require("pyarrow", "A file .parquet")
+    return ending
+
+
+def read_vectors(path: str | os.PathLike) -> Vectors:
+    """The vectors in a file that `embed_files` or `keras-vit embed` wrote.
+
+    Raises:
+        ConfigError: when it is missing, damaged or something else.
+
+    >>> read_vectors("vectors.npz").vectors.shape  # doctest: +SKIP
+    (1200, 768)
+    """
+    read, _ = FORMATS[require_format(path)]
+    try:
+        columns, about = read(path)
+        stated = json.loads(about)
+        sound = find_misfit(stated, FIELDS) is None
+        origin = Origin(**{name: stated[name] for name in FIELDS})
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no file {path}. {ADVICE}") from error
+    except Exception as error:  # whatever zipfile, numpy and Arrow raise for other files
+        raise ConfigError(f"{path} is not a file of vectors: {error!s:.200}. {ADVICE}") from error
+    vectors = columns["vectors"]
+    sound = sound and vectors.ndim == 2 and vectors.dtype == "float32"
+    if not sound or any(column.shape[:1] != vectors.shape[:1] for column in columns.values()):
+        raise ConfigError(f"{path} is not a file of vectors: its columns do not fit each other. {ADVICE}")
+    return Vectors(**columns, origin=origin)
+
+
+def write_vectors(
+    path: str | os.PathLike,
+    blocks: Iterable[np.ndarray],
+    shape: tuple[int, int],
+    columns: dict[str, list[str]],
+    origin: Origin,
+) -> None:
+    """Writes vectors, which come in blocks (m, d) of their rows, with their "paths", "labels" and "digests"."""
+    _, write = FORMATS[require_format(path)]
+    write(path, blocks, shape, columns, json.dumps(asdict(origin)))

@@ -1,0 +1,110 @@
+"""One vector per image: what each name of a vector stands for in a model, and the function that gives it."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.layers import AveragePatches, TakeClassToken
+from keras_vit.models.config import Vector
+
+PARTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {model: {vector: sub-model}}, compiled once each
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Rows (n, d) divided by their lengths, in their own precision, float32 at least; a row of zeros stays.
+
+    >>> unit_vectors(np.array([[3, 4], [0, 0]], "float32")).tolist()
+    [[0.6..., 0.8...], [0.0, 0.0]]
+    """
+    vectors = vectors if vectors.dtype in ("float32", "float64") else vectors.astype("float32")
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(vectors.dtype).tiny)
+
+
+def gives_vectors(model: Any) -> bool:
+    """Whether a model's own output is a vector: it has no head, or in its place a projection without bias, as CLIP's.
+
+    An exported file is taken for a model of vectors if it has no names of classes.
+    """
+    config = model.config
+    if not isinstance(model, keras.Model):
+        return model.labels is None
+    if config.classifier == "patches":
+        return False
+    projects = not getattr(config, "head_bias", True) and not config.unit_vectors
+    return not config.num_classes or (projects and model.labels is None)
+
+
+def vectors_of(model: Any) -> tuple[str, ...]:
+    """The names of the vectors that a model has.
+
+    >>> vectors_of(keras_vit.zoo.load("R50x1", weights=None, image_size=64))
+    ('output', 'features')
+    """
+    if not isinstance(model, keras.Model):
+        return ("output", "features") if gives_vectors(model) else ("output",)
+    if not hasattr(model.config, "prefix_tokens"):
+        return "output", "features"
+    tokens = ("token", "gap", "token+gap") if model.config.has_class_token else ("gap",)
+    return "output", "features", *tokens
+
+
+def choose_vector(model: Any, vector: Vector | None) -> str:
+    """The name of a vector that the model has; for None its own output if that is a vector, else "features".
+
+    Raises:
+        ConfigError: for one that it does not have.
+    """
+    known = vectors_of(model)
+    name = vector or ("output" if gives_vectors(model) else "features")
+    if name in known:
+        return name
+    if not isinstance(model, keras.Model) and len(known) == 1:
+        raise ConfigError(
+            f"{model.name} is an exported classifier: it gives the logits of its classes alone. Take the model that it "
+            'was made from, or export one without a head (zoo.load(..., num_classes=0)); vector="output" takes logits.'
+        )
+    raise ConfigError(f"{model.name} has no vector {vector!r}. It has: {', '.join(known)}.")
+
+
+def part_of(model, vector):
+    """The sub-model, images to (n, d), of a name that `choose_vector` gave."""
+    config = model.config
+    if vector == "features":
+        return keras.Model(model.inputs[0], model.get_layer("head").input)
+    if vector == config.classifier:
+        return keras.Model(model.inputs[0], model.get_layer("pool").output)
+    pool = TakeClassToken() if vector == "token" else AveragePatches(config.prefix_tokens, vector == "token+gap")
+    return keras.Model(model.inputs[0], pool(model.get_layer("encoder_norm").output))
+
+
+def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Model:
+    """The sub-model from images, as the model takes them, to a vector each; see `keras_vit.embed` for the names.
+
+    >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
+    >>> vector_model(model, "token+gap").output_shape
+    (None, 128)
+    """
+    name = choose_vector(model, vector)
+    if name == "output" or (name == "features" and not model.config.num_classes):
+        return model
+    parts = PARTS.setdefault(model, {})
+    if name not in parts:
+        parts[name] = part_of(model, name)
+    return parts[name]
+
+
+def vector_reader(model: Any, vector: Vector | None = None) -> Callable[[Any], np.ndarray]:
+    """The function from inputs (n, h, w, c) to vectors float32 (n, d), of a model or of an exported one."""
+    choose_vector(model, vector)
+    part = vector_model(model, vector) if isinstance(model, keras.Model) else model
+    return lambda images: np.asarray(part.predict_on_batch(images)).astype("float32")
+
+
+def vector_width(model: Any, vector: Vector | None = None) -> int:
+    """d of the vectors."""
+    choose_vector(model, vector)
+    return vector_model(model, vector).output_shape[-1] if isinstance(model, keras.Model) else model.config.num_classes

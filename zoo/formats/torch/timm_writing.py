@@ -1,0 +1,129 @@
+"""The config.json by which timm makes a model: `timm.create_model("local-dir:FOLDER", pretrained=True)`."""
+
+from typing import Any
+
+from keras_vit.errors import CheckpointError
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, read_architectures
+
+# What timm's class VisionTransformer computes alone, {field: value}.
+PLAIN = {
+    "position_embedding": "1d",
+    "position_embedding_at": "stem",
+    "representation_size": None,
+    "unit_vectors": False,
+    "gated_mlp": False,
+    "head_bias": True,
+    "drop_remainder": False,
+}
+POOLS = {"token": "token", "gap": "avg", "map": "map"}
+# By epsilon and whether a norm stands before the blocks: a name of timm with both.
+NAMES = {
+    (1e-6, False): "vit_base_patch16_224",
+    (1e-12, False): "vit_base_patch16_224",  # at 1e-6 instead: variances are about 1
+    (1e-5, True): "vit_base_patch16_clip_224",
+}
+# Hybrids, by the units of their ResNet's stages and the width of their tokens.
+HYBRIDS = {
+    ((), 192): "vit_tiny_r_s16_p8_224",
+    ((2, 2, 2, 2), 384): "vit_small_r26_s32_224",
+    ((3, 4, 9), 768): "vit_base_r50_s16_224",
+    ((3, 4, 6, 3), 1024): "vit_large_r50_s32_224",
+}
+LAYERS: dict[tuple[int, ...], int] = {(3, 4, 6, 3): 50, (3, 4, 23, 3): 101, (3, 8, 36, 3): 152}
+
+
+def name_activation(config: ViTConfig) -> str:
+    """timm's name of a ViT's activation."""
+    approximate = config.activation == "gelu" and config.gelu_approximate
+    wanted = {"activation": config.activation, "gelu_approximate": approximate}
+    return next(name for name, fields in ACTIVATIONS.items() if fields == wanted)
+
+
+def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
+    """(a name of timm, the arguments that make of it a ViT of this configuration).
+
+    Raises:
+        CheckpointError: for what timm's VisionTransformer does not compute.
+    """
+    far = [f"{name}={getattr(config, name)!r}" for name, value in PLAIN.items() if getattr(config, name) != value]
+    if config.classifier not in POOLS:
+        far.append(f"classifier={config.classifier!r}")
+    if config.qkv_bias == "qv":
+        far.append("qkv_bias='qv'")
+    name = NAMES.get((config.layer_norm_epsilon, config.pre_norm))
+    if config.backbone:
+        name = HYBRIDS.get((config.backbone.depths, config.hidden_size))
+    if config.backbone and name is None:
+        far.append(f"a ResNet of {config.backbone.depths} before {config.hidden_size} channels")
+    elif name is None or config.patch_bias == config.pre_norm:
+        names = ("layer_norm_epsilon", "pre_norm", "patch_bias")
+        far.append(", ".join(f"{name}={getattr(config, name)!r}" for name in names) + " together")
+    if far or name is None:
+        raise CheckpointError(f"timm's VisionTransformer has no arguments for {', '.join(far)}.")
+    arguments = {
+        "img_size": list(config.image_size),
+        "patch_size": list(config.patch_size),
+        "in_chans": config.num_channels,
+        "num_classes": config.num_classes,
+        "global_pool": POOLS[config.classifier],
+        "embed_dim": config.hidden_size,
+        "depth": config.num_layers,
+        "num_heads": config.num_heads,
+        "mlp_ratio": config.mlp_dim / config.hidden_size,
+        "qkv_bias": config.qkv_bias == "qkv",
+        "init_values": config.layer_scale,
+        "class_token": config.has_class_token,
+        "no_embed_class": not config.class_token_position,
+        "reg_tokens": config.num_registers,
+        "act_layer": name_activation(config),
+    }
+    if config.classifier == "gap":
+        arguments["fc_norm"] = config.norm_after_pool
+    return name, arguments
+
+
+def name_resnet(config: ResNetConfig) -> str:
+    """timm's name of a BiT ResNet.
+
+    Raises:
+        CheckpointError: where it has none.
+    """
+    name = f"resnetv2_{LAYERS.get(config.depths)}x{config.width_factor:g}_bit"
+    if name not in read_architectures():
+        raise CheckpointError(f"timm has no BiT ResNet of depths {config.depths} and width {config.width_factor:g}.")
+    return name
+
+
+def make_timm_config(model: Classifier) -> dict[str, Any]:
+    """The contents of timm's config.json for a model.
+
+    Raises:
+        CheckpointError: for models that no name of timm makes.
+        PreprocessingError: where the model's is not known.
+    """
+    config, preprocessing = model.config, model.preprocessing
+    if type(config) is ViTConfig:
+        name, arguments = vit_arguments(config)
+    elif type(config) is ResNetConfig:
+        name, arguments = name_resnet(config), {"in_chans": config.num_channels, "num_classes": config.num_classes}
+    else:
+        raise CheckpointError("timm has no axial models.")
+    height, width = preprocessing.image_size
+    found = {
+        "architecture": name,
+        "num_classes": config.num_classes,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "input_size": [config.num_channels, height, width],
+            "fixed_input_size": type(config) is ViTConfig,
+            "interpolation": preprocessing.interpolation,
+            "crop_pct": preprocessing.crop or 1.0,
+            "crop_mode": "squash" if preprocessing.crop is None else preprocessing.crop_mode,
+            "mean": list(preprocessing.mean),
+            "std": list(preprocessing.std),
+            "num_classes": config.num_classes,
+        },
+    }
+    return found | ({"label_names": list(model.labels)} if model.labels else {})

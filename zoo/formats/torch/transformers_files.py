@@ -1,0 +1,205 @@
+"""A model as transformers has it: its class, the config.json of that class, and the tensors under its names."""
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit.errors import CheckpointError
+from keras_vit.models.config import ViTConfig
+from keras_vit.zoo.formats.names import AXES, HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
+from keras_vit.zoo.formats.torch.layouts import TO_TORCH, translate
+
+# What every class but those below computes alone, {field: value}.
+PLAIN = {
+    "backbone": None,
+    "position_embedding": "1d",
+    "position_embedding_at": "stem",
+    "class_token_position": True,
+    "has_class_token": True,
+    "classifier": "token",
+    "representation_size": None,
+    "norm_after_pool": False,
+    "unit_vectors": False,
+    "pre_norm": False,
+    "patch_bias": True,
+    "head_bias": True,
+    "qkv_bias": "qkv",
+    "gated_mlp": False,
+    "layer_scale": None,
+    "num_registers": 0,
+    "drop_remainder": False,
+}
+ANY = object()
+
+
+class Kind(NamedTuple):
+    """A class of transformers: its model_type, names, where the encoder's begin, and the fields unlike `PLAIN`'s."""
+
+    name: str
+    model_type: str
+    layout: dict
+    prefix: str
+    fields: dict
+
+
+DINOV2 = {"layer_scale": ANY, "gated_mlp": ANY}
+REGISTERS = DINOV2 | {"num_registers": ANY}
+BOTH = {"classifier": "token+gap"}
+CLIP = {"pre_norm": True, "patch_bias": False, "head_bias": ANY}
+SIGLIP = {"classifier": "map", "has_class_token": False, "drop_remainder": ANY}
+DINOV3 = REGISTERS | {"position_embedding": "rope", "qkv_bias": ANY}
+# By whether there is a head; the first that computes the same.
+KINDS = {
+    True: (
+        Kind("ViTForImageClassification", "vit", HF_VIT, "vit.", {}),
+        Kind(
+            "CLIPVisionModelWithProjection", "clip_vision_model", HF_TOWER, "vision_model.", CLIP | {"head_bias": False}
+        ),
+        Kind("Dinov2ForImageClassification", "dinov2", HF_DINOV2, "dinov2.", DINOV2 | BOTH),
+        Kind(
+            "Dinov2WithRegistersForImageClassification",
+            *("dinov2_with_registers", HF_DINOV2, "dinov2_with_registers.", REGISTERS | BOTH),
+        ),
+    ),
+    False: (
+        Kind("ViTModel", "vit", HF_VIT, "", {"representation_size": ANY}),
+        Kind("CLIPVisionModel", "clip_vision_model", HF_TOWER, "vision_model.", CLIP),
+        Kind("SiglipVisionModel", "siglip_vision_model", HF_TOWER, "vision_model.", SIGLIP),
+        Kind("Dinov2Model", "dinov2", HF_DINOV2, "", DINOV2),
+        Kind("Dinov2WithRegistersModel", "dinov2_with_registers", HF_DINOV2, "", REGISTERS),
+        Kind("DINOv3ViTModel", "dinov3_vit", HF_DINOV3, "", DINOV3),
+    ),
+}
+ACTIVATIONS = {
+    ("gelu", False): "gelu",
+    ("gelu", True): "gelu_pytorch_tanh",
+    ("quick_gelu", False): "quick_gelu",
+    ("quick_gelu", True): "quick_gelu",
+    ("silu", False): "silu",
+    ("silu", True): "silu",
+}
+# Whole tensors of transformers, and their parts.
+WHOLES = {
+    "in_proj_weight": ("q.weight", "k.weight", "v.weight"),
+    "in_proj_bias": ("q.bias", "k.bias", "v.bias"),
+    "weights_in.weight": ("weights_gate.weight", "weights_up.weight"),
+    "weights_in.bias": ("weights_gate.bias", "weights_up.bias"),
+}
+
+
+def unlike(kind, config):
+    """The fields in which a model is not of that class, {field: what the class has}."""
+    needs = {**PLAIN, **kind.fields}
+    found = {name: value for name, value in needs.items() if value is not ANY and getattr(config, name) != value}
+    if kind.layout in (HF_DINOV2, HF_DINOV3) and config.layer_scale is None:
+        found["layer_scale"] = "a number"
+    if kind.layout is HF_DINOV2 and config.gated_mlp and config.activation != "silu":
+        found["activation"] = "silu"
+    if kind.layout is HF_DINOV2 and find_ratio(config) is None:
+        found["mlp_dim"] = "a multiple of hidden_size, or two thirds of it behind a gate"
+    return found
+
+
+def find_ratio(config):
+    """DINOv2's mlp_ratio, by which transformers tells the width of its MLPs; None where there is none."""
+    for ratio in range(1, 17):
+        width = config.hidden_size * ratio
+        width = (int(width * 2 / 3) + 7) // 8 * 8 if config.gated_mlp else width
+        if width == config.mlp_dim:
+            return ratio
+    return None
+
+
+def find_kind(config):
+    """The class of transformers that computes what a model of this configuration does.
+
+    Raises:
+        CheckpointError: where there is none.
+    """
+    if type(config) is not ViTConfig:
+        raise CheckpointError("layout='transformers' is for Vision Transformers. Leave it out for timm's names.")
+    kinds = KINDS[bool(config.num_classes)]
+    kind, far = min(((kind, unlike(kind, config)) for kind in kinds), key=lambda found: len(found[1]))
+    if config.image_size[0] != config.image_size[1] or config.patch_size[0] != config.patch_size[1]:
+        far |= {"image_size": "square", "patch_size": "square"}
+    if far:
+        differences = "; ".join(f"{name} is {getattr(config, name)!r}, not {far[name]!r}" for name in far)
+        raise CheckpointError(
+            f"transformers has no class that computes this model. The nearest is {kind.name}: {differences}. Save it "
+            "without layout='transformers'."
+        )
+    return kind
+
+
+def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str, Any]:
+    """The contents of config.json."""
+    found = {
+        "architectures": [kind.name],
+        "model_type": kind.model_type,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "image_size": config.image_size[0],
+        "patch_size": config.patch_size[0],
+        "num_channels": config.num_channels,
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "hidden_act": ACTIVATIONS[config.activation, config.gelu_approximate],
+    }
+    if kind.layout is HF_TOWER:
+        return found | ({"projection_dim": config.num_classes} if config.num_classes else {})
+    if kind.layout is HF_DINOV3:
+        biased = config.qkv_bias != "none"
+        found |= {"query_bias": biased, "value_bias": biased, "key_bias": config.qkv_bias == "qkv"}
+        found["use_gated_mlp"] = config.gated_mlp
+    if kind.layout is HF_DINOV2:
+        found |= {"mlp_ratio": find_ratio(config), "use_swiglu_ffn": config.gated_mlp}
+        found["hidden_act"] = "gelu" if config.gated_mlp else found["hidden_act"]  # a gated one has SiLU anyway
+    if kind.layout is HF_VIT:  # keras-hub asks for the rates and the biases
+        found |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "qkv_bias": True}
+    if kind.layout is HF_VIT and config.representation_size:
+        found["pooler_output_size"] = config.representation_size
+    if config.layer_scale is not None:
+        found |= {"layerscale_value": config.layer_scale, "num_register_tokens": config.num_registers}
+    if config.num_classes:
+        names = labels or [f"LABEL_{i}" for i in range(config.num_classes)]
+        found |= {"id2label": {str(i): name for i, name in enumerate(names)}}
+        found |= {"label2id": {name: i for i, name in enumerate(names)}}
+    return found
+
+
+def pack(state):
+    """The tensors with those that transformers has in one put together."""
+    for whole, parts in WHOLES.items():
+        for name in [name for name in state if name.endswith(f".{parts[0]}")]:
+            start = name.removesuffix(parts[0])
+            if all(start + part in state for part in parts):
+                state[start + whole] = np.concatenate([state.pop(start + part) for part in parts])
+    return state
+
+
+def make_state(kind: Kind, config: ViTConfig, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Official arrays {name: array} under transformers' names; of those that it changed its files have the older."""
+    which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
+    layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
+    rows, state = torch_names(VIT, layout), {}
+    for name, values in arrays.items():
+        found = ((translate(name, official, torch, TO_TORCH), axes) for torch, official, axes in rows)
+        torch, axes = next(row for row in found if row[0])
+        values = AXES[axes].restore(values)
+        if kind.layout is HF_TOWER and name in ("cls", "Transformer/posembed_input/pos_embedding"):
+            values = values[0, 0] if name == "cls" else values[0]
+        state[torch if name.startswith("head/") else kind.prefix + torch] = values
+    if kind.layout in (HF_DINOV2, HF_DINOV3):  # what stands for masked patches in pre-training begins at zero
+        shape = (1, config.hidden_size) if kind.layout is HF_DINOV2 else (1, 1, config.hidden_size)
+        state[f"{kind.prefix}embeddings.mask_token"] = np.zeros(shape, "float32")
+    if kind.layout is HF_DINOV3 and not config.num_registers:
+        state["embeddings.register_tokens"] = np.zeros((1, 0, config.hidden_size), "float32")
+    return {name: np.ascontiguousarray(values) for name, values in pack(state).items()}
+
+
+def write_config(model: Any) -> str:
+    """The text of config.json; raises as `find_kind` does."""
+    kind = find_kind(model.config)
+    return json.dumps(make_config(kind, model.config, model.labels), indent=2) + "\n"
