@@ -32,6 +32,7 @@ COMMANDS = {  # as help shows them: the function of each in a file of keras_vit/
     "serve": "serve.serve_page",
     "evaluate": "evaluate.evaluate_model",
     "compare": "compare.compare",
+    "doctor": "doctor.diagnose",
     "fewshot": "fewshot.evaluate_few_shot",
     "probe": "probe.probe_models",
     "preview": "preview.preview_images",

@@ -1,13 +1,20 @@
 "use strict";
 // Everything happens here: a picture is decoded, resized as the package does, and run through the model.
 const MOST_PIXELS = 2 ** 26; // of a picture, as the package reads them
-const TOP = 5;
 // A module with an instruction of WebAssembly SIMD.
 const SIMD = Uint8Array.from(atob("AGFzbQEAAAABBQFgAAF7AwIBAAoKAQgAQQD9D/1iCw=="), (byte) => byte.charCodeAt(0));
 class Sentence extends Error {} // for whoever looks at the page
+const page = {}; // about, ort, session, backend, looked, colours, stream, fault
 const get = (id) => document.getElementById(id);
+const tell = (textContent, className = "") => Object.assign(get("status"), { textContent, className });
+const nameOf = (i) => page.about.labels?.[i] ?? `class ${i}`;
 const largestOf = (values) => values.reduce((a, b) => Math.max(a, b));
 const toSumOne = (values, sum = values.reduce((a, b) => a + b)) => values.map((x) => x / sum);
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+const add = (a, b, share) => a.map((x, i) => x + share * b[i]);
+const toUnit = (x, length = Math.hypot(...x) || 1) => x.map((value) => value / length);
+const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
+const findMiddle = (spare) => Math.floor(spare / 2) + (spare % 4 === 3); // where it begins, halves rounded to even
 const count = (length) => Array.from({ length }, (_, i) => i);
 const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
 // Of a class, as `keras_vit.images.pixels.class_colours` has them.
@@ -58,8 +65,6 @@ function sizeBeforeCrop([height, width], { image_size, crop, crop_mode }) {
   return [height, width].map((length, i) => Math.max(Math.floor(length * scale + 1e-6), least[i]));
 }
 
-const findMiddle = (spare) => Math.floor(spare / 2) + (spare % 4 === 3); // where it begins, halves rounded to even
-
 /** The model's input, Float32Array (*image_size, channels), and what it has of the picture: [y, x, h, w] in [0, 1]. */
 function preprocess({ data, width, height }, rules, channels) {
   const [rows, columns] = rules.image_size;
@@ -95,19 +100,36 @@ async function readPicture(file, name) {
   return { pixels: context.getImageData(0, 0, width, height), canvas };
 }
 
+/** Colours of n vectors, (n, d) in a row: their first three principal components. */
+function findComponents(vectors, n) {
+  const ones = new Float64Array(n).fill(1);
+  let columns = count(vectors.length / n).map((j) => ones.map((_, i) => vectors[(i * vectors.length) / n + j]));
+  const drop = (axis) => (columns = columns.map((column) => add(column, axis, -dot(column, axis))));
+  drop(toUnit(ones)); // the mean
+  const components = count(3).map(() => {
+    let axis = ones.map((_, i) => Math.cos(i)); // of the power method
+    const turn = () => columns.reduce((sum, column) => add(sum, column, dot(column, axis)), new Float64Array(n));
+    for (let step = 0; step < 40; step++) axis = toUnit(turn());
+    drop(axis);
+    const [low, high] = [0.01, 0.99].map((share) => axis.slice().sort()[Math.round(share * (n - 1))]);
+    return axis.map((x) => (255 * (x - low)) / (high - low || 1));
+  });
+  return count(n).map((i) => [...components.map((values) => values[i]), 200]);
+}
+
 /** Shares of the classes, or of each alone where a picture may have several, or of a mask; a vector's similarities. */
 function findProbabilities(logits, kind) {
+  const cells = page.about.grid?.reduce((rows, columns) => rows * columns);
+  if (kind === "patches") page.colours = findComponents(logits, cells);
+  if (kind === "patches") return [];
   if (kind === "mask") {
-    const [rows, columns] = page.about.preprocessing.image_size;
-    const classes = logits.length / (rows * columns);
-    const pixels = count(rows * columns).map((i) => logits.subarray(i * classes, (i + 1) * classes));
-    page.mask = pixels.map((row) => row.indexOf(largestOf(row)));
-    return count(classes).map((i) => page.mask.filter((j) => i === j).length / pixels.length);
+    const classes = logits.length / cells;
+    const pixels = count(cells).map((i) => logits.subarray(i * classes, (i + 1) * classes));
+    const mask = pixels.map((row) => row.indexOf(largestOf(row)));
+    page.colours = mask.map((i) => [...colourOf(i), 140]);
+    return count(classes).map((i) => mask.filter((j) => i === j).length / cells);
   }
-  if (kind === "cosine") {
-    const length = Math.hypot(...logits) || 1;
-    return page.about.references.map((vector) => vector.reduce((sum, x, i) => sum + x * logits[i], 0) / length);
-  }
+  if (kind === "cosine") return page.about.references.map((vector) => dot(vector, toUnit(logits)));
   if (kind === "sigmoid") return Array.from(logits, (x) => 1 / (1 + Math.exp(-x)));
   const largest = largestOf(logits);
   return toSumOne(Array.from(logits, (x) => Math.exp(x - largest)));
@@ -132,8 +154,6 @@ function rollOut({ data, dims: [, blocks, heads, tokens] }, patches, block, head
   return seen.map((x) => x / largestOf(seen));
 }
 
-const page = {}; // about, ort, session, backend, looked, mask, stream, fault
-
 async function fetchBytes(address, size, options) {
   const whole = await fetch(address, options).then((reply) => reply.ok && reply.arrayBuffer()).catch(() => null);
   const bytes = whole && new Uint8Array(whole);
@@ -145,11 +165,8 @@ async function fetchBytes(address, size, options) {
 async function openModel() {
   const { model, runtime } = page.about;
   tell(`Loading ${((runtime.bytes + model.bytes) / 1e6).toFixed(0)} MB…`);
-  page.ort = await import("ort").catch(() => {
-    throw new Sentence(
-      `ONNX Runtime Web cannot be fetched: ${runtime.script}. Go online, or export the page with --vendor.`,
-    );
-  });
+  const offline = `ONNX Runtime Web cannot be fetched: ${runtime.script}. Go online, or export the page with --vendor.`;
+  page.ort = await import("ort").catch(() => Promise.reject(new Sentence(offline)));
   const isOwn = new URL(runtime.binary, location.href).origin === location.origin; // only then it may start threads
   const threads = isOwn && window.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, 4) : 1;
   const wasmBinary = await fetchBytes(runtime.binary, runtime.bytes, { integrity: runtime.integrity });
@@ -163,13 +180,9 @@ async function runModel(input) {
   const { preprocessing, channels } = page.about;
   const tensor = new page.ort.Tensor("float32", input, [1, ...preprocessing.image_size, channels]);
   const began = performance.now();
-  const outputs = await page.session.run({ [page.session.inputNames[0]]: tensor });
-  const ms = performance.now() - began;
-  const logits = outputs[page.session.outputNames.find((name) => name !== "attention")].data;
-  return { logits, attention: page.about.grid && outputs.attention, ms };
+  const { attention, ...own } = await page.session.run({ [page.session.inputNames[0]]: tensor });
+  return { logits: Object.values(own)[0].data, attention: page.about.grid && attention, ms: performance.now() - began };
 }
-
-const findDifference = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
 
 async function prove() {
   const { examples, preprocessing, channels } = page.about;
@@ -190,22 +203,18 @@ async function prove() {
     ${100 * allowed} %); that of the pictures, decoded and resized here, ${levels.toPrecision(1)} of 255 levels.`;
 }
 
-const tell = (textContent, className = "") => Object.assign(get("status"), { textContent, className });
-const nameOf = (i) => page.about.labels?.[i] ?? `class ${i}`;
-
 function showAnswers(probabilities) {
-  const best = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, TOP);
+  const best = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]).slice(0, 5);
   get("answers").replaceChildren();
   for (const i of best) {
-    const [item, percent] = [make("li"), 100 * probabilities[i]];
+    const [item, percent] = [get("answers").appendChild(make("li")), 100 * probabilities[i]];
     const value = page.about.references ? probabilities[i].toFixed(3) : `${percent.toFixed(1)} %`;
     item.append(...["", nameOf(i), value].map((textContent) => make("span", { textContent })));
-    const background = page.mask ? `rgb(${colourOf(i).join(" ")} / 0.55)` : ""; // else that of the style sheet
+    const background = page.colours ? `rgb(${colourOf(i).join(" ")} / 0.55)` : ""; // else that of the style sheet
     Object.assign(item.firstChild.style, { width: `${Math.max(percent, 0)}%`, background }); // the bar
     Object.assign(item.dataset, { label: nameOf(i), probability: probabilities[i] });
-    get("answers").append(item);
   }
-  return nameOf(best[0]);
+  return best.length ? nameOf(best[0]) : "Three principal components";
 }
 
 /** Puts colours, of pixels or of patches, over what the model saw of the picture; the style sheet enlarges them. */
@@ -215,19 +224,19 @@ function overlay(colours, [rows, columns], seen) {
   ["top", "left", "height", "width"].forEach((side, i) => (get("overlay").style[side] = `${100 * seen[i]}%`));
 }
 
-/** Paints the class of each pixel, or veils what the model does not look at. */
+/** Paints the class of each pixel or the components of each patch, or veils what the model does not look at. */
 function showLook() {
-  Object.assign(get("look"), { hidden: !page.looked, className: page.about?.probabilities });
+  const kind = page.about?.probabilities;
+  Object.assign(get("look"), { hidden: !page.looked, className: kind });
   get("overlay").hidden = !page.looked || !get("shown").checked;
   if (!page.looked) return;
   const { attention, seen } = page.looked;
-  get("where").textContent = "Each colour is a class, as the bars are.";
-  if (page.mask) return overlay(page.mask.map((i) => [...colourOf(i), 140]), page.about.preprocessing.image_size, seen);
   const [rows, columns] = page.about.grid;
+  get("where").textContent = `Each colour is a ${kind === "mask" ? "class, as the bars are" : "kind of patch"}.`;
+  if (page.colours) return overlay(page.colours, [rows, columns], seen);
   const [block, head] = ["block", "head"].map((id, i) => {
-    const most = (get(id).max = attention.dims[i + 1]);
-    const value = Number(get(id).value);
-    get(`${id}-name`).textContent = value ? `${value} of ${most}` : "all";
+    const value = Object.assign(get(id), { max: attention.dims[i + 1] }).valueAsNumber;
+    get(`${id}-name`).textContent = value ? `${value} of ${get(id).max}` : "all";
     return value;
   });
   const values = rollOut(attention, rows * columns, block, head);
@@ -249,7 +258,7 @@ async function classify(file, name) {
   const { input, seen } = preprocess(pixels, page.about.preprocessing, page.about.channels);
   const { logits, attention, ms } = await runModel(input);
   const best = showAnswers(findProbabilities(logits, page.about.probabilities));
-  page.looked = (attention || page.mask) && { attention, seen };
+  page.looked = (attention || page.colours) && { attention, seen };
   showLook();
   tell(`${best}. Found in ${ms.toFixed(ms < 10 ? 1 : 0)} ms (${page.backend}).`);
 }

@@ -45,19 +45,26 @@ def describe_references(references, width):
     return {"labels": names, "probabilities": "cosine", "references": vectors.round(7).tolist()}
 
 
+def gives_patches(source):
+    """Whether the model's output is a vector for each patch, (n, patches, d) or (n, rows, columns, d)."""
+    config = getattr(source.model, "config", None)
+    return getattr(config, "classifier", None) == "patches" and not config.num_classes
+
+
 def require_page(source, vendor, references=None):
     """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out, or those
     of every pixel."""
     shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]
+    ranks = [[4, 3], [4, 4]] if gives_patches(source) else [[4, 2], [4, 4]]
     if describe_preprocessing(source.preprocessing) is None:
         raise ExportError(
             f"A page prepares pictures as the model says, but {source.model.name!r}'s preprocessing is unknown. "
             "Give preprocessing= to zoo.load, or leave out the page."
         )
-    if [len(shape) for shape in shapes] not in ([4, 2], [4, 4]) or shapes[0][-1] not in CHANNELS:
+    if [len(shape) for shape in shapes] not in ranks or shapes[0][-1] not in CHANNELS:
         raise ExportError(
-            "A page takes pictures (n, height, width, 1 or 3) and shows one row of logits for each, or for each pixel. "
-            f"Received: a model of the inputs and outputs {shapes}. Leave out the page."
+            "A page takes pictures (n, height, width, 1 or 3) and shows one row of numbers for each, each pixel or "
+            f"each patch. Received: a model of the inputs and outputs {shapes}. Leave out the page."
         )
     describe_references(references, shapes[1][-1])
     if vendor:
@@ -117,9 +124,10 @@ def write_examples(folder, pictures, inputs, model, run):
     return entries
 
 
-def read_grid(model):
-    """(rows, columns) of the model's patches; None where it does not say."""
-    grid = getattr(getattr(model, "config", None), "grid", None)
+def read_grid(source):
+    """(rows, columns) of the output if that is a map, else of the model's patches; None where it does not say."""
+    shape = source.functional.outputs[0].shape
+    grid = shape[1:3] if len(shape) == 4 else getattr(getattr(source.model, "config", None), "grid", None)
     return grid and list(grid)
 
 
@@ -127,7 +135,7 @@ def write_model(source, folder, tell):
     """Writes the page's model, compared like every artefact; returns its entry in model.json."""
     onnx, path, model = format_named("onnx"), folder / FILE, source.model
     classifies = len(source.functional.outputs[0].shape) == 2
-    looks = (LOOKS,) if classifies and read_grid(model) and callable(getattr(model, LOOKS, None)) else ()
+    looks = (LOOKS,) if classifies and read_grid(source) and callable(getattr(model, LOOKS, None)) else ()
     try:
         report = write_proved(source, onnx, path, "dynamic", looks, tell=lambda line: tell(f"web: {line}"))
     except ParityError as error:
@@ -156,7 +164,7 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
         tell: called with lines of text.
     """
     (folder / "examples").mkdir(parents=True)
-    if not about["labels"] and references is None:
+    if not about["labels"] and references is None and not gives_patches(source):
         tell("web: the model has no labels; the page shows the numbers of its classes. zoo.load(labels=) names them")
     model, run = source.model, model_runner(source.functional)
     entry = write_model(dataclasses.replace(source, batch_size=None), folder, tell)
@@ -167,8 +175,11 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
         copy_runtime(folder / VENDORED)
     contents = {name: about[name] for name in ("name", "labels", "probabilities", "preprocessing")}
     contents |= describe_references(references, source.functional.outputs[0].shape[-1])
-    contents["probabilities"] = "mask" if len(source.functional.outputs[0].shape) == 4 else contents["probabilities"]
-    contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(model)}
+    if gives_patches(source):
+        contents["probabilities"] = "patches"
+    elif len(source.functional.outputs[0].shape) == 4:
+        contents["probabilities"] = "mask"
+    contents |= {"channels": inputs[0].shape[-1], "grid": read_grid(source)}
     contents |= {"model": entry, "examples": examples, "runtime": runtime}
     (folder / "model.json").write_text(json.dumps(contents) + "\n", "utf-8")
     for name, text in page_texts(about["name"], vendor).items():

@@ -41,6 +41,7 @@ class Endpoint(StrEnum):
 
 CALIBRATED = 64  # images that are calibrated on
 PICTURES = 4  # that a page offers to try
+DENSE = {"num_classes": 0, "classifier": "patches"}
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
 
@@ -168,13 +169,14 @@ def export_to_bundle(
     licence=None,
     class_vectors=None,
     examples=None,
+    dense=False,
     **options,
 ):
     """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
     path = model_of(name, weights)
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
-    loaded = zoo.load(path, image_size=image_size)
+    loaded = zoo.load(path, image_size=image_size, **(DENSE if dense else {}))
     if class_vectors is not None:
         loaded = zoo.zero_shot(loaded, **open_class_vectors(class_vectors))
     if examples is not None and not options.get("web"):
@@ -272,6 +274,14 @@ def export_model(
             "pictures, or an .npz file of class vectors."
         ),
     ] = None,
+    dense: Annotated[
+        bool,
+        typer.Option(
+            "--dense",
+            help="Export the vectors of the patches in place of what the head makes of them; the page shows their "
+            "principal components as colours.",
+        ),
+    ] = False,
     class_vectors: Annotated[
         Path | None,
         typer.Option(
@@ -308,6 +318,7 @@ def export_model(
         licence=licence,
         latency=latency,
         examples=examples,
+        dense=dense,
         class_vectors=class_vectors,
         web_layout=web_layout and str(web_layout),
         web=web,

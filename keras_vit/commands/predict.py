@@ -10,12 +10,13 @@ import typer
 from rich.table import Table
 
 from keras_vit.commands.completion import complete_place
-from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
+from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file, try_folder
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.export.formats import recognise
 from keras_vit.files import make_folder, name_address, write_whole
 from keras_vit.images.pillow import describe_missing
+from keras_vit.images.pixels import paint_classes
 from keras_vit.inference.predictions import WRITERS, write_csv, write_lines
 from keras_vit.models.variants import VARIANTS
 
@@ -43,6 +44,17 @@ def choose_writer(out, as_json, as_csv):
     return WRITERS[out.suffix.lower()]
 
 
+def skip_unreadable():
+    """A function that names an image that could not be read, and the list to which it adds it."""
+    unreadable = []
+
+    def skip(image, error):
+        unreadable.append(image)
+        print(f"keras-vit: {error}", file=sys.stderr)
+
+    return skip, unreadable
+
+
 def predict_images(
     model: str, images: list[str], writer, out: Path | None, top: int, batch_size: int, like: str | None
 ) -> int:
@@ -50,13 +62,8 @@ def predict_images(
     from keras_vit import inference
     from keras_vit.inference.listing import list_images
 
-    unreadable, console = [], Console()
-
-    def skip(image, error):
-        unreadable.append(image)
-        print(f"keras-vit: {error}", file=sys.stderr)
-
-    paths = list_images(images)
+    skip, unreadable = skip_unreadable()
+    console, paths = Console(), list_images(images)
     asked = inference.open_classifier(model, like)
     nothing_printed = out is not None or not console.is_terminal
     with show_count("images", len(paths), nothing_printed) as tell:
@@ -78,10 +85,62 @@ def predict_images(
     return len(unreadable)
 
 
+def write_masks(model: str, images: list[str], folder: Path, like: str | None) -> int:
+    """Writes the class of every pixel of every image; returns the number of those that could not be read."""
+    from keras_vit import inference
+    from keras_vit.inference.listing import list_images
+
+    skip, unreadable = skip_unreadable()
+    console, paths = Console(), list_images(images)
+    names = name_masks(paths)
+    asked = inference.open_classifier(model, like)
+    found = inference.segment_each(asked, paths, skip=skip)
+    with (
+        make_folder(folder / "masks"),
+        make_folder(folder / "painted"),
+        show_count("images", len(paths)) as tell,
+    ):
+        for number, (path, pixels, mask) in enumerate(found, 1):
+            write_mask(folder, f"{names[path]}.png", pixels / 255, mask, asked.config.num_classes)
+            tell(number + len(unreadable))
+    console.print(f"{folder}: {len(paths) - len(unreadable):,} of {len(paths):,} images.", soft_wrap=True)
+    console.print("masks/ has class numbers, 255 where the model does not see; painted/ has their colours.")
+    return len(unreadable)
+
+
+def write_mask(folder, name, image, mask, count):
+    """Writes masks/NAME, class numbers (h, w), and painted/NAME, their colours over the image (h, w, c) in [0, 1]."""
+    from PIL import Image
+
+    image = image if image.shape[-1] >= 3 else image.repeat(3, axis=-1)
+    painted = (255 * paint_classes(image[..., :3], mask, count)).round().astype("uint8")
+    for part, pixels in (("masks", mask), ("painted", painted)):
+        with write_whole(folder / part / name) as path:
+            Image.fromarray(pixels).save(path, format="PNG")
+
+
+def name_masks(paths):
+    """{path of an image: its name without the ending}, each name once."""
+    names = {path: Path(path).stem for path in paths}
+    first = {name: path for path, name in reversed(names.items())}
+    for path, name in names.items():
+        if first[name] != path:
+            raise ConfigError(f"{first[name]} and {path} would have one mask, {name}.png. Rename one of them.")
+    return names
+
+
 def tell_each(predictions, unreadable, tell):
     for number, prediction in enumerate(predictions, 1):
         yield prediction
         tell(number + len(unreadable))
+
+
+def require_new(folder, writer):
+    """Refuses a folder with something in it: hand-made masks may have the names of those that would be written."""
+    if folder is not None and writer is not None:
+        raise ConfigError("Give --masks, or a file or format for classes (--out, --json, --csv), not both.")
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty. Give --masks a new folder.")
 
 
 def require_images(places):
@@ -122,6 +181,14 @@ def predict(
             callback=try_file, help="A file for the predictions, .csv, .json or .jsonl; an existing one is replaced."
         ),
     ] = None,
+    masks: Annotated[
+        Path | None,
+        typer.Option(
+            callback=try_folder,
+            help="A new folder for the class of every pixel, of a model that segments: masks/ gets PNG of class "
+            "numbers, painted/ their colours over the images.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each image.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one line for each image.")] = False,
     batch_size: BatchSize = 32,
@@ -138,6 +205,10 @@ def predict(
     writer = choose_writer(out, as_json, as_csv)
     require_images(images)
     require_model(model)
+    require_new(masks, writer)
     import_keras()
-    failed = predict_images(model, images, writer, out, top, batch_size, like)
+    if masks is None:
+        failed = predict_images(model, images, writer, out, top, batch_size, like)
+    else:
+        failed = write_masks(model, images, masks, like)
     raise typer.Exit(1 if failed else 0)

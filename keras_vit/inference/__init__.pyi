@@ -4,6 +4,7 @@ from .embedding_files import embed_files
 from .nearest import nearest
 from .predicting import predict, predict_each
 from .predictions import Prediction
+from .segmenting import segment, segment_each
 from .vector_files import Vectors, read_vectors
 
 __all__ = [
@@ -19,4 +20,6 @@ __all__ = [
     "predict",
     "predict_each",
     "read_vectors",
+    "segment",
+    "segment_each",
 ]

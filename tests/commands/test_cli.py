@@ -66,6 +66,7 @@ def test_the_commands(keras_vit):
         "verify",
         "evaluate",
         "compare",
+        "doctor",
         "fewshot",
         "probe",
         "vtab",
@@ -209,6 +210,7 @@ NEEDED = {  # by these commands, to come to their work
     "predict": ("{picture}", "--model", "{model}"),
     "evaluate": ("{model}", "--data", "digits"),
     "compare": ("{model}", "ViT-Mini/4", "--data", "digits"),
+    "doctor": ("{model}",),
     "inspect": ("{model}", "{picture}"),
     "preview": ("--data", "digits", "--model", "ViT-Test/4", "--count", "1", "--versions", "1"),
     "deduplicate": ("--data", "digits"),
@@ -218,7 +220,7 @@ NEEDED = {  # by these commands, to come to their work
 @pytest.mark.parametrize("name", WRITE)
 def test_an_address_is_no_place_to_write(keras_vit, tmp_path, monkeypatch, name):
     """It would be a folder "gs:" of this machine. Said before what else the command lacks."""
-    assert len(WRITE) == 14
+    assert len(WRITE) == 15
     monkeypatch.chdir(tmp_path)
     for place in ("gs://bucket/run.csv", "s3://bucket/run.png"):
         done = keras_vit(name, "--out", place)

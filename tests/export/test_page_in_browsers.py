@@ -479,7 +479,46 @@ def test_the_mask_is_painted_over_the_picture(browser, tmp_path):
     found = {row["label"]: float(row["probability"]) for row in shares}
     for i, name in enumerate(model.labels):
         assert found[name] == pytest.approx((classes == i).mean(), abs=0.05)
+    prove(browser, page)
+
+
+def prove(browser, page):
     with opened(browser, page):
         browser.run("document.getElementById('prove').click()")
         browser.wait_for("document.getElementById('proof').textContent")
         assert browser.run("return document.getElementById('proof').textContent").startswith("Yes")
+
+
+@pytest.mark.parametrize("name", ["ViT-Mini/4:fashion-mnist", "R20x0.5:emoji"])
+def test_patches_have_the_colours_of_their_principal_components(browser, tmp_path, name):
+    """They have the variance of numpy's singular value decomposition of what onnxruntime finds for the page's file."""
+    fill_cache(tmp_path)
+    asked = {"formats": ["onnx"], "web": True, "vendor": True, "dense": True}
+    export_to_bundle(name, tmp_path / "dist", Console(), **asked)
+    page = tmp_path / "dist/web"
+    session = onnxruntime.InferenceSession(page / "model.onnx")
+    about = json.loads((page / "model.json").read_text())
+    channels = about["channels"]
+    x = np.fromfile(page / "examples/0.f32", "<f4").reshape(1, *about["preprocessing"]["image_size"], channels)
+    (vectors,) = session.run(None, {session.get_inputs()[0].name: x})
+    rows, columns = about["grid"]
+    vectors = vectors.reshape(rows * columns, -1).astype("float64")
+    vectors -= vectors.mean(axis=0)
+    with opened(browser, page):
+        browser.run("document.querySelector('#examples button').click()")
+        browser.wait_for(f"{STATUS}.dataset.done >= 2")
+        assert status(browser).startswith("Three principal components. Found in"), status(browser)
+        read = f"getContext('2d').getImageData(0, 0, {columns}, {rows}).data"
+        painted = browser.run(f"return Array.from(document.getElementById('overlay').{read})")
+        assert browser.run("return document.getElementById('where').textContent") == "Each colour is a kind of patch."
+        assert not browser.run("return document.querySelectorAll('#answers li').length")
+        found = browser.run(f"return findComponents({vectors.ravel().tolist()}, {rows * columns})")
+    found, painted = np.array(found), np.array(painted).reshape(-1, 4)
+    assert (painted[:, 3] == 200).all() and abs(painted[:, :3] - np.clip(found[:, :3], 0, 255)).mean() < 8
+    axes = found[:, :3] - found[:, :3].mean(axis=0)
+    axes /= np.linalg.norm(axes, axis=0)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-3)
+    largest = np.linalg.svd(vectors, compute_uv=False)[:3] ** 2  # no three directions have more variance
+    variances = (vectors.T @ axes) ** 2
+    np.testing.assert_allclose(variances.sum(axis=0).cumsum(), largest.cumsum(), rtol=0.02)
+    prove(browser, page)

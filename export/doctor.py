@@ -1,0 +1,265 @@
+"""Exports of a model by Keras and by this package, each tried as its user would: what `keras-vit doctor` asks.
+
+The functions that take a `Patient` open its model themselves, so that they may run in a process of its own.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_vit.errors import ConfigError, KerasVitError, ParityError, describe_unknown
+from keras_vit.export.conversion import convert
+from keras_vit.export.formats import format_named
+from keras_vit.export.preparation import Source, pack_inputs, prepare
+from keras_vit.export.proof.comparison import Trial, compare_outputs, find_output, median_milliseconds
+from keras_vit.export.proof.parity import choose_kind
+from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.report import size_of
+
+KERAS, OURS = "Keras", "keras-vit"
+KERAS_FORMATS = {"onnx": "onnx", "tflite": "litert", "saved_model": "tf_saved_model", "openvino": "openvino"}
+LONGEST = 300  # characters of an error
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A model by the path of its .keras file, or as "package.module:function"; `imports` are modules it needs."""
+
+    name: str
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one export.
+
+    Args:
+        result: "right", "differs", "does not run", "does not load", "is not written" or "broken off".
+        difference: the largest, over the largest output.
+        nodes: operations of an ONNX or TFLite file.
+        milliseconds: for the smallest batch.
+        error, layer: sentences: what is wrong, and from which layer on.
+    """
+
+    format: str
+    by: str
+    result: str
+    difference: float | None = None
+    bytes: int | None = None
+    nodes: int | None = None
+    milliseconds: float | None = None
+    error: str | None = None
+    layer: str | None = None
+
+
+def first_sentence(error: Exception) -> str:
+    """An error of any library in a sentence; of one that Keras wraps, what it is about.
+
+    >>> first_sentence(ValueError("Exception encountered when calling A.call().\\n\\n\\x1b[1mNo. Never.\\x1b[0m"))
+    'ValueError: No.'
+    """
+    paragraphs = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().split("\n\n")
+    wrapped = paragraphs[0].startswith("Exception encountered") and len(paragraphs) > 1
+    line = re.sub(r"/\S+/(?=[^/\s]+)", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
+    sentence = re.split(r"(?<=[.!?]) ", line)[0][:LONGEST].rstrip(".") + "."
+    return sentence if isinstance(error, KerasVitError) else f"{type(error).__name__}: {sentence}"
+
+
+@contextlib.contextmanager
+def advise(what, advice):
+    """Within, an error of any library becomes a ConfigError that says what failed, and what to do."""
+    try:
+        yield
+    except KerasVitError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{what}: {first_sentence(error)} {advice}") from error
+
+
+def import_named(name):
+    try:
+        with advise(f"{name} cannot be imported", "Mend it, or name another module."):
+            return importlib.import_module(name)
+    except ConfigError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        wanted = "" if f"{name}.".startswith(f"{missing}.") else f", which {name} imports"
+        raise ConfigError(
+            f"There is no module {missing!r}{wanted}. Install the package that brings it, or go to the folder it is in."
+        ) from None
+
+
+def build_by_function(name):
+    module, function = import_named(name.partition(":")[0]), name.partition(":")[2]
+    if not hasattr(module, function):
+        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ConfigError(describe_unknown(f"function in {module.__name__}", function, known))
+    with advise(f"{name} failed", "Expected a function without arguments that returns a keras.Model."):
+        return getattr(module, function)()
+
+
+@functools.cache
+def open_patient(patient: Patient) -> Source:
+    """Its model, with the same random weights at every call.
+
+    Raises:
+        KerasVitError: if there is none.
+    """
+    keras.utils.set_random_seed(0)
+    for name in patient.imports:
+        import_named(name)
+    if not patient.name.endswith(".keras"):
+        return prepare(build_by_function(patient.name))
+    advice = (
+        "If it has layers of another package, add --import PACKAGE. Code in a file, such as a Lambda, is never run: "
+        "give a function that builds the model, package.module:function."
+    )
+    with advise(f"{patient.name} cannot be loaded", advice):
+        return prepare(keras.saving.load_model(patient.name, compile=False, safe_mode=True))
+
+
+def describe(patient: Patient) -> dict:
+    """Its "parameters", and "milliseconds" for the smallest batch; if there is no model, why, as "refused"."""
+    try:
+        trial = make_trial(open_patient(patient), "onnx")
+    except KerasVitError as error:
+        return {"refused": str(error)}
+    model, inputs = trial.model, [x[: trial.batches[0]] for x in trial.inputs]
+    time = median_milliseconds(lambda inputs: model.predict_on_batch(pack_inputs(model, inputs)), inputs)
+    return {"parameters": model.count_params(), "milliseconds": time}
+
+
+def make_trial(source, format_name):
+    form = format_named(format_name)
+    return Trial(source, form, choose_kind(None, form), ())
+
+
+def open_file(trial, by, path):
+    """A file as a function from a list of arrays to the list of outputs."""
+    model = trial.model
+    if (by, trial.form.name) == (KERAS, "saved_model"):  # takes the inputs in one structure
+        import tensorflow as tf
+
+        loaded = tf.saved_model.load(str(path))
+        return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(pack_inputs(model, inputs)))]
+    names = [x.name for x in model.inputs] if len(model.inputs) > 1 else None
+    return trial.form.load_module("reading").load(path, names)
+
+
+def count_nodes(format_name, path):
+    """The operations of a file, also in its inner graphs; None for a format where this says nothing."""
+    if format_name == "onnx":
+        import onnx
+
+        from keras_vit.export.onnx.reading import graphs_in
+
+        proto = onnx.load(path, load_external_data=False)
+        return sum(len(part.node) for part in (*graphs_in(proto.graph), *proto.functions))
+    if format_name == "tflite":
+        from ai_edge_litert import schema_py_generated as schema
+
+        model = schema.Model.GetRootAs(path.read_bytes())
+        return sum(model.Subgraphs(i).OperatorsLength() for i in range(model.SubgraphsLength()))
+    return None
+
+
+def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
+    """Exports a model to `path`, opens the file in its own runtime and compares what they compute."""
+    found, place = Finding(format_name, by, "is not written"), Path(path)
+    try:
+        trial = make_trial(source, format_name)
+        expected = trial.expected  # before Keras exports, which it refuses for a model that was never called
+        if by == OURS:
+            convert(source.model, path)
+        else:
+            source.model.export(path, format=KERAS_FORMATS[format_name], verbose=False)
+        found = dataclasses.replace(found, bytes=size_of(place), nodes=count_nodes(format_name, place))
+        found = dataclasses.replace(found, result="does not load")
+        run = open_file(trial, by, place)
+        found = dataclasses.replace(found, result="does not run")
+        difference = compare_outputs(expected, run_in_batches(run, trial.inputs, trial.batches))
+        broken, inputs = trial.kind.broken_bounds(difference), [x[: trial.batches[0]] for x in trial.inputs]
+        found = dataclasses.replace(found, milliseconds=median_milliseconds(run, inputs))
+        same = None if difference.varies or by == OURS else "Its outputs are equal for all inputs, which proves little."
+        result, error = ("differs", f"{'; '.join(broken)}.".capitalize()) if broken else ("right", same)
+        return dataclasses.replace(found, difference=difference.max_rel_diff, result=result, error=error)
+    except Exception as error:  # of any library
+        result = "differs" if isinstance(error, ParityError) else found.result
+        return dataclasses.replace(found, result=result, error=first_sentence(error))
+
+
+def examine_whole(patient: Patient, format_name: str, by: str, path: str) -> Finding:
+    return examine(open_patient(patient), format_name, by, path)
+
+
+def examine_part(patient: Patient, format_name: str, by: str, places: Sequence[int]) -> Finding:
+    """`examine` of the model up to a layer, see `cut`."""
+    source = prepare(cut(open_patient(patient).functional, places))
+    with tempfile.TemporaryDirectory() as folder:
+        return examine(source, format_name, by, str(Path(folder, f"model{format_named(format_name).suffix}")))
+
+
+def list_layers(model):
+    """(layer, its output) of those called at one place, each behind what it needs."""
+    found = [(layer, find_output(model, layer)) for layer in model.layers]
+    return [(layer, output) for layer, output in found if output is not None]
+
+
+def cut(model, places: Sequence[int]) -> keras.Model:
+    """The model up to a layer. Its outputs are those that no layer in it uses.
+
+    Args:
+        places: the layer's in `list_layers`; for a layer of a model within it, that model's place, then its own.
+    """
+    layers = list_layers(model)
+    if len(places) == 1:
+        kept = layers[: places[0] + 1]
+        used = {id(x) for layer, _ in kept for node in layer._inbound_nodes for x in node.input_tensors}
+        return keras.Model(model.input, [output for _, output in kept if id(output) not in used])
+    inner, output = layers[places[0]]
+    inputs = next(node.input_tensors for node in inner._inbound_nodes if node.outputs[0] is output)
+    return keras.Model(model.input, cut(inner, places[1:])(pack_inputs(inner, inputs)))
+
+
+def name_layer(patient: Patient, places: Sequence[int]) -> tuple[str, int]:
+    """("'its name' (its class)", at how many layers inside it `cut` can cut)."""
+    layer = open_patient(patient).functional
+    for place in places:
+        layer = list_layers(layer)[place][0]
+    inside = isinstance(layer, keras.Model) and getattr(layer, "inputs", None)
+    return f"{layer.name!r} ({type(layer).__name__})", len(list_layers(layer)) if inside else 0
+
+
+def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str) -> str:
+    """A sentence on the first layer up to which the export is not right, found by halving.
+
+    Args:
+        ask: calls one of the functions above, with its arguments, in another process.
+    """
+    count, before = ask(name_layer, patient, ())[1], ()
+
+    def is_right(place):
+        return ask(examine_part, patient, format_name, by, (*before, place)).result == "right"
+
+    if not count:
+        return "From which layer on cannot be said: none is called at one place alone."
+    if is_right(count - 1):
+        return "No layer alone is at fault: up to each of them the export is right."
+    while count:
+        low, high = 0, count - 1  # up to `high` it is not right
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if is_right(middle) else (low, middle)
+        before = (*before, low)
+        title, count = ask(name_layer, patient, before)
+    return f"So it is from layer {title} on{'' if any(before) else ', the first'}."

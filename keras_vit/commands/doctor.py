@@ -1,0 +1,160 @@
+"""`keras-vit doctor`: a model's exports by Keras and by this package, their faults, and a file that works."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keras_vit.commands.export import COMMAND, Format
+from keras_vit.commands.shared import import_keras, show_count, try_file
+from keras_vit.console import Console, make_table
+from keras_vit.errors import ConfigError
+from keras_vit.evaluation.device.process import NotMeasured, Process
+from keras_vit.export.formats import USUAL, format_named
+
+__all__ = ["COMMAND", "diagnose"]
+
+
+def require_patient(name):
+    if name.endswith(".keras"):
+        if not Path(name).is_file():
+            raise ConfigError(f"There is no file {name}. Expected a .keras file, or package.module:function.")
+    elif name.count(":") != 1 or not all(part.isidentifier() for part in name.replace(":", ".").split(".")):
+        raise ConfigError(f"Expected a .keras file, or a function as package.module:function. Received: {name}.")
+
+
+def place_files(out, formats):
+    """{format: the path that its file gets}, where nothing may be yet; all below None if no file is wanted."""
+    rows, out = [format_named(name) for name in formats], out and Path(os.path.expanduser(out))
+    if out and out.suffix and not out.is_dir():
+        if [row.suffix for row in rows] != [out.suffix]:
+            raise ConfigError(f"{out} cannot hold {', '.join(formats)}: give a folder, or its one format by --to.")
+        places = {formats[0]: out}
+    else:
+        places = {row.name: Path(out or "", f"model{row.suffix}" if row.suffix else row.name) for row in rows}
+    for place in places.values():
+        if out and place.exists():
+            raise ConfigError(f"{place} is there already. Choose another --out, or remove it.")
+    return places
+
+
+def examine_apart(patient, format_name, by, path, seconds):
+    """The `Finding` of one export, from a process of its own whose crash or hang is a finding, too."""
+    from keras_vit.export import doctor
+
+    with Process(quiet=True) as process:
+
+        def ask(function, *arguments):
+            try:
+                return process.call(function, *arguments, limit=seconds)
+            except NotMeasured as error:
+                process.start()
+                if function is doctor.name_layer:
+                    raise
+                return doctor.Finding(format_name, by, "broken off", error=f"{error}.".capitalize())
+
+        found, layer = ask(doctor.examine_whole, patient, format_name, by, str(path)), None
+        if "took longer" in str(found.error):
+            layer = "From which layer on was not sought, as that could take as long for each."
+        elif found.result != "right":
+            with contextlib.suppress(NotMeasured):
+                layer = doctor.find_wrong_layer(ask, patient, format_name, by)
+        return dataclasses.replace(found, layer=layer)
+
+
+def tabulate(findings):
+    table = make_table(None, "", "result", "differs by", "MB", "nodes", "ms")
+    for x in findings:
+        figures = ((x.difference, ".0e"), (x.bytes and x.bytes / 1e6, ",.2f"), (x.nodes, ","), (x.milliseconds, ",.1f"))
+        table.add_row(f"{x.format}, {x.by}", x.result, *("" if n is None else format(n, how) for n, how in figures))
+    return table
+
+
+def take_files(findings, places, folder):
+    """Moves the right file of each format to its place, rather ours than Keras'. Returns {format: by whom it is}."""
+    taken = {x.format: x.by for x in findings if x.result == "right"}  # ours comes after Keras'
+    for name, by in taken.items():
+        places[name].parent.mkdir(parents=True, exist_ok=True)
+        for path in Path(folder, name, by).iterdir():
+            shutil.move(path, places[name].parent / path.name)
+    return taken
+
+
+def diagnose(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A .keras file, or a function without arguments that builds a model, package.module:function. "
+            "Also as `--model`."
+        ),
+    ],
+    to: Annotated[
+        list[Format] | None,
+        typer.Option(help=f"The formats to try: --to onnx tflite. By default {', '.join(USUAL)}."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=try_file, help="A folder for a working file of each format, or the path of one file."),
+    ] = None,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A package to import first, for a .keras file with layers of it."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit of each export, in seconds.")] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+) -> None:
+    """Tries the exports of Keras and of this package on any Keras model, and writes files that work.
+
+    Each export runs in a process of its own. Its file is loaded in its own runtime and compared with the model on
+    seeded inputs. If it fails or differs, exports of the model's beginning tell from which layer on. Code in a .keras
+    file is never run. The exit code is 0 if there is a file of each format that is right.
+
+    Example: keras-vit doctor mine.keras --to onnx tflite --out exported
+    """
+    require_patient(model)
+    formats = list(dict.fromkeys(str(name) for name in to or USUAL))
+    places = place_files(out, formats)
+    sys.path.append(os.getcwd())
+    import_keras(find_devices=False)
+    from keras_vit.export import doctor
+
+    patient, findings = doctor.Patient(model, tuple(imports or ())), []
+    try:
+        with Process(quiet=True) as process:
+            about = process.call(doctor.describe, patient, limit=seconds)
+    except NotMeasured as error:
+        raise ConfigError(f"{model} gives no model: {error}. Try it in Python, or allow more --seconds.") from None
+    if "refused" in about:
+        raise ConfigError(about["refused"])
+    kinds = [(name, by) for name in formats for by in (doctor.KERAS, doctor.OURS)]
+    kinds = [(name, by) for name, by in kinds if by == doctor.OURS or name in doctor.KERAS_FORMATS]
+    with tempfile.TemporaryDirectory() as work, show_count("exports", len(kinds)) as tell:
+        for name, by in kinds:
+            path = Path(work, name, by, places[name].name)
+            path.parent.mkdir(parents=True)
+            findings.append(examine_apart(patient, name, by, path, seconds))
+            tell(len(findings))
+        taken = take_files(findings, places, work) if out else {x.format: x.by for x in findings if x.result == "right"}
+    files = {name: str(places[name]) for name in taken if out}
+    if as_json:
+        print(json.dumps({**about, "findings": list(map(dataclasses.asdict, findings)), "take": taken, "files": files}))
+    else:
+        console = Console()
+        console.print(
+            f"{about['parameters']:,} parameters; the model takes {about['milliseconds']:.1f} ms for a batch."
+        )
+        console.print(tabulate(findings))
+        for x in findings:
+            if x.error:
+                console.print(f"{x.format} by {x.by} {x.result}: {x.error} {x.layer or ''}", soft_wrap=True)
+        for name, by in taken.items():
+            console.print(f"Take {name} by {by}{f': {files[name]}' if files else ''}.", soft_wrap=True)
+    if missing := [name for name in formats if name not in taken]:
+        raise ConfigError(f"Neither Keras nor keras-vit makes a right file of this model in: {', '.join(missing)}.")

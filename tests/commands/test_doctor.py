@@ -1,0 +1,210 @@
+"""`keras-vit doctor`: exports that fail, differ, crash and hang, and what is said and written then."""
+
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+
+from keras_vit.export import doctor
+
+MODELS = '''
+import os, time
+import keras
+
+class Odd(keras.layers.Layer):
+    """Twice as much when it is traced for batches of any size; `deed` is done then."""
+
+    deed = None
+
+    def call(self, x):
+        if x.shape[0] is not None or isinstance(x, keras.KerasTensor):
+            return x
+        return self.deed() if self.deed else 2.0 * x
+
+class Known(Odd):
+    """The same, but this package's ONNX, and its SavedModel, know better."""
+
+    def export_call(self, x):
+        return 1.0 * x
+
+def build(layer):
+    x = keras.Input((8,), name="x")
+    y = keras.layers.Dense(4, name="before")(x)
+    return keras.Model(x, keras.layers.Dense(3, name="after")(layer(y)))
+
+def plain():
+    return build(keras.layers.Activation("tanh"))
+
+def known():
+    return build(Known(name="odd"))
+
+def crashing(deed=os.abort):
+    model = build(Odd(name="odd"))
+    model.get_layer("odd").deed = deed
+    return model
+
+def hanging():
+    return crashing(lambda: time.sleep(600))
+
+def within():
+    inner = build(Known(name="odd"))
+    x = keras.Input((8,), name="x")
+    return keras.Model(x, keras.layers.Dense(2)(inner(keras.layers.Rescaling(2.0)(x))))
+
+def ending():
+    os._exit(3)
+
+def failing():
+    raise ValueError("No weights here. Sorry.")
+
+def needing():
+    import package_that_is_missing
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder to be in, with the module `my_models`."""
+    (tmp_path / "my_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+@pytest.fixture
+def models(folder, monkeypatch):
+    """The module."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    doctor.open_patient.cache_clear()
+    import my_models
+
+    yield my_models
+    del sys.modules["my_models"]
+
+
+def ask_here(function, *arguments):
+    return function(*arguments)
+
+
+def test_the_first_wrong_layer(models):
+    """Found in this process."""
+    for name in ("known", "within"):
+        patient = doctor.Patient(f"my_models:{name}")
+        by_keras = doctor.examine_whole(patient, "onnx", "Keras", "keras.onnx")
+        assert by_keras.result == "differs" and by_keras.difference > 1e-3 and by_keras.nodes >= 3
+        said = doctor.find_wrong_layer(ask_here, patient, "onnx", "Keras")
+        assert said == "So it is from layer 'odd' (Known) on."
+        ours = doctor.examine_whole(patient, "onnx", "keras-vit", f"{name}.onnx")
+        assert ours.result == "right" and ours.difference < 1e-5
+        doctor.open_patient.cache_clear()
+
+
+def test_no_layer_at_fault(models):
+    patient = doctor.Patient("my_models:plain")
+    said = doctor.find_wrong_layer(ask_here, patient, "onnx", "keras-vit")
+    assert said == "No layer alone is at fault: up to each of them the export is right."
+
+
+def test_a_part_computes_what_the_model_does(models):
+    model = models.within()
+    part = doctor.cut(model, (1, 0))
+    x = np.ones((2, 8), "float32")
+    inner = next(layer for layer in model.layers if isinstance(layer, keras.Model))
+    np.testing.assert_allclose(part(x), inner.get_layer("before")(2 * x), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_model_that_keras_exports_wrong(keras_vit, folder):
+    done = keras_vit("doctor", "my_models:known", "--to", "onnx", "--out", "dist/good.onnx", "--json")
+    assert (done.status, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert told["parameters"] == 8 * 4 + 4 + 4 * 3 + 3 and told["milliseconds"] > 0
+    keras_row, our_row = told["findings"]
+    assert (keras_row["by"], keras_row["result"]) == ("Keras", "differs")
+    assert keras_row["layer"] == "So it is from layer 'odd' (Known) on."
+    assert (our_row["result"], our_row["error"]) == ("right", None) and our_row["bytes"] > 0
+    assert told["take"] == {"onnx": "keras-vit"} and told["files"] == {"onnx": "dist/good.onnx"}
+    model = doctor.open_patient(doctor.Patient("my_models:known")).model
+    x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    (received,) = onnxruntime.InferenceSession("dist/good.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(received, model(x), rtol=1e-4, atol=1e-6)
+    done = keras_vit("doctor", "my_models:known", "--to", "onnx", "--out", "dist/good.onnx")
+    assert done.status == 1 and "dist/good.onnx is there already" in done.err
+
+
+@pytest.mark.slow
+def test_a_file_and_the_table(keras_vit, folder):
+    x = keras.Input((8,))
+    keras.Model(x, keras.layers.Dense(3)(x)).save("mine.keras")
+    done = keras_vit("doctor", "mine.keras", "--to", "onnx", "saved_model", "--out", "dist")
+    assert done.status == 0 and done.out.count(" right ") == 4
+    assert "Take onnx by keras-vit: dist/model.onnx." in done.out
+    assert os.path.isfile("dist/saved_model/saved_model.pb") and os.path.isfile("dist/model.onnx")
+
+
+@pytest.mark.slow
+def test_a_crash_and_a_hang_are_rows(keras_vit, folder):
+    done = keras_vit("doctor", "my_models:crashing", "--to", "saved_model", "--json")
+    assert done.status == 1 and "makes a right file of this model in: saved_model" in done.err
+    for row in json.loads(done.out)["findings"]:
+        assert (row["result"], row["error"]) == ("broken off", "Its process ended with exit code -6.")
+        assert row["layer"] == "So it is from layer 'odd' (Odd) on."
+    done = keras_vit("doctor", "my_models:hanging", "--to", "saved_model", "--seconds", "25", "--json")
+    for row in json.loads(done.out)["findings"]:
+        assert (row["result"], row["error"]) == ("broken off", "It took longer than 25 s.")
+        assert row["layer"].startswith("From which layer on was not sought")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("my_models:ending", "my_models:ending gives no model: its process ended with exit code 3"),
+        ("my_models:failing", "my_models:failing failed: ValueError: No weights here. Expected a function without"),
+        ("my_models:needing", "package_that_is_missing"),
+        ("my_models:plian", "There is no function in my_models 'plian'. Did you mean plain"),
+        ("no_such_package.models:build", "There is no module 'no_such_package'. Install the package"),
+        ("os:getcwd", "Only a keras.Model can be exported. Received: str"),
+    ],
+)
+def test_what_gives_no_model(keras_vit, folder, name, sentence):
+    done = keras_vit("doctor", name)
+    assert (done.status, done.out) == (1, "") and sentence in done.err and "Traceback" not in done.err
+
+
+@pytest.mark.slow
+def test_a_file_of_layers_of_other_packages(keras_vit, folder):
+    package = "import keras\n\n@keras.saving.register_keras_serializable('mine')\nclass Twice(keras.layers.Layer):\n"
+    (folder / "my_layers.py").write_text(f"{package}    def call(self, x):\n        return 2 * x\n")
+    build = "import keras, my_layers; x = keras.Input((8,)); keras.Model(x, my_layers.Twice()(x)).save('twice.keras')"
+    assert os.system(f'"{sys.executable}" -c "{build}"') == 0
+    done = keras_vit("doctor", "twice.keras", "--to", "onnx")
+    assert done.status == 1 and "twice.keras cannot be loaded" in done.err and "--import PACKAGE" in done.err
+    done = keras_vit("doctor", "twice.keras", "--to", "onnx", "--import", "my_layers")
+    assert done.status == 0 and "Take onnx by keras-vit." in done.out
+
+
+def test_code_in_a_file_is_not_run(folder):
+    x = keras.Input((8,))
+    keras.Model(x, keras.layers.Lambda(lambda x: x * 2)(x)).save("code.keras")
+    told = doctor.describe(doctor.Patient("code.keras"))
+    assert list(told) == ["refused"] and "code.keras cannot be loaded" in told["refused"]
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (("missing.keras",), "There is no file missing.keras"),
+        (("ViT-B/16",), "Expected a .keras file, or a function as package.module:function. Received: ViT-B/16."),
+        (("my_models:plain", "--to", "onnx", "--out", "x.tflite"), "x.tflite cannot hold onnx"),
+        (("my_models:plain", "--out", "x.onnx"), "x.onnx cannot hold onnx, tflite, saved_model"),
+    ],
+)
+def test_what_is_refused_before_any_work(keras_vit, folder, arguments, sentence):
+    done = keras_vit("doctor", *arguments)
+    assert (done.status, done.out) == (1, "") and sentence in done.err
