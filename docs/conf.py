@@ -17,6 +17,7 @@ CHAPTERS = {
     "Deploy": ("docs/deploy", "docs/bundles", "docs/browsers", "docs/exports_in_depth"),
     "Look inside": ("docs/features", "docs/experiments", "docs/paper_in_miniature", "docs/performance"),
     "Scale": ("docs/tpu", "docs/backends"),
+    "Errors": ("docs/errors/index", "docs/errors/*"),
     "Reference": ("docs/reference/*",),
     "Project": ("CHANGELOG", "CONTRIBUTING", "SECURITY"),
 }
@@ -24,8 +25,9 @@ CHAPTERS = {
 project, author, release = "Keras ViT", "the authors of Keras ViT", keras_vit.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/reference/*.md", "zoo/weights/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/errors/*.md", "docs/reference/*.md", "zoo/weights/*.md"]
 exclude_patterns = ["docs/private_names.md"]
+smartquotes = False  # messages stay as they are pasted
 html_theme, html_title = "furo", f"Keras ViT {release}"
 html_extra_path = ["site"]
 myst_heading_anchors = 4

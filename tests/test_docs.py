@@ -79,7 +79,7 @@ def find_anchors(text):
 
 def test_links_lead_to_pages_and_headings():
     root = DOCS.parent
-    pages = [*root.glob("*.md"), *DOCS.glob("*.md")]
+    pages = [*root.glob("*.md"), *DOCS.rglob("*.md")]
     links = [
         (page, *link) for page in pages for link in re.findall(r"\]\(([\w./-]*)#?([\w-]*)\)", page.read_text("utf-8"))
     ]

@@ -1,0 +1,49 @@
+"""docs/errors/: the message of each title comes from the failing lines, and the working lines work."""
+
+import doctest
+import multiprocessing
+import re
+from pathlib import Path
+
+import pytest
+from pasted_pages import read_page, run_page, unmet
+
+FOLDER = Path(__file__).parents[1] / "docs" / "errors"
+PAGES = sorted(path for path in FOLDER.glob("*.md") if path.stem != "index")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def test_the_pages_are_short_and_the_index_has_all():
+    rows = re.findall(r"^\| \[(.+)\]\((\w+)\.md\) \| .+ \|$", (FOLDER / "index.md").read_text("utf-8"), re.MULTILINE)
+    assert [(name, title) for title, name in rows] == [(path.stem, read_page(path).title) for path in PAGES]
+    for path in PAGES:
+        text = path.read_text("utf-8")
+        assert len(text.split()) < 150, path.name
+        assert re.search(r"^[\w-]*.* \d+\.\d+\.\d", text, re.MULTILINE), f"{path.name} names no version"
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A context whose processes begin with TensorFlow imported, once for all."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow", "keras", "onnxruntime"])
+    return context
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_page(path, processes, tmp_path):
+    page = read_page(path)
+    if missing := unmet(page.needs):
+        pytest.skip(f"needs {', '.join(missing)}")
+    missing = unmet(page.fails_with)
+    context = multiprocessing.get_context("spawn") if "jax" in page.needs else processes
+    process = context.Process(target=run_page, args=(page, tmp_path, not missing))
+    process.start()
+    process.join()
+    printed = (tmp_path / "printed.txt").read_text("utf-8")
+    assert process.exitcode == 0, printed
+    if missing:
+        pytest.skip(f"the working lines work; the failing lines need {', '.join(missing)}")
+    failed = (tmp_path / "failing.txt").read_text("utf-8")
+    assert doctest.OutputChecker().check_output(f"...{page.message.rstrip(chr(46))}...", failed, FLAGS), failed
