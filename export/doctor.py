@@ -69,7 +69,7 @@ def first_sentence(error: Exception) -> str:
     """
     paragraphs = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().split("\n\n")
     wrapped = paragraphs[0].startswith("Exception encountered") and len(paragraphs) > 1
-    line = re.sub(r"/\S+/(?=[^/\s]+)", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
+    line = re.sub(r"(?<![\w/])/\S+/(?=[^/\s])", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
     sentence = re.split(r"(?<=[.!?]) ", line)[0][:LONGEST].rstrip(".") + "."
     return sentence if isinstance(error, KerasVitError) else f"{type(error).__name__}: {sentence}"
 
@@ -145,30 +145,25 @@ def open_file(trial, by, path):
 
         loaded = tf.saved_model.load(str(path))
         return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(pack_inputs(model, inputs)))]
-    if trial.form.name == "onnx":
-        import onnx
-
-        found = [x.name for x in onnx.load(path, load_external_data=False).graph.input]
-        if len(found) != len(names):
-            raise ExportError(f"The model has {len(names)} inputs, and the file {len(found)}: {', '.join(found)}.")
     return trial.form.load_module("reading").load(path, names if len(names) > 1 else None)
 
 
-def count_nodes(format_name, path):
-    """The operations of a file, also in its inner graphs; None for a format where this says nothing."""
+def look_into(format_name, path):
+    """(number of operations, also in inner graphs; names of the inputs) of a file; None where its format tells none."""
     if format_name == "onnx":
         import onnx
 
         from keras_vit.export.onnx.reading import graphs_in
 
         proto = onnx.load(path, load_external_data=False)
-        return sum(len(part.node) for part in (*graphs_in(proto.graph), *proto.functions))
+        nodes = sum(len(part.node) for part in (*graphs_in(proto.graph), *proto.functions))
+        return nodes, [x.name for x in proto.graph.input]
     if format_name == "tflite":
         from ai_edge_litert import schema_py_generated as schema
 
         model = schema.Model.GetRootAs(path.read_bytes())
-        return sum(model.Subgraphs(i).OperatorsLength() for i in range(model.SubgraphsLength()))
-    return None
+        return sum(model.Subgraphs(i).OperatorsLength() for i in range(model.SubgraphsLength())), None
+    return None, None
 
 
 def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
@@ -181,10 +176,13 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
             convert(source.model, path)
         else:
             source.model.export(path, format=KERAS_FORMATS[format_name], verbose=False)
-        size, nodes = size_of(place), count_nodes(format_name, place)
-        found = dataclasses.replace(found, result="does not load", bytes=size, nodes=nodes)
+        nodes, wanted = look_into(format_name, place)
+        found = dataclasses.replace(found, result="does not load", bytes=size_of(place), nodes=nodes)
         run = open_file(trial, by, place)
         found = dataclasses.replace(found, result="does not run")
+        if wanted and len(wanted) != len(trial.inputs):
+            names = ", ".join(trial.input_names())
+            raise ExportError(f"The model takes {names}; the file wants {', '.join(wanted)}.")
         difference = compare_outputs(expected, run_in_batches(run, trial.inputs, trial.batches))
         broken, inputs = trial.kind.broken_bounds(difference), [x[: trial.batches[0]] for x in trial.inputs]
         found = dataclasses.replace(found, milliseconds=median_milliseconds(run, inputs))

@@ -50,6 +50,9 @@ def crashing(deed=os.abort):
 def hanging():
     return crashing(lambda: time.sleep(600))
 
+def normalized():
+    return build(keras.layers.Normalization(mean=[1.0, 2.0, 3.0, 4.0], variance=[1.0, 4.0, 9.0, 16.0], name="odd"))
+
 def within():
     inner = build(Known(name="odd"))
     x = keras.Input((8,), name="x")
@@ -102,6 +105,22 @@ def test_the_first_wrong_layer(models):
         ours = doctor.examine_patient(patient, "onnx", "keras-vit", f"{name}.onnx")
         assert ours.result == "right" and ours.difference < 1e-5
         doctor.open_patient.cache_clear()
+
+
+def test_constants_that_become_inputs(models):
+    """Keras' ONNX of a Normalization on TensorFlow, as in EfficientNet: onnxruntime loads it, and asks for more."""
+    patient = doctor.Patient("my_models:normalized")
+    by_keras = doctor.examine_patient(patient, "onnx", "Keras", "keras.onnx")
+    names = [x.name for x in onnxruntime.InferenceSession("keras.onnx").get_inputs()]
+    assert len(names) == 3 and by_keras.result == "does not run"
+    assert by_keras.error == f"The model takes x; the file wants {', '.join(names)}."
+    assert (
+        doctor.find_wrong_layer(ask_here, patient, "onnx", "Keras") == "So it is from layer 'odd' (Normalization) on."
+    )
+    ours = doctor.examine_patient(patient, "onnx", "keras-vit", "ours.onnx")
+    x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    (received,) = onnxruntime.InferenceSession("ours.onnx").run(None, {"x": x})
+    assert ours.result == "right" and np.allclose(received, doctor.open_patient(patient).model(x), atol=1e-5)
 
 
 def test_no_layer_at_fault(models):
