@@ -16,7 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.errors import ConfigError, KerasVitError, ParityError, describe_unknown
+from keras_vit.errors import ConfigError, ExportError, KerasVitError, ParityError, describe_unknown
 from keras_vit.export.conversion import convert
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import Source, pack_inputs, prepare
@@ -28,6 +28,7 @@ from keras_vit.export.report import size_of
 KERAS, OURS = "Keras", "keras-vit"
 KERAS_FORMATS = {"onnx": "onnx", "tflite": "litert", "saved_model": "tf_saved_model", "openvino": "openvino"}
 LONGEST = 300  # characters of an error
+INSTALL = "Install the package that brings it, or go to the folder that it is in."
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,13 @@ class Patient:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one export.
+    """What became of one export; `error` and `layer` are sentences on what is wrong, and from which layer on.
 
     Args:
         result: "right", "differs", "does not run", "does not load", "is not written" or "broken off".
         difference: the largest, over the largest output.
         nodes: operations of an ONNX or TFLite file.
         milliseconds: for the smallest batch.
-        error, layer: sentences: what is wrong, and from which layer on.
     """
 
     format: str
@@ -69,7 +69,7 @@ def first_sentence(error: Exception) -> str:
     """
     paragraphs = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip().split("\n\n")
     wrapped = paragraphs[0].startswith("Exception encountered") and len(paragraphs) > 1
-    line = re.sub(r"/\S+/(?=[^/\s]+)", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
+    line = re.sub(r"(?<![\w/])/\S+/(?=[^/\s])", "", paragraphs[wrapped].strip().partition("\n")[0])  # without folders
     sentence = re.split(r"(?<=[.!?]) ", line)[0][:LONGEST].rstrip(".") + "."
     return sentence if isinstance(error, KerasVitError) else f"{type(error).__name__}: {sentence}"
 
@@ -82,28 +82,21 @@ def advise(what, advice):
     except KerasVitError:
         raise
     except Exception as error:
+        advice = INSTALL if isinstance(error, ModuleNotFoundError) else advice
         raise ConfigError(f"{what}: {first_sentence(error)} {advice}") from error
 
 
 def import_named(name):
-    try:
-        with advise(f"{name} cannot be imported", "Mend it, or name another module."):
-            return importlib.import_module(name)
-    except ConfigError as error:
-        missing = getattr(error.__cause__, "name", None)
-        if not isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        wanted = "" if f"{name}.".startswith(f"{missing}.") else f", which {name} imports"
-        raise ConfigError(
-            f"There is no module {missing!r}{wanted}. Install the package that brings it, or go to the folder it is in."
-        ) from None
+    with advise(f"{name} cannot be imported", "Mend it first."):
+        return importlib.import_module(name)
 
 
 def build_by_function(name):
-    module, function = import_named(name.partition(":")[0]), name.partition(":")[2]
+    place, _, function = name.partition(":")
+    module = import_named(place)
     if not hasattr(module, function):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise ConfigError(describe_unknown(f"function in {module.__name__}", function, known))
+        raise ConfigError(describe_unknown(f"function in {place}", function, known))
     with advise(f"{name} failed", "Expected a function without arguments that returns a keras.Model."):
         return getattr(module, function)()
 
@@ -146,31 +139,31 @@ def make_trial(source, format_name):
 
 def open_file(trial, by, path):
     """A file as a function from a list of arrays to the list of outputs."""
-    model = trial.model
+    model, names = trial.model, trial.input_names()
     if (by, trial.form.name) == (KERAS, "saved_model"):  # takes the inputs in one structure
         import tensorflow as tf
 
         loaded = tf.saved_model.load(str(path))
         return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(pack_inputs(model, inputs)))]
-    names = [x.name for x in model.inputs] if len(model.inputs) > 1 else None
-    return trial.form.load_module("reading").load(path, names)
+    return trial.form.load_module("reading").load(path, names if len(names) > 1 else None)
 
 
-def count_nodes(format_name, path):
-    """The operations of a file, also in its inner graphs; None for a format where this says nothing."""
+def look_into(format_name, path):
+    """(number of operations, also in inner graphs; names of the inputs) of a file; None where its format tells none."""
     if format_name == "onnx":
         import onnx
 
         from keras_vit.export.onnx.reading import graphs_in
 
         proto = onnx.load(path, load_external_data=False)
-        return sum(len(part.node) for part in (*graphs_in(proto.graph), *proto.functions))
+        nodes = sum(len(part.node) for part in (*graphs_in(proto.graph), *proto.functions))
+        return nodes, [x.name for x in proto.graph.input]
     if format_name == "tflite":
         from ai_edge_litert import schema_py_generated as schema
 
         model = schema.Model.GetRootAs(path.read_bytes())
-        return sum(model.Subgraphs(i).OperatorsLength() for i in range(model.SubgraphsLength()))
-    return None
+        return sum(model.Subgraphs(i).OperatorsLength() for i in range(model.SubgraphsLength())), None
+    return None, None
 
 
 def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
@@ -183,10 +176,13 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
             convert(source.model, path)
         else:
             source.model.export(path, format=KERAS_FORMATS[format_name], verbose=False)
-        found = dataclasses.replace(found, bytes=size_of(place), nodes=count_nodes(format_name, place))
-        found = dataclasses.replace(found, result="does not load")
+        nodes, wanted = look_into(format_name, place)
+        found = dataclasses.replace(found, result="does not load", bytes=size_of(place), nodes=nodes)
         run = open_file(trial, by, place)
         found = dataclasses.replace(found, result="does not run")
+        if wanted and len(wanted) != len(trial.inputs):
+            names = ", ".join(trial.input_names())
+            raise ExportError(f"The model takes {names}; the file wants {', '.join(wanted)}.")
         difference = compare_outputs(expected, run_in_batches(run, trial.inputs, trial.batches))
         broken, inputs = trial.kind.broken_bounds(difference), [x[: trial.batches[0]] for x in trial.inputs]
         found = dataclasses.replace(found, milliseconds=median_milliseconds(run, inputs))
@@ -198,15 +194,17 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
         return dataclasses.replace(found, result=result, error=first_sentence(error))
 
 
-def examine_whole(patient: Patient, format_name: str, by: str, path: str) -> Finding:
-    return examine(open_patient(patient), format_name, by, path)
-
-
-def examine_part(patient: Patient, format_name: str, by: str, places: Sequence[int]) -> Finding:
-    """`examine` of the model up to a layer, see `cut`."""
-    source = prepare(cut(open_patient(patient).functional, places))
+def examine_patient(
+    patient: Patient, format_name: str, by: str, path: str | None = None, places: Sequence[int] = ()
+) -> Finding:
+    """`examine` of its model, or of the beginning up to `places`, see `cut`; without `path` the file is not kept."""
+    source = open_patient(patient)
+    try:
+        source = prepare(cut(source.functional, places)) if places else source
+    except Exception as error:  # of a layer that is called anew
+        return Finding(format_name, by, "is not cut", error=first_sentence(error))
     with tempfile.TemporaryDirectory() as folder:
-        return examine(source, format_name, by, str(Path(folder, f"model{format_named(format_name).suffix}")))
+        return examine(source, format_name, by, path or str(Path(folder, f"model{format_named(format_name).suffix}")))
 
 
 def list_layers(model):
@@ -245,14 +243,20 @@ def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str)
 
     Args:
         ask: calls one of the functions above, with its arguments, in another process.
+
+    Raises:
+        ExportError: if that cannot be said.
     """
     count, before = ask(name_layer, patient, ())[1], ()
 
     def is_right(place):
-        return ask(examine_part, patient, format_name, by, (*before, place)).result == "right"
+        found = ask(examine_patient, patient, format_name, by, None, (*before, place))
+        if found.result == "is not cut":
+            raise ExportError(f"the model up to a layer cannot be made. {found.error}")
+        return found.result == "right"
 
     if not count:
-        return "From which layer on cannot be said: none is called at one place alone."
+        raise ExportError("no layer is called at one place alone.")
     if is_right(count - 1):
         return "No layer alone is at fault: up to each of them the export is right."
     while count:

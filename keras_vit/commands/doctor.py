@@ -1,6 +1,5 @@
 """`keras-vit doctor`: a model's exports by Keras and by this package, their faults, and a file that works."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -15,7 +14,7 @@ import typer
 from keras_vit.commands.export import COMMAND, Format
 from keras_vit.commands.shared import import_keras, show_count, try_file
 from keras_vit.console import Console, make_table
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, ExportError
 from keras_vit.evaluation.device.process import NotMeasured, Process
 from keras_vit.export.formats import USUAL, format_named
 
@@ -60,12 +59,14 @@ def examine_apart(patient, format_name, by, path, seconds):
                     raise
                 return doctor.Finding(format_name, by, "broken off", error=f"{error}.".capitalize())
 
-        found, layer = ask(doctor.examine_whole, patient, format_name, by, str(path)), None
+        found, layer = ask(doctor.examine_patient, patient, format_name, by, str(path)), None
         if "took longer" in str(found.error):
             layer = "From which layer on was not sought, as that could take as long for each."
         elif found.result != "right":
-            with contextlib.suppress(NotMeasured):
+            try:
                 layer = doctor.find_wrong_layer(ask, patient, format_name, by)
+            except (NotMeasured, ExportError) as error:
+                layer = f"From which layer on cannot be said: {error}"
         return dataclasses.replace(found, layer=layer)
 
 

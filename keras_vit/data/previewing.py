@@ -11,6 +11,7 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import take_examples
+from keras_vit.figures import write_figure
 from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.text import shorten
@@ -81,23 +82,20 @@ def describe_augmentation(row, name, preprocessing):
     return f"Augmentation {name}: {', '.join(parts)}"
 
 
-def draw_grid(originals, views, names, titles, heading):
-    from matplotlib.figure import Figure
-
+def draw_grid(path, originals, views, names, titles, heading):
     rows, columns = views.shape[:2]
     lines = 2 if any("\n" in title for row in titles for title in row) else 1
     height = max(image.shape[0] / image.shape[1] for image in (*originals, views[0, 0]))
     size = TILE * (columns + 1), (TILE * min(height, 1.5) + LINE * lines + 0.1) * rows + 0.4
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(rows, columns + 1, squeeze=False)
-    for i, (original, name) in enumerate(zip(originals, names, strict=True)):
-        pictures = [(original, f"{shorten(name, 16)}, as it is"), *zip(views[i], titles[i], strict=True)]
-        for axis, (picture, title) in zip(axes[i], pictures, strict=True):
-            axis.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
-            axis.set_title(title, fontsize=7, parse_math=False)
-            axis.set_axis_off()
-    figure.suptitle(heading, fontsize=9, parse_math=False)
-    return figure
+    with write_figure(path, *size) as figure:
+        axes = figure.subplots(rows, columns + 1, squeeze=False)
+        for i, (original, name) in enumerate(zip(originals, names, strict=True)):
+            pictures = [(original, f"{shorten(name, 16)}, as it is"), *zip(views[i], titles[i], strict=True)]
+            for axis, (picture, title) in zip(axes[i], pictures, strict=True):
+                axis.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+                axis.set_title(title, fontsize=7, parse_math=False)
+                axis.set_axis_off()
+        figure.suptitle(heading, parse_math=False)
 
 
 def draw_preview(
@@ -142,6 +140,5 @@ def draw_preview(
     names = [examples.class_names[number] for number in classes]
     titles = [[describe_shares(names, shares[i, j]) for j in range(versions)] for i in range(count)]
     heading = describe_augmentation(row, "own" if isinstance(augmentation, Augmentation) else name, preprocessing)
-    figure = draw_grid(originals, views, names, titles, heading)
     with write_whole(path) as unfinished:
-        figure.savefig(unfinished, dpi=110, format="png")
+        draw_grid(unfinished, originals, views, names, titles, heading)

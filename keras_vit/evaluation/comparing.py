@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.evaluation.scores import Share
+from keras_vit.figures import write_figure
 
 LOSS = 0.005  # of accuracy, below the best, that a smaller file may cost
 
@@ -78,23 +79,20 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
 
 def draw_comparison(candidates: Sequence[Candidate], path: str | os.PathLike) -> None:
     """Writes a figure: accuracy with its interval over size and over time, a point for each candidate."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, unit, read in (
-        (axes[0], "size, MB", lambda c: c.bytes and c.bytes / 1e6),
-        (axes[1], "time of an image, ms", lambda c: c.milliseconds),
-    ):
-        for candidate in candidates:
-            if (x := read(candidate)) is None:
-                continue
-            low, high = (100 * end for end in candidate.top1.interval)
-            y = 100 * candidate.top1.value
-            axis.errorbar(x, y, [[y - low], [high - y]], fmt="o", capsize=3)
-            axis.annotate(candidate.name, (x, y), (6, 4), textcoords="offset points", fontsize=8, parse_math=False)
-        axis.set(xlabel=unit, xlim=(0, None))
-        axis.margins(x=0.25)
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("top-1 accuracy, %, with its 95 % interval")
-    figure.savefig(path, dpi=120, format="png")
+    with write_figure(path, 11, 4.5) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, unit, read in (
+            (axes[0], "size, MB", lambda c: c.bytes and c.bytes / 1e6),
+            (axes[1], "time of an image, ms", lambda c: c.milliseconds),
+        ):
+            for candidate in candidates:
+                if (x := read(candidate)) is None:
+                    continue
+                low, high = (100 * end for end in candidate.top1.interval)
+                y = 100 * candidate.top1.value
+                axis.errorbar(x, y, [[y - low], [high - y]], fmt="o", capsize=3)
+                axis.annotate(candidate.name, (x, y), (6, 4), textcoords="offset points", fontsize=8, parse_math=False)
+            axis.set(xlabel=unit, xlim=(0, None))
+            axis.margins(x=0.25)
+            axis.grid()
+        axes[0].set_ylabel("top-1 accuracy, %, with its 95 % interval")

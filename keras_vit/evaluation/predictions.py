@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.evaluation.scores import count_confusion
+from keras_vit.figures import SHADES, write_figure
 from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.text import shorten
@@ -115,7 +116,7 @@ def draw_confusion(axis, predictions, class_names):
     matrix = matrix[np.ix_(classes, classes)]
     names = [shorten(class_names[i], 20) for i in classes]
     shades = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
-    axis.imshow(shades, cmap="Blues", vmin=0, vmax=1)
+    axis.imshow(shades, cmap=SHADES, vmin=0, vmax=1)
     cell = 72 * 0.7 * SIDE / len(classes)  # in points; names and titles take the rest of the side
     for i, j in np.argwhere(matrix):
         size = float(np.clip(cell / (0.7 * len(str(matrix[i, j]))), 3, 10))
@@ -145,14 +146,11 @@ def draw_worst(figure, predictions, class_names):
 
 def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: str | os.PathLike) -> None:
     """Writes a PNG: the confusion matrix (of the classes most confused, if there are many) and the surest mistakes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2 * SIDE, SIDE), layout="constrained")
-    left, right = figure.subfigures(1, 2)
-    draw_confusion(left.subplots(), predictions, class_names)
-    draw_worst(right, predictions, class_names)
-    figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
-    figure.savefig(path, dpi=110, format="png")
+    with write_figure(path, 2 * SIDE, SIDE) as figure:
+        left, right = figure.subfigures(1, 2)
+        draw_confusion(left.subplots(), predictions, class_names)
+        draw_worst(right, predictions, class_names)
+        figure.suptitle(f"{predictions.accuracy:.1%} of {len(predictions.labels):,} right")
 
 
 def write_mistakes(

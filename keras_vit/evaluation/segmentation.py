@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation.evaluating import matched_batches, require_described
 from keras_vit.evaluation.scores import count_confusion, share
+from keras_vit.figures import write_figure
 from keras_vit.images.pixels import class_colours, paint_classes
 from keras_vit.models.preprocessing import to_pixels
 from keras_vit.text import shorten
@@ -128,22 +129,22 @@ def require_masks(model, examples):
 
 def draw_masks(found: Segmentation, path: str | os.PathLike) -> None:
     """Writes a PNG: of each of the worst masks the image, the true classes over it, and the predicted ones."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(7.5, 2.2 * len(found.worst) + 1), layout="constrained")
     names, used = [score.name for score in found.classes], set()
-    for axes, (image, labels, predicted, right) in zip(
-        figure.subplots(len(found.worst), 3, squeeze=False), found.worst, strict=True
-    ):
-        used |= set(np.unique(labels[labels < len(names)])) | set(np.unique(predicted))
-        masks = (None, "image"), (labels, "true"), (predicted, f"predicted, {right:.0%} right")
-        for axis, (mask, title) in zip(axes, masks, strict=True):
-            axis.imshow(image if mask is None else paint_classes(image, mask, len(names)), cmap="gray", vmin=0, vmax=1)
-            axis.set_title(title, fontsize=8)
-            axis.set_axis_off()
-    colours = class_colours(len(names))
-    patches = [Patch(color=colours[i], label=shorten(names[i], 24)) for i in sorted(used)[:MOST_NAMED]]
-    figure.legend(handles=patches, loc="outside lower center", ncols=4, fontsize=8)
-    figure.suptitle(f"The worst masks; mean IoU {found.mean_iou:.1%}")
-    figure.savefig(path, dpi=110, format="png")
+    with write_figure(path, 7.5, 2.2 * len(found.worst) + 1) as figure:
+        for axes, (image, labels, predicted, right) in zip(
+            figure.subplots(len(found.worst), 3, squeeze=False), found.worst, strict=True
+        ):
+            used |= set(np.unique(labels[labels < len(names)])) | set(np.unique(predicted))
+            masks = (None, "image"), (labels, "true"), (predicted, f"predicted, {right:.0%} right")
+            for axis, (mask, title) in zip(axes, masks, strict=True):
+                axis.imshow(
+                    image if mask is None else paint_classes(image, mask, len(names)), cmap="gray", vmin=0, vmax=1
+                )
+                axis.set_title(title, fontsize=8)
+                axis.set_axis_off()
+        colours = class_colours(len(names))
+        patches = [Patch(color=colours[i], label=shorten(names[i], 24)) for i in sorted(used)[:MOST_NAMED]]
+        figure.legend(handles=patches, loc="outside lower center", ncols=4, fontsize=8)
+        figure.suptitle(f"The worst masks; mean IoU {found.mean_iou:.1%}")

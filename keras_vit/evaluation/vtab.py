@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.evaluation.paper import VTAB_GROUPS, VTAB_TASKS, published
+from keras_vit.figures import write_figure
 
 TASKS = {task: group for group, tasks in VTAB_GROUPS.items() for task in tasks}
 
@@ -74,22 +75,18 @@ def draw_groups(accuracies: Mapping[str, float], name: str, path: str | os.PathL
 
     >>> draw_groups({"dtd": 0.5, "eurosat": 0.9}, "ViT-B/16", "vtab.png")
     """
-    from matplotlib.figure import Figure
-
     series = {name: average_groups(accuracies)}
     for other, row in published_tasks().items():
         series[f"{other}, Table 9"] = average_groups({task: row[task] for task in accuracies})
     groups = list(series[name])
-    figure = Figure(figsize=(2.6 * len(groups) + 1, 4), layout="constrained")
     width = 0.8 / len(series)
-    for axis, group in zip(np.atleast_1d(figure.subplots(1, len(groups))), groups, strict=True):
-        heights = [100 * row[group] for row in series.values()]
-        for i, (label, height) in enumerate(zip(series, heights, strict=True)):
-            bars = axis.bar(i * width, height, width, label=label, color=f"C{i}")
-            axis.bar_label(bars, fmt="%.1f", fontsize=8)
-        axis.set(title=group, xticks=[], ylim=(0, 105))
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.supylabel("accuracy, %")
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=120)
+    with write_figure(path, 2.6 * len(groups) + 1, 4) as figure:
+        for axis, group in zip(np.atleast_1d(figure.subplots(1, len(groups))), groups, strict=True):
+            heights = [100 * row[group] for row in series.values()]
+            for i, (label, height) in enumerate(zip(series, heights, strict=True)):
+                bars = axis.bar(i * width, height, width, label=label, color=f"C{i}")
+                axis.bar_label(bars, fmt="%.1f", fontsize=8)
+            axis.set(title=group, xticks=[], ylim=(0, 105))
+        figure.supylabel("accuracy, %")
+        handles, labels = axis.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)

@@ -50,6 +50,9 @@ def crashing(deed=os.abort):
 def hanging():
     return crashing(lambda: time.sleep(600))
 
+def normalized():
+    return build(keras.layers.Normalization(mean=[1.0, 2.0, 3.0, 4.0], variance=[1.0, 4.0, 9.0, 16.0], name="odd"))
+
 def within():
     inner = build(Known(name="odd"))
     x = keras.Input((8,), name="x")
@@ -95,13 +98,29 @@ def test_the_first_wrong_layer(models):
     """Found in this process."""
     for name in ("known", "within"):
         patient = doctor.Patient(f"my_models:{name}")
-        by_keras = doctor.examine_whole(patient, "onnx", "Keras", "keras.onnx")
+        by_keras = doctor.examine_patient(patient, "onnx", "Keras", "keras.onnx")
         assert by_keras.result == "differs" and by_keras.difference > 1e-3 and by_keras.nodes >= 3
         said = doctor.find_wrong_layer(ask_here, patient, "onnx", "Keras")
         assert said == "So it is from layer 'odd' (Known) on."
-        ours = doctor.examine_whole(patient, "onnx", "keras-vit", f"{name}.onnx")
+        ours = doctor.examine_patient(patient, "onnx", "keras-vit", f"{name}.onnx")
         assert ours.result == "right" and ours.difference < 1e-5
         doctor.open_patient.cache_clear()
+
+
+def test_constants_that_become_inputs(models):
+    """Keras' ONNX of a Normalization on TensorFlow, as in EfficientNet: onnxruntime loads it, and asks for more."""
+    patient = doctor.Patient("my_models:normalized")
+    by_keras = doctor.examine_patient(patient, "onnx", "Keras", "keras.onnx")
+    names = [x.name for x in onnxruntime.InferenceSession("keras.onnx").get_inputs()]
+    assert len(names) == 3 and by_keras.result == "does not run"
+    assert by_keras.error == f"The model takes x; the file wants {', '.join(names)}."
+    assert (
+        doctor.find_wrong_layer(ask_here, patient, "onnx", "Keras") == "So it is from layer 'odd' (Normalization) on."
+    )
+    ours = doctor.examine_patient(patient, "onnx", "keras-vit", "ours.onnx")
+    x = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    (received,) = onnxruntime.InferenceSession("ours.onnx").run(None, {"x": x})
+    assert ours.result == "right" and np.allclose(received, doctor.open_patient(patient).model(x), atol=1e-5)
 
 
 def test_no_layer_at_fault(models):
@@ -166,9 +185,9 @@ def test_a_crash_and_a_hang_are_rows(keras_vit, folder):
     [
         ("my_models:ending", "my_models:ending gives no model: its process ended with exit code 3"),
         ("my_models:failing", "my_models:failing failed: ValueError: No weights here. Expected a function without"),
-        ("my_models:needing", "package_that_is_missing"),
+        ("my_models:needing", "failed: ModuleNotFoundError: No module named 'package_that_is_missing'."),
         ("my_models:plian", "There is no function in my_models 'plian'. Did you mean plain"),
-        ("no_such_package.models:build", "There is no module 'no_such_package'. Install the package"),
+        ("no_such_package.models:build", "No module named 'no_such_package'. Install the package"),
         ("os:getcwd", "Only a keras.Model can be exported. Received: str"),
     ],
 )

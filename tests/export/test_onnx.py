@@ -195,6 +195,9 @@ LAYERS = {
     "noise": lambda: keras.Sequential([layers.GaussianNoise(1.0), layers.Dropout(0.5), layers.Dense(3)]),
     "weights on the left": lambda: Affine(),
     "batch norm of tokens": lambda: keras.Sequential([layers.Reshape((48, 4)), layers.BatchNormalization()]),
+    "batch norm over the first axis": lambda: keras.Sequential(
+        [layers.Reshape((48, 4)), layers.BatchNormalization(axis=1)]
+    ),
     "bias of an image": lambda: layers.EinsumDense("nhwc,cd->nhwd", output_shape=(6, 8, 3), bias_axes="d"),
 }
 

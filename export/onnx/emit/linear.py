@@ -183,15 +183,14 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
 
 def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
     """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator that runtimes fuse."""
-    if operation.axis % len(x.shape) != len(x.shape) - 1:
-        raise ValueError(f"batch normalization over axis {operation.axis} of a tensor of rank {len(x.shape)}")
+    behind = len(x.shape) - 1 - operation.axis % len(x.shape)  # axes behind that of the channels
     mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows
     scale = np.ones_like(mean) if scale is None else np.asarray(scale)
     offset = np.zeros_like(mean) if offset is None else np.asarray(offset)
-    if len(x.shape) not in (2, 4):
+    if behind or len(x.shape) not in (2, 4):
         a = scale / np.sqrt(variance + operation.epsilon)
-        x = binary("Mul")(g, operation, out, x, a.astype(x.dtype))
-        return binary("Add")(g, operation, out, x, (offset - mean * a).astype(x.dtype))
+        a, b = (array.astype(x.dtype).reshape(-1, *[1] * behind) for array in (a, offset - mean * a))
+        return binary("Add")(g, operation, out, binary("Mul")(g, operation, out, x, a), b)
     first = len(x.shape) == 4
     inputs = [g.channels_first(x) if first else x, scale, offset, mean, variance]
     return g.add("BatchNormalization", inputs, out.shape, out.dtype, first, epsilon=float(operation.epsilon))

@@ -8,6 +8,7 @@ import keras
 
 from keras_vit.distribution.replicas import is_chief
 from keras_vit.extras import require
+from keras_vit.figures import write_figure
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import EVENTS, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
@@ -63,24 +64,18 @@ class RestoreMetrics(keras.callbacks.Callback):
 
 def draw_curves(rows, path):
     """Writes a PNG with one panel per metric, which shows training and validation."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     names = dict.fromkeys(name.removeprefix("val_") for row in rows for name in row if name not in ("epoch", "step"))
-    # Figure and canvas by hand: pyplot would keep the figure, and choose a backend that may need a display.
-    figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
-    for axis, name in zip(axes, names, strict=True):
-        for key, label in ((name, "training"), (f"val_{name}", "validation")):
-            points = [(row["step"], row[key]) for row in rows if key in row]
-            if points:
-                axis.plot(*zip(*points, strict=True), marker=".", label=label)
-        axis.set(title=name.replace("_", " "), xlabel="step")
-        axis.grid(alpha=0.3)
-        if name != "learning_rate":
-            axis.legend()
-    figure.savefig(path, dpi=120)
+    with write_figure(path, 4.5 * len(names), 3.5) as figure:
+        axes = figure.subplots(1, len(names), squeeze=False)[0]
+        for axis, name in zip(axes, names, strict=True):
+            for key, label in ((name, "training"), (f"val_{name}", "validation")):
+                points = [(row["step"], row[key]) for row in rows if key in row]
+                if points:
+                    axis.plot(*zip(*points, strict=True), marker=".", label=label)
+            axis.set(title=name.replace("_", " "), xlabel="step")
+            axis.grid()
+            if name != "learning_rate":
+                axis.legend()
 
 
 class MetricsLog(keras.callbacks.Callback):
