@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from keras_vit import export
+from keras_vit import export, zoo
 from keras_vit.errors import ExportError
 from keras_vit.export.proof.parity import KINDS
 from keras_vit.export.staging import ExportFolder
@@ -130,10 +130,10 @@ def node():
     return found
 
 
-def classify(node, out, dtype, images):
+def classify(node, folder, dtype, images):
     """What the library answers for uint8 images: per image the five likeliest {label: score}, in order."""
     sent = [{"height": x.shape[0], "width": x.shape[1], "data": base64.b64encode(x.tobytes()).decode()} for x in images]
-    job = {"root": f"{out}/", "name": "transformers", "dtype": dtype, "images": sent}
+    job = {"root": f"{folder.parent}/", "name": folder.name, "dtype": dtype, "images": sent}
     done = subprocess.run([node, SCRIPT], input=json.dumps(job), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [{x["label"]: x["score"] for x in answer} for answer in json.loads(done.stdout.splitlines()[-1])]
@@ -157,13 +157,24 @@ def tolerance(quantize):
 def test_the_library_answers_as_the_model(node, made, dtype, quantize):
     model, out = made
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")
-    for image, found in zip(images, classify(node, out, dtype, images), strict=True):
+    for image, found in zip(images, classify(node, out / "transformers", dtype, images), strict=True):
         expected = answer(model, image)
         assert list(found)[0] == list(expected)[0]
         if quantize is None:
             assert list(found) == list(expected)
         for name in set(found) & set(expected):
             assert abs(found[name] - expected[name]) < tolerance(quantize)
+
+
+@pytest.mark.browser
+def test_the_library_opens_the_folder_for_the_hub(node, tmp_path):
+    model = vit()
+    zoo.save(model, tmp_path / "model", layout="hub")
+    images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")
+    for image, found in zip(images, classify(node, tmp_path / "model", "fp32", images), strict=True):
+        expected = answer(model, image)
+        assert list(found) == list(expected)
+        np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=1e-5)
 
 
 @pytest.mark.browser
@@ -174,7 +185,7 @@ def test_the_library_crops_as_the_model(node, tmp_path):
     export.bundle(model, tmp_path / "dist", ["onnx"], web_layout="transformers")
     y, x = np.mgrid[0:1:60j, 0:1:84j]
     image = (255 * np.stack([x, y, np.sin(3 * x) * y], axis=-1)).astype("uint8")
-    (found,), expected = classify(node, tmp_path / "dist", "fp32", image[None]), answer(model, image)
+    (found,), expected = classify(node, tmp_path / "dist/transformers", "fp32", image[None]), answer(model, image)
     assert list(found) == list(expected)
     for name, score in found.items():
         assert abs(score - expected[name]) < 0.02

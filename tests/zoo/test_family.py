@@ -83,7 +83,8 @@ def test_timms_names_are_written_as_timm_writes_them(tmp_path):
 
 
 TRANSFORMERS = ("clip", "clip_quickgelu", "siglip", "dinov2", "dinov2_classifier", "dinov2_giant", "dinov2_registers")
-TRANSFORMERS = [f"hf_{name}" for name in (*TRANSFORMERS, "dinov3", "dinov3_plus")]
+TRANSFORMERS = [f"hf_{name}" for name in (*TRANSFORMERS, "dinov3", "dinov3_plus", "ijepa")]
+OTHERWISE = ["hf_deit", "hf_siglip_classifier"]  # written otherwise, and computed alike
 
 
 def test_transformers_names_are_written_as_transformers_writes_them(tmp_path):
@@ -110,7 +111,8 @@ def test_transformers_opens_its_files_and_computes_the_same(tmp_path):
     zoo.save(
         made("dinov3", classifier="token", class_token=None, image_size=16, num_classes=0)[0], tmp_path / "x.keras"
     )
-    for name, path in (("made", tmp_path / "x.keras"), *((name, path_of(name)) for name in TRANSFORMERS)):
+    named = ((name, path_of(name)) for name in TRANSFORMERS + OTHERWISE)
+    for name, path in (("made", tmp_path / "x.keras"), *named):
         model = zoo.load(path)
         (folder := tmp_path / name).mkdir()
         zoo.save(model, folder / "model.safetensors", layout="transformers")
@@ -128,7 +130,7 @@ def test_transformers_opens_its_files_and_computes_the_same(tmp_path):
 def test_what_transformers_cannot_say_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     for option, sentence in {
-        "zero-shot": "has no class that computes this model. The nearest is .*classifier is 'map', not 'token'",
+        "zero-shot": "has no class that computes this model. The nearest is .*classifier is 'map', not 'gap'",
         "sbb": "norm_after_pool is True, not False",
         "clip": "head_bias is False|image_size is .16, 24., not 'square'",
     }.items():

@@ -48,6 +48,8 @@ REGISTERS = DINOV2 | {"num_registers": ANY}
 BOTH = {"classifier": "token+gap"}
 CLIP = {"pre_norm": True, "patch_bias": False, "head_bias": ANY}
 SIGLIP = {"classifier": "map", "has_class_token": False, "drop_remainder": ANY}
+MEAN = {"classifier": "gap", "has_class_token": False}
+SIGLIP_MEAN = MEAN | {"drop_remainder": ANY, "gelu_approximate": True}  # else it is written as I-JEPA's
 DINOV3 = REGISTERS | {"position_embedding": "rope", "qkv_bias": ANY}
 # By whether there is a head; the first that computes the same.
 KINDS = {
@@ -61,6 +63,9 @@ KINDS = {
             "Dinov2WithRegistersForImageClassification",
             *("dinov2_with_registers", HF_DINOV2, "dinov2_with_registers.", REGISTERS | BOTH),
         ),
+        Kind("DeiTForImageClassification", "deit", HF_VIT, "deit.", {"num_registers": 1}),
+        Kind("SiglipForImageClassification", "siglip", HF_TOWER, "vision_model.", SIGLIP_MEAN),
+        Kind("IJepaForImageClassification", "ijepa", HF_VIT, "ijepa.", MEAN),
     ),
     False: (
         Kind("ViTModel", "vit", HF_VIT, "", {"representation_size": ANY}),
@@ -147,7 +152,10 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
         "layer_norm_eps": config.layer_norm_epsilon,
         "hidden_act": ACTIVATIONS[config.activation, config.gelu_approximate],
     }
-    if kind.layout is HF_TOWER:
+    if kind.model_type == "siglip":
+        tower = found | {"model_type": "siglip_vision_model", "vision_use_head": False}
+        found = {"architectures": tower.pop("architectures"), "model_type": kind.model_type, "vision_config": tower}
+    elif kind.layout is HF_TOWER:
         return found | ({"projection_dim": config.num_classes} if config.num_classes else {})
     if kind.layout is HF_DINOV3:
         biased = config.qkv_bias != "none"
@@ -190,7 +198,11 @@ def make_state(kind: Kind, config: ViTConfig, arrays: dict[str, np.ndarray]) -> 
         values = AXES[axes].restore(values)
         if kind.layout is HF_TOWER and name in ("cls", "Transformer/posembed_input/pos_embedding"):
             values = values[0, 0] if name == "cls" else values[0]
-        state[torch if name.startswith("head/") else kind.prefix + torch] = values
+        torch = torch if name.startswith("head/") else kind.prefix + torch
+        state[torch.replace("visual_projection", "classifier") if kind.model_type == "siglip" else torch] = values
+    if kind.model_type == "deit":  # the token of distillation, here a register, holds its position
+        name = "deit.embeddings.position_embeddings"
+        state[name] = np.insert(state[name], 1, 0, axis=1)
     if kind.layout in (HF_DINOV2, HF_DINOV3):  # what stands for masked patches in pre-training begins at zero
         shape = (1, config.hidden_size) if kind.layout is HF_DINOV2 else (1, 1, config.hidden_size)
         state[f"{kind.prefix}embeddings.mask_token"] = np.zeros(shape, "float32")
