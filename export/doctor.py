@@ -122,14 +122,25 @@ def open_patient(patient: Patient) -> Source:
 
 
 def describe(patient: Patient) -> dict:
-    """Its "parameters", and "milliseconds" for the smallest batch; if there is no model, why, as "refused"."""
+    """Its "parameters", "milliseconds" for the smallest batch, and "rounding", the difference of the compiled model
+    from the called one, over the largest output; if there is no model, why, as "refused".
+    """
     try:
         trial = make_trial(open_patient(patient), "onnx")
     except KerasVitError as error:
         return {"refused": str(error)}
-    model, inputs = trial.model, [x[: trial.batches[0]] for x in trial.inputs]
-    time = median_milliseconds(lambda inputs: model.predict_on_batch(pack_inputs(model, inputs)), inputs)
-    return {"parameters": model.count_params(), "milliseconds": time}
+    run, inputs = compiled(trial.model), [x[: trial.batches[0]] for x in trial.inputs]
+    time = median_milliseconds(run, inputs)
+    return {"parameters": trial.model.count_params(), "milliseconds": time, "rounding": measure_rounding(trial)}
+
+
+def compiled(model):
+    return lambda inputs: keras.tree.flatten(model.predict_on_batch(pack_inputs(model, inputs)))
+
+
+def measure_rounding(trial):
+    found = run_in_batches(compiled(trial.model), trial.inputs, trial.batches)
+    return compare_outputs(trial.expected, found).max_rel_diff
 
 
 def make_trial(source, format_name):

@@ -125,6 +125,7 @@ def diagnose(
     sys.path.append(os.getcwd())
     import_keras(find_devices=False)
     from keras_vit.export import doctor
+    from keras_vit.export.proof.parity import choose_kind
 
     patient, findings = doctor.Patient(model, tuple(imports or ())), []
     try:
@@ -151,6 +152,9 @@ def diagnose(
         console.print(
             f"{about['parameters']:,} parameters; the model takes {about['milliseconds']:.1f} ms for a batch."
         )
+        if about["rounding"] > choose_kind(None, format_named("onnx")).max_rel_diff:
+            itself = f"Compiled, the model differs from itself by {about['rounding']:.0e}"
+            console.print(f"{itself}: it amplifies rounding, and no file can be closer.")
         console.print(tabulate(findings))
         for x in findings:
             if x.error:
