@@ -8,6 +8,7 @@ fails; (2) gives each process its part of a tf.data.Dataset alone, and only wher
 import contextlib
 import os
 import re
+import zlib
 
 import jax
 import keras
@@ -150,12 +151,26 @@ def make_jax_strategy(devices=None, model_parallel=1):
     return JaxStrategy(parallel)
 
 
+def require_agreement(batch):
+    """Refuses processes whose batches differ: each would train on its own part of another batch."""
+    parts = [np.ascontiguousarray(part) for part in keras.tree.flatten(batch) if part is not None]
+    own = [zlib.crc32(part.tobytes(), zlib.crc32(str(part.shape).encode())) for part in parts]
+    found = multihost_utils.process_allgather(np.array([len(own), zlib.crc32(str(own).encode())], "uint32"))
+    if (found != found[0]).any():
+        raise ConfigError(
+            f"The {len(found)} processes must train on the same batches, and their first ones differ. Give all of them "
+            "the same data, batch size and seed, in the same order."
+        )
+
+
 def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_distributed_iterator):
     """In place of Keras' `JAXEpochIterator._get_distributed_iterator`, which lays all batches out as the first."""
     if not isinstance(distribution, WholeBatches):
         yield from keras_iterate(iterator, distribution)
         return
-    for batch in iterator.data_adapter.get_jax_iterator():
+    for i, batch in enumerate(iterator.data_adapter.get_jax_iterator()):
+        if i == 0 and jax.process_count() > 1:
+            require_agreement(batch)
         yield keras.tree.map_structure(distribution.place, batch)
 
 
