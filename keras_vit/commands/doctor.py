@@ -44,6 +44,24 @@ def place_files(out, formats):
     return places
 
 
+def describe(patient, seconds):
+    """What is known of the model itself; of one that cannot be compiled "milliseconds" and "rounding" are None."""
+    from keras_vit.export import doctor
+
+    with Process(quiet=True) as process:
+        try:
+            about = process.call(doctor.describe, patient, limit=seconds)
+        except NotMeasured as error:
+            what = f"{patient.name} gives no model: {error}. Try it in Python, or allow more --seconds."
+            raise ConfigError(what) from None
+        if "refused" in about:
+            raise ConfigError(about["refused"])
+        try:
+            return about | process.call(doctor.measure, patient, limit=seconds)
+        except NotMeasured:
+            return about | {"milliseconds": None, "rounding": None}
+
+
 def examine_apart(patient, format_name, by, path, seconds):
     """The `Finding` of one export, from a process of its own whose crash or hang is a finding, too."""
     from keras_vit.export import doctor
@@ -128,13 +146,7 @@ def diagnose(
     from keras_vit.export.proof.parity import choose_kind
 
     patient, findings = doctor.Patient(model, tuple(imports or ())), []
-    try:
-        with Process(quiet=True) as process:
-            about = process.call(doctor.describe, patient, limit=seconds)
-    except NotMeasured as error:
-        raise ConfigError(f"{model} gives no model: {error}. Try it in Python, or allow more --seconds.") from None
-    if "refused" in about:
-        raise ConfigError(about["refused"])
+    about = describe(patient, seconds)
     kinds = [(name, by) for name in formats for by in (doctor.KERAS, doctor.OURS)]
     kinds = [(name, by) for name, by in kinds if by == doctor.OURS or name in doctor.KERAS_FORMATS]
     with tempfile.TemporaryDirectory() as work, show_count("exports", len(kinds)) as tell:
@@ -149,10 +161,11 @@ def diagnose(
         print(json.dumps({**about, "findings": list(map(dataclasses.asdict, findings)), "take": taken, "files": files}))
     else:
         console = Console()
-        console.print(
-            f"{about['parameters']:,} parameters; the model takes {about['milliseconds']:.1f} ms for a batch."
+        takes = (
+            f"the model takes {about['milliseconds']:.1f} ms" if about["milliseconds"] else "compiled, it breaks off"
         )
-        if about["rounding"] > choose_kind(None, format_named("onnx")).max_rel_diff:
+        console.print(f"{about['parameters']:,} parameters; {takes} for a batch.")
+        if (about["rounding"] or 0) > choose_kind(None, format_named("onnx")).max_rel_diff:
             itself = f"Compiled, the model differs from itself by {about['rounding']:.0e}"
             console.print(f"{itself}: it amplifies rounding, and no file can be closer.")
         console.print(tabulate(findings))
