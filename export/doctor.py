@@ -262,7 +262,8 @@ def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str)
     Raises:
         ExportError: if that cannot be said.
     """
-    count, before = ask(name_layer, patient, ())[1], ()
+    before: tuple[int, ...] = ()
+    count = ask(name_layer, patient, before)[1]
 
     def is_right(place):
         found = ask(examine_patient, patient, format_name, by, None, (*before, place))

@@ -34,9 +34,11 @@ STYLE: dict[str, Any] = {
 def write_figure(path: str | os.PathLike, width: float, height: float) -> "Iterator[Figure]":
     """A figure of so many inches to draw on; it is a PNG at the path when the context ends without an error."""
     import matplotlib
+    from cycler import cycler
     from matplotlib.figure import Figure  # not pyplot, which keeps figures and may ask for a display
 
-    with matplotlib.rc_context({**STYLE, "axes.prop_cycle": matplotlib.rcsetup.cycler("color", COLOURS)}):
+    style: Any = {**STYLE, "axes.prop_cycle": cycler("color", COLOURS)}
+    with matplotlib.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         figure.savefig(path, format="png")

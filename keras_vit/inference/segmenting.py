@@ -19,7 +19,7 @@ UNSEEN = 255  # the class number of pixels that the model's crop leaves out, as 
 BATCH_SIZE = 8
 
 
-def segment(model: "Asked", images: "Picture | list[Picture] | tuple[Picture, ...]") -> Any:
+def segment(model: "Asked", images: Any) -> Any:
     """The class of every pixel of an image, or of each of a list of images.
 
     Args:
