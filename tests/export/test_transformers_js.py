@@ -167,8 +167,9 @@ def test_the_library_answers_as_the_model(node, made, dtype, quantize):
 
 
 @pytest.mark.browser
-def test_the_library_opens_the_folder_for_the_hub(node, tmp_path):
-    model = vit()
+@pytest.mark.parametrize("classifier", ["token", "gap"])  # of ViT and of I-JEPA
+def test_the_library_opens_the_folder_for_the_hub(node, tmp_path, classifier):
+    model = vit(classifier=classifier)
     zoo.save(model, tmp_path / "model", layout="hub")
     images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), "uint8")
     for image, found in zip(images, classify(node, tmp_path / "model", "fp32", images), strict=True):

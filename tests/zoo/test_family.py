@@ -84,7 +84,7 @@ def test_timms_names_are_written_as_timm_writes_them(tmp_path):
 
 TRANSFORMERS = ("clip", "clip_quickgelu", "siglip", "dinov2", "dinov2_classifier", "dinov2_giant", "dinov2_registers")
 TRANSFORMERS = [f"hf_{name}" for name in (*TRANSFORMERS, "dinov3", "dinov3_plus", "ijepa")]
-OTHERWISE = ["hf_deit", "hf_siglip_classifier"]  # written otherwise, and computed alike
+OTHERWISE = ["hf_deit", "hf_siglip_classifier"]  # written otherwise, the latter as I-JEPA's, and computed alike
 
 
 def test_transformers_names_are_written_as_transformers_writes_them(tmp_path):
@@ -111,8 +111,9 @@ def test_transformers_opens_its_files_and_computes_the_same(tmp_path):
     zoo.save(
         made("dinov3", classifier="token", class_token=None, image_size=16, num_classes=0)[0], tmp_path / "x.keras"
     )
+    zoo.save(made("siglip", classifier="gap", image_size=18)[0], tmp_path / "mean.keras")  # with a remainder
     named = ((name, path_of(name)) for name in TRANSFORMERS + OTHERWISE)
-    for name, path in (("made", tmp_path / "x.keras"), *named):
+    for name, path in (("made", tmp_path / "x.keras"), ("mean", tmp_path / "mean.keras"), *named):
         model = zoo.load(path)
         (folder := tmp_path / name).mkdir()
         zoo.save(model, folder / "model.safetensors", layout="transformers")

@@ -23,7 +23,7 @@ SIZES = {"image_size": 32, "num_classes": 5, "labels": ["a", "b", "c", "d", "e"]
 MODELS = {
     "exact": ("ViT-Ti/16", {**SIZES, "gelu_approximate": False}, ()),
     "tanh": ("ViT-Ti/16", SIZES, ("keras-hub",)),
-    "mean": ("ViT-Ti/16", {**SIZES, "classifier": "gap"}, ("transformers", "keras-hub")),
+    "mean": ("ViT-Ti/16", {**SIZES, "classifier": "gap"}, ("keras-hub",)),
     "vector": ("ViT-Ti/16", {"image_size": 32, "num_classes": 0, "gelu_approximate": False}, ("keras-hub",)),
     "dinov2": ("ViT-Ti/16", {"image_size": 32, "num_classes": 0, "layer_scale": 0.1}, ("keras-hub",)),
     "resnet": ("R50x1", {**SIZES, "image_size": 64}, ("transformers", "keras-hub")),

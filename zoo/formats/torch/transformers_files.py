@@ -49,7 +49,6 @@ BOTH = {"classifier": "token+gap"}
 CLIP = {"pre_norm": True, "patch_bias": False, "head_bias": ANY}
 SIGLIP = {"classifier": "map", "has_class_token": False, "drop_remainder": ANY}
 MEAN = {"classifier": "gap", "has_class_token": False}
-SIGLIP_MEAN = MEAN | {"drop_remainder": ANY, "gelu_approximate": True}  # else it is written as I-JEPA's
 DINOV3 = REGISTERS | {"position_embedding": "rope", "qkv_bias": ANY}
 # By whether there is a head; the first that computes the same.
 KINDS = {
@@ -64,8 +63,8 @@ KINDS = {
             *("dinov2_with_registers", HF_DINOV2, "dinov2_with_registers.", REGISTERS | BOTH),
         ),
         Kind("DeiTForImageClassification", "deit", HF_VIT, "deit.", {"num_registers": 1}),
-        Kind("SiglipForImageClassification", "siglip", HF_TOWER, "vision_model.", SIGLIP_MEAN),
         Kind("IJepaForImageClassification", "ijepa", HF_VIT, "ijepa.", MEAN),
+        Kind("SiglipForImageClassification", "siglip", HF_TOWER, "vision_model.", MEAN | {"drop_remainder": ANY}),
     ),
     False: (
         Kind("ViTModel", "vit", HF_VIT, "", {"representation_size": ANY}),
