@@ -123,10 +123,16 @@ def pixel_shares(logits):
     return np.bincount(logits.argmax(-1).ravel(), minlength=logits.shape[-1]) / logits[..., 0].size
 
 
+def gives_vectors(about):
+    """Whether the outputs are vectors, without names or a head: of no class, or of a projection without bias."""
+    config = about["config"] or {}
+    return not about["labels"] and (config.get("num_classes") == 0 or config.get("head_bias") is False)
+
+
 def main():
     about = json.loads((HERE / "model.json").read_text("utf-8"))
     artefacts = about["artefacts"]
-    parser = argparse.ArgumentParser(description="Classifies images with a model of this folder.")
+    parser = argparse.ArgumentParser(description="Asks a model of this folder for classes, or its vectors.")
     parser.add_argument("images", nargs="+")
     parser.add_argument("--model", default=artefacts[0]["file"], help="a file or folder beside this script")
     parser.add_argument("--top", type=int, default=5)
@@ -146,6 +152,9 @@ def main():
             failed = True
             continue
         logits = run(x[None])[0].astype("float64")
+        if gives_vectors(about):
+            print(printable(path), *(f"{x:.6g}" for x in logits.ravel()), sep="\t")
+            continue
         probabilities = to_probabilities(logits) if logits.ndim == 1 else pixel_shares(logits)
         for i in np.argsort(-probabilities)[: arguments.top]:
             name = about["labels"][i] if about["labels"] else i

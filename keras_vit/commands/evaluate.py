@@ -89,6 +89,17 @@ def find_test_split(dataset: str) -> str | None:
     return next((split for split in ("test", "validation") if places[split]), None)
 
 
+def open_splits(dataset: str, split: str | None) -> tuple[data.Examples, data.Examples, str]:
+    """The images to train a probe on, those to test it on, and the split of the latter, by default `find_test_split`'s.
+
+    Another split than test is named on standard error.
+    """
+    split = split or find_test_split(dataset) or "validation"
+    if split != "test":
+        print(f"Tested on the split {split} of {dataset}.", file=sys.stderr)
+    return data.load(dataset), data.load(dataset, split), split
+
+
 def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
     """The split to evaluate on if none was named, and a sentence about the choice or None.
 

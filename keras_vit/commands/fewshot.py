@@ -1,15 +1,14 @@
 """`keras-vit fewshot`: linear few-shot accuracy on frozen features, the paper's quick evaluation."""
 
 import json
-import sys
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.table import Table
 
-from keras_vit import data, evaluation, zoo
-from keras_vit.commands.evaluate import find_test_split
+from keras_vit import evaluation, zoo
+from keras_vit.commands.evaluate import open_splits
 from keras_vit.commands.shared import BatchSize, Data, Model, import_keras, require_model
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
@@ -51,10 +50,7 @@ def evaluate_few_shot(
     require_model(model)
     require_dataset(dataset)
     import_keras()
-    split = split or find_test_split(dataset) or "validation"
-    if split != "test":
-        print(f"Tested on the split {split} of {dataset}.", file=sys.stderr)
-    train, test = data.load(dataset), data.load(dataset, split)
+    train, test, split = open_splits(dataset, split)
     loaded = zoo.load(model_of(model))
     found = evaluation.evaluate_few_shot(loaded, train, test, shots, range(seeds), batch_size)
     if as_json:

@@ -1,14 +1,13 @@
 """`keras-vit probe`: what the frozen features of several models are worth on a dataset, one table."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from keras_vit import data, evaluation
 from keras_vit.commands.completion import complete_place
-from keras_vit.commands.evaluate import find_test_split
+from keras_vit.commands.evaluate import open_splits
 from keras_vit.commands.shared import BatchSize, Data, import_keras, require_model, show_count
 from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.schemes import require_dataset
@@ -56,10 +55,7 @@ def probe_models(
     import_keras()
     from keras_vit import inference
 
-    split = split or find_test_split(dataset) or "validation"
-    if split != "test":
-        print(f"Tested on the split {split} of {dataset}.", file=sys.stderr)
-    train, test = data.load(dataset), data.load(dataset, split)
+    train, test, _ = open_splits(dataset, split)
     found = {}
     for model in models:
         opened = inference.open_model(model)

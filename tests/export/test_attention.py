@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
+from shaking import shaken
 
 from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
@@ -34,16 +35,9 @@ MODELS = {
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
 
 
-def shaken(model):
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.2, weight.shape))
-    return model
-
-
 @pytest.fixture(scope="module")
 def model():
-    return shaken(MODELS["token"]())
+    return shaken(MODELS["token"](), deviation=0.2)
 
 
 def weigh_by_hand(model, images):
@@ -72,7 +66,7 @@ def run_tflite(path, images):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_onnx_has_the_attention_of_every_kind_of_model(kind, tmp_path):
-    model = shaken(MODELS[kind]())
+    model = shaken(MODELS[kind](), deviation=0.2)
     report = export.convert(model, tmp_path / "m.onnx", endpoints=("attention",))
     require_known_operations("onnx", tmp_path / "m.onnx")
     attention = run_onnx(tmp_path / "m.onnx", IMAGES)

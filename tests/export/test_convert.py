@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 from runtimes import RUN, run_onnx
+from shaking import shaken
 from slowness import slow_but
 
 from keras_vit import export
@@ -53,16 +54,6 @@ def convolutional():
     z = keras.layers.DepthwiseConv2D(3, padding="same")(keras.layers.BatchNormalization()(y))
     y = keras.layers.Concatenate()([keras.layers.MaxPooling2D(3, 1, "same")(y), keras.layers.Add()([y, z])])
     return keras.Model(x, keras.layers.Dense(7, activation="softmax")(keras.layers.GlobalAveragePooling2D()(y)))
-
-
-def shaken(model, seed=0):
-    """The model with every weight away from its initial value, so that no head is zero."""
-    random = np.random.default_rng(seed)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.1, weight.shape))
-        if "moving_variance" in weight.path:
-            weight.assign(np.abs(weight) + 0.5)
-    return model
 
 
 IN_TFLITE = ("hybrid", "axial", "axial resnet")  # the model that has everything stands for the others

@@ -2,18 +2,23 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from file_server import Server, show_repository
 from golden import GOLDEN
+from PIL import Image
 from runtimes import RUN
 from typer.testing import CliRunner
 
+from keras_vit import export, zoo
 from keras_vit.cli import app
+from keras_vit.models import Preprocessing
 
 FAMILY = GOLDEN / "family"
-# {repository: more words, the file of the library's outputs}; all take images of 16 x 16.
+# {repository: more words}; all take images of 16 x 16.
 MODELS = {"hf_deit": (), "hf_siglip_classifier": (), "hf_clip": ("--class-vectors", "texts.npz")}
 STATED = {
     "image_processor_type": "CLIPImageProcessor",
@@ -54,3 +59,19 @@ def test_one_command(name, tmp_path, monkeypatch):
     page = json.loads((tmp_path / "dist/web/model.json").read_text())
     assert page["probabilities"] == "softmax"
     assert page["labels"] == (list("abcd") if name == "hf_clip" else None)  # LABEL_0 is no name
+
+
+@pytest.mark.slow
+def test_predict_py_prints_the_vectors_of_a_model_without_classes(tmp_path):
+    """Of a projection, as CLIP's, and of a model without a head."""
+    image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), "uint8")
+    Image.fromarray(image).save(tmp_path / "image.png")
+    for name in ("hf_clip", "hf_dinov2"):
+        model = zoo.load(FAMILY / name / "model.safetensors", image_size=16)
+        model.preprocessing = Preprocessing((16, 16))
+        export.bundle(model, tmp_path / name, ["onnx"])
+        command = [sys.executable, tmp_path / name / "predict.py", tmp_path / "image.png"]
+        path, *numbers = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().split("\t")
+        expected = np.asarray(model(model.preprocessing(image[None])))[0]
+        assert path == str(tmp_path / "image.png") and len(numbers) == len(expected)
+        np.testing.assert_allclose(np.array(numbers, float), expected, atol=1e-4 * np.abs(expected).max())

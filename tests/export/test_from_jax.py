@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+from shaking import shaken
 
 from keras_vit import export, inference
 from keras_vit.errors import ExportError
@@ -27,14 +28,6 @@ run = jax.export.deserialize(bytearray(open(sys.argv[1], "rb").read())).call
 np.save(sys.argv[3], run(np.load(sys.argv[2]))[0])
 print(sorted({"keras", "keras_vit", "tensorflow"} & set(sys.modules)))
 """
-
-
-def shaken(model):
-    """The model with every weight away from its initial value, so that no head is zero."""
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.1, weight.shape))
-    return model
 
 
 def make_models():

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from runtimes import run_onnx
+from shaking import shaken
 
 from keras_vit import export, inference
 from keras_vit.errors import ExportError
@@ -23,13 +24,6 @@ def run_openvino(path, x):
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return compiled([x])[compiled.output(0)]
-
-
-def shaken(model):
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.1, weight.shape))
-    return model
 
 
 @pytest.fixture(scope="module")

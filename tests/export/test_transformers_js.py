@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
+from shaking import shaken
 
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError
@@ -23,13 +24,6 @@ TINY = {"image_size": 32, "patch_size": 8, "hidden_size": 32, "num_layers": 2, "
 LABELS = ("cat", "dog", "hen", "cow", "fox", "owl")
 SCRIPT = Path(__file__).parents[1] / "support" / "transformers_js.cjs"
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
-
-
-def shaken(model):
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.1, weight.shape))
-    return model
 
 
 def vit(**arguments):

@@ -5,6 +5,7 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from shaking import shaken
 from slowness import slow_but
 
 from keras_vit import inspection, models, zoo
@@ -26,14 +27,6 @@ MAKERS = {
     "token": lambda: models.AxialVisionTransformer(**VIT),
     "resnet": lambda: models.AxialResNet((16, 32), depths=(1, 2), width_factor=0.5, num_classes=5, num_heads=4),
 }
-
-
-def shaken(model):
-    """The model with every weight away from its initial value."""
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign(weight + random.normal(0, 0.1, weight.shape))
-    return model
 
 
 @pytest.fixture(scope="module")
