@@ -125,7 +125,7 @@ def pixel_shares(logits):
 
 def gives_vectors(about):
     """Whether the outputs are vectors, without names or a head: of no class, or of a projection without bias."""
-    config = about["config"] or {}
+    config = about.get("config") or {}
     return not about["labels"] and (config.get("num_classes") == 0 or config.get("head_bias") is False)
 
 

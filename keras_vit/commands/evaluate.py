@@ -89,7 +89,7 @@ def find_test_split(dataset: str) -> str | None:
     return next((split for split in ("test", "validation") if places[split]), None)
 
 
-def open_splits(dataset: str, split: str | None) -> tuple[data.Examples, data.Examples, str]:
+def open_splits(dataset: str, split: str | None) -> "tuple[data.Examples, data.Examples, str]":
     """The images to train a probe on, those to test it on, and the split of the latter, by default `find_test_split`'s.
 
     Another split than test is named on standard error.
