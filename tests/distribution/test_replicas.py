@@ -25,7 +25,6 @@ MIRRORED = {
     ),
     4: ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora"),
 }
-MIRRORED[2] += tuple(OPTIONS)
 WORKERS = ("adamw", "sgd-bfloat16")
 ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
 
