@@ -100,24 +100,23 @@ def test_two_processes_train_as_one_device(tmp_path):
 
 
 ON_JAX = ("adam-accumulation", "adamw-microbatches", "lora", "pixels", "dinov3")
-
-
-@pytest.fixture(scope="module", params=[ON_JAX, pytest.param((*ALL, "on-batches"), marks=pytest.mark.long)])
-def one_device_of_jax(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("jax")
-    finish(start(out, "jax", 1, *request.param, "adamw", **cluster.on_jax(1)))
-    return out, request.param
+MORE_ON_JAX = (*(cases for _, cases in MIRRORED), (*WORKERS, "on-batches"))
 
 
 @pytest.mark.slow
-def test_devices_of_jax_train_as_one(one_device_of_jax, tmp_path):
+@pytest.mark.parametrize(
+    "cases", [ON_JAX, *(pytest.param(cases, marks=pytest.mark.long) for cases in MORE_ON_JAX)], ids=lambda x: x[0]
+)
+def test_devices_of_jax_train_as_one(tmp_path, cases):
     """A last batch that they do not divide included: of two examples, on four devices."""
-    one, cases = one_device_of_jax
+    one = tmp_path / "one"
+    finish(start(one, "jax", 1, *cases, **cluster.on_jax(1)))
     finish(start(tmp_path / "data", "jax", 4, *cases, **cluster.on_jax(4)))
-    finish(start(tmp_path / "model", "jax-model", 4, "lora", **cluster.on_jax(4)))
     for case in set(cases) - {"on-batches"}:
         equal(one, tmp_path / "data", case)
-    equal(one, tmp_path / "model", "lora")
+    if "lora" in cases:
+        finish(start(tmp_path / "model", "jax-model", 4, "lora", **cluster.on_jax(4)))
+        equal(one, tmp_path / "model", "lora")
     if "on-batches" in cases:
         a, b = (dict(np.load(folder / "on-batches.npz")) for folder in (one, tmp_path / "data"))
         for name, value in a.items():
@@ -125,9 +124,10 @@ def test_devices_of_jax_train_as_one(one_device_of_jax, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_of_jax_train_as_one_device(one_device_of_jax, tmp_path):
+def test_two_processes_of_jax_train_as_one_device(tmp_path):
+    finish(start(tmp_path / "one", "jax", 1, "adamw", **cluster.on_jax(1)))
     outs = [tmp_path / str(i) for i in range(2)]
     environments = zip(outs, cluster.jax_environments(2, devices=2), strict=True)
     finish(*(start(out, "jax", 2, "adamw", **environment) for out, environment in environments))
     for out in outs:
-        equal(one_device_of_jax[0], out, "adamw")
+        equal(tmp_path / "one", out, "adamw")
