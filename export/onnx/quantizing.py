@@ -1,8 +1,8 @@
-"""ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products.
+"""ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products and convolutions.
 
-Convolutions compute in float, since that is faster on a CPU. Their weights are stored in int8. When a runtime
-loads the file it folds operations on constants, and so widens them once. This file is also the script that quantizes,
-in a process of its own.
+Without calibrated ranges convolutions compute in float: a runtime is fast only where it knows the ranges of their
+outputs, too. Then their weights are stored in int8. When a runtime loads the file it folds operations on constants, and
+so widens them once. This file is also the script that quantizes, in a process of its own.
 """
 
 import json
@@ -17,7 +17,9 @@ import numpy as np
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 
 SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
+FEW = 4  # input channels; convolutions of pixels, and depthwise ones, cost the outputs more than they gain
 PRODUCTS = ("MatMul", "Gemm")
+LAYERS = (*PRODUCTS, "Conv")
 FINER = ("int8-weights", "float16", "float32")
 NARROW = ("dynamic", "int8-weights", "float16")
 LARGEST = np.finfo("float16").max
@@ -52,7 +54,8 @@ def list_ladders(graph, kind):
             # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
             pointwise, strided = list(dims[2:]) == [1, 1], max(attributes(node).get("strides", (1,))) > 1
             misread = pointwise and strided and added.isdisjoint(node.output)
-            ladders[node.name] = FINER[1:] if misread else FINER
+            calibrated = ("int8",) if kind == "int8" and dims[1] > FEW else ()
+            ladders[node.name] = (*calibrated, *(FINER[1:] if misread else FINER))
     return ladders
 
 
@@ -210,6 +213,8 @@ class OnnxQuantizer:
         self.ladders = list_ladders(graph, self.kind)
         counts = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
         self.sizes = {node.name: counts[node.input[1]] for node in graph.node if node.name in self.ladders}
+        convolutions = {node.name for node in graph.node if node.op_type == "Conv"}
+        self.convolutions = {x for x, ladder in self.ladders.items() if x in convolutions and ladder[0] == "int8"}
         self.goal, self.ranges = Goal.read(job["goal"]), None
 
     def write(self, ways, output):
@@ -226,12 +231,12 @@ class OnnxQuantizer:
             os.remove(prepared)
 
     def quantize_static(self, prepared, output, nodes):
-        """The products `nodes` in int8, by the ranges of activations in the float file, measured once."""
+        """The layers `nodes` in int8, by the ranges of activations in the float file, measured once."""
         from onnxruntime import quantization as q
         from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
         if self.ranges is None:
-            calibrator = q.create_calibrator(Path(self.source), list(PRODUCTS), f"{self.source}.calibrated")
+            calibrator = q.create_calibrator(Path(self.source), list(LAYERS), f"{self.source}.calibrated")
             batches = iter(self.goal.split_inputs())
             calibrator.collect_data(SimpleNamespace(get_next=lambda: next(batches, None)))
             self.ranges = calibrator.compute_data()
@@ -244,7 +249,7 @@ class OnnxQuantizer:
             tensors_range=self.ranges,
             nodes_to_quantize=nodes,
             nodes_to_exclude=[],
-            op_types_to_quantize=list(PRODUCTS),
+            op_types_to_quantize=list(LAYERS),
             extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS)},
         )
         quantizer.quantize_model()

@@ -27,9 +27,6 @@ WAYS = {
     "float16": "stores its weights in float16 and computes in float",
     "float32": "stays in float32",
 }
-# Sharper than 0.995 and 0.005, which other images should keep: their worst is worse (docs/exports_in_depth.md).
-LEAST_COSINE = 0.9993
-MOST_CHANGED = 0.002  # part of the images whose best class may change
 # Times the errors: so few images as are compared then show how often a class changes. The part of the shipped models'
 # test images whose best class leads by less than a margin is in proportion to the margin, from 0.1 to 20 % of them.
 STRETCH = 64
@@ -43,16 +40,21 @@ Measure = Callable[[Ways, int | None], "Loss"]  # on some of the images, or with
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of the outputs. `error`: the energy of the difference as a share of the outputs'; `enough`: whether it
-    is small enough."""
+    """The loss of the outputs. `error`: the energy of the difference as a share of the outputs'; `cosine`: the smallest
+    of an image; `changed`: the part of the images whose best class changes."""
 
     error: float
     cosine: float
     changed: float
 
-    @property
-    def enough(self) -> bool:
-        return self.cosine >= LEAST_COSINE and self.changed <= MOST_CHANGED
+    def within(self, bound: "Loss") -> bool:
+        return self.cosine >= bound.cosine and self.changed <= bound.changed
+
+
+# Sharper than 0.995 and 0.005, which other images should keep: their worst is worse (docs/exports_in_depth.md).
+BOUND = Loss(error=np.inf, cosine=0.9993, changed=0.002)
+# Fifty convolutions in a row round each other's outputs, which costs a few images much and the accuracy little.
+BOUND_OF_CONVOLUTIONS = Loss(error=np.inf, cosine=0.98, changed=0.005)
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,11 @@ def take_steps(rungs, groups, steps):
 
 
 def choose_ways(
-    ladders: Mapping[str, tuple[str, ...]], sizes: Mapping[str, int], measure: Measure, tell: Callable[[str], object]
+    ladders: Mapping[str, tuple[str, ...]],
+    sizes: Mapping[str, int],
+    measure: Measure,
+    tell: Callable[[str], object],
+    bound: Loss = BOUND,
 ) -> Ways:
     """Chooses the way of every layer, as rough as the outputs allow. If the roughest rung is too rough, this finds the
     first rung that is not, and measures what each layer costs above it. Then as few layers as suffice go down rung by
@@ -197,6 +203,7 @@ def choose_ways(
         ladders: of each layer by its name, from the roughest way.
         sizes: its number of weights.
         tell: takes a line on what is being done.
+        bound: how much the outputs may lose.
 
     >>> losses = {"int8": {"a": 0.5, "b": 1e-4}, "float32": {"a": 0.0, "b": 0.0}}
     >>> def measure(ways, count):
@@ -211,9 +218,9 @@ def choose_ways(
     losses = []
     for rung in rungs:
         losses.append(measure(rung, None))
-        if losses[-1].enough:
+        if losses[-1].within(bound):
             break
-    if len(losses) == 1 or not losses[-1].enough:
+    if len(losses) == 1 or not losses[-1].within(bound):
         return rung
     rungs = rungs[: len(losses)]
     groups = group_layers(rungs)
@@ -224,7 +231,7 @@ def choose_ways(
     few, many = 0, len(steps)  # too few, and enough
     while many - few > 1:
         middle = (few + many) // 2
-        enough = measure(take_steps(rungs, costs, steps[:middle]), None).enough
+        enough = measure(take_steps(rungs, costs, steps[:middle]), None).within(bound)
         few, many = (few, middle) if enough else (middle, many)
     return take_steps(rungs, costs, steps[:many])
 
@@ -235,6 +242,7 @@ class Quantizer(Protocol):
     goal: Goal
     ladders: dict[str, tuple[str, ...]]  # of the layers, from the roughest way
     sizes: dict[str, int]  # their numbers of weights
+    convolutions: set[str]  # those of the layers that begin in int8
 
     def write(self, ways: Ways, output: str) -> None:
         """Writes the new file `output`."""
@@ -256,6 +264,21 @@ def shorten_name(name, names):
     """A name without those that a converter joined to it by semicolons, if no other of `names` begins alike."""
     first = name.split(";")[0]
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
+
+
+def choose_in_turn(quantizer: Quantizer, measure: Measure, tell: Callable[[str], object]) -> Ways:
+    """The ways of all layers: first, with these convolutions in float, of the others; then of these, by their bound."""
+    ladders, late = quantizer.ladders, quantizer.convolutions
+    ways = dict(list_rungs(ladders)[-1])
+
+    def measure_part(part, count):
+        return measure({**ways, **part}, count)
+
+    for bound, names in ((BOUND, ladders.keys() - late), (BOUND_OF_CONVOLUTIONS, late)):
+        part = {name: ladder for name, ladder in ladders.items() if name in names}
+        if part:
+            ways.update(choose_ways(part, quantizer.sizes, measure_part, tell, bound))
+    return ways
 
 
 def quantize_to_goal(job, quantizer: Quantizer):
@@ -280,7 +303,7 @@ def quantize_to_goal(job, quantizer: Quantizer):
 
     ways = list_rungs(ladders)[0]
     if goal.outputs:
-        ways = choose_ways(ladders, quantizer.sizes, measure, lambda line: print(json.dumps(line), flush=True))
+        ways = choose_in_turn(quantizer, measure, lambda line: print(json.dumps(line), flush=True))
     put(ways)
     finer = {name: ways[name] for name, ladder in ladders.items() if ways[name] != ladder[0]}
     print(json.dumps({shorten_name(name, ladders): way for name, way in finer.items()}), flush=True)

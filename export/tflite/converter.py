@@ -28,6 +28,7 @@ LADDERS = {
     "CONV_2D": ("dynamic", "int8-weights", "float16", "float32"),
     "DEPTHWISE_CONV_2D": ("int8-weights", "float16", "float32"),
 }
+FEW = 4  # input channels of convolutions of pixels, which have the bound of dense layers
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
@@ -74,9 +75,8 @@ def describe_operation(operation):
 
 
 def list_layers(path):
-    """{name of what it computes: (operator, weights)} of the dense layers and convolutions with float weights.
-
-    `weights` is their number; `path` a TFLite file.
+    """{name of what it computes: (operator, shape of its weights)} of the dense layers and convolutions with float
+    weights in a TFLite file.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -88,7 +88,7 @@ def list_layers(path):
         name = operators.get(model.operatorCodes[operator.opcodeIndex].builtinCode)
         weights = graph.tensors[operator.inputs[1]] if name else None
         if name and model.buffers[weights.buffer].data is not None:
-            layers[graph.tensors[operator.outputs[0]].name.decode()] = name, int(np.prod(weights.shape))
+            layers[graph.tensors[operator.outputs[0]].name.decode()] = name, weights.shape
     return layers
 
 
@@ -117,13 +117,14 @@ class TFLiteQuantizer:
         self.path, self.goal, self.ranges = path, goal, None
         layers = list_layers(path)
         self.layers = {name: operator for name, (operator, _) in layers.items()}
-        self.sizes = {name: size for name, (_, size) in layers.items()}
+        self.sizes = {name: int(np.prod(shape)) for name, (_, shape) in layers.items()}
         dense = [name for name, operator in self.layers.items() if operator == "FULLY_CONNECTED"]
         self.ladders = {}
         for name, operator in self.layers.items():
             ladder = LADDERS[operator]
             calibrated = kind == "int8" and name not in dense[-1:]
             self.ladders[name] = ladder if calibrated else tuple(way for way in ladder if way != "int8")
+        self.convolutions = {x for x, (operator, shape) in layers.items() if operator == "CONV_2D" and shape[-1] > FEW}
 
     def write(self, ways, output):
         """Writes `output`, the file with the layers in `ways`, {name: way}."""

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_vit.export.proof.mixture import LEAST_COSINE, Goal, Loss, choose_ways, estimate_changed
+from keras_vit.export.proof.mixture import BOUND, Goal, Loss, choose_ways, estimate_changed
 
 
 def loss_of(error):
@@ -33,7 +33,7 @@ def test_the_fewest_layers_are_left():
     costs = {str(i): {"int8": cost} for i, cost in enumerate(np.random.default_rng(0).uniform(0, 5e-4, 10))}
     ways, _ = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
     left = [name for name, way in ways.items() if way == "float32"]
-    bound = 1 - LEAST_COSINE
+    bound = 1 - BOUND.cosine
     assert sum(costs[name]["int8"] for name in costs if name not in left) <= bound
     for other in itertools.combinations(costs, len(left) - 1):  # no smaller choice would do
         assert sum(costs[name]["int8"] for name in costs if name not in other) > bound
@@ -57,7 +57,7 @@ def test_one_layer_that_needs_float_leaves_the_others_in_int8():
 def test_the_number_of_trials_is_bounded():
     costs = {str(i): {"int8": 1e-4 * (i % 7)} for i in range(500)}
     ways, seen = choose(costs, dict.fromkeys(costs, ("int8", "float32")))
-    assert len(seen) <= 2 + 1 + 12 + 12 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).enough
+    assert len(seen) <= 2 + 1 + 12 + 12 + 5 and loss_of(sum(costs[n].get(w, 0) for n, w in ways.items())).within(BOUND)
     assert choose(costs, dict.fromkeys(costs, ("int8", "float32")))[0] == ways
 
 

@@ -14,7 +14,7 @@ from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_of_path, require_known_operations
 from keras_vit.export.proof import comparison
-from keras_vit.export.proof.mixture import LEAST_COSINE, WAYS, Goal
+from keras_vit.export.proof.mixture import BOUND, WAYS, Goal
 from keras_vit.export.proof.parity import cosine
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
@@ -90,7 +90,7 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
     received = run_in_batches(format_of_path(name).load_module("reading").load(tmp_path / name), [images], (64,))[0]
     assert (expected.argmax(-1) == received.argmax(-1)).mean() >= 0.99
     assert cosine(expected, received) > 0.98
-    assert report.cosine >= LEAST_COSINE - 1e-4
+    assert report.cosine >= BOUND.cosine - 1e-4
     # All in int8 it is 3.6, in float16 2. How many layers need more differs with the rounding of the training.
     assert report.model_weight_bytes / report.weight_bytes > 2.7
     assert set(report.finer.values()) <= WAYS.keys()
@@ -99,9 +99,9 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
         rough = export.convert(model, tmp_path / f"rough-{name}", quantize=quantize, images=images)
     except ParityError:
         rough = None
-    assert report.finer or (rough and rough.cosine >= LEAST_COSINE)
+    assert report.finer or (rough and rough.cosine >= BOUND.cosine)
     if quantize == "int8":
-        assert any("encoderblock" in layer for layer in report.finer) and (rough is None or rough.cosine < LEAST_COSINE)
+        assert any("encoderblock" in layer for layer in report.finer) and (rough is None or rough.cosine < BOUND.cosine)
 
 
 def export_roughly(monkeypatch):
