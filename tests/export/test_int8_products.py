@@ -6,7 +6,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from keras_vit.export.onnx.quantizing import list_ladders, store_layers
+from keras_vit.export.onnx.quantizing import FINER, OnnxQuantizer, list_ladders, store_layers
+from keras_vit.export.proof.mixture import Goal
 
 
 def write(nodes, constants, outputs=("y", "z")):
@@ -106,3 +107,64 @@ def test_weights_that_a_branch_takes_stay():
     x = np.arange(6, dtype="float32")[None]
     received = run(store_layers(write(nodes, arrays), {"outside": "dynamic"}), x)
     np.testing.assert_allclose(received, [x @ arrays["a"]] * 2, atol=0.02)
+
+
+def write_convolutions(kernels, nodes, outputs, channels):
+    """A file of images `x` (n, channels, 6, 6) with convolutions by 3x3 `kernels`."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    entry = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, 6, 6])
+    initializers = [numpy_helper.from_array(value, name) for name, value in kernels.items()]
+    graph = helper.make_graph(nodes, "model", [entry], values, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def round_to_range(x, low, high):
+    """255 steps from the least to the most: the values of the steps, and one step."""
+    scale = (high - low) / 255
+    zero = np.round(-low / scale)
+    return (np.clip(np.round(x / scale) + zero, 0, 255) - zero) * scale, scale
+
+
+def test_convolutions_in_int8_are_those_of_the_integers(tmp_path):
+    random = np.random.default_rng(0)
+    x, kernel = (random.normal(0, 1, shape).astype("float32") for shape in ((8, 8, 6, 6), (32, 8, 3, 3)))
+    nodes = [
+        helper.make_node("Relu", ["x"], ["positive"], name="relu"),
+        helper.make_node("Conv", ["positive", "kernel"], ["y"], name="conv", kernel_shape=[3, 3]),
+    ]
+    source, goal, stored = (str(tmp_path / name) for name in ("source.onnx", "goal.npz", "stored.onnx"))
+    onnx.save(write_convolutions({"kernel": kernel}, nodes, ["y"], 8), source)
+    Goal({"x": x}, [], (2,), False).save(goal)
+    quantizer = OnnxQuantizer({"source": source, "kind": "int8", "goal": goal})
+    assert quantizer.convolutions == {"conv"}
+    quantizer.write({"conv": "int8"}, stored)
+    (received,) = run(onnx.load(stored), x)
+
+    def convolve(x, kernel):
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))  # (n, c, h, w, 3, 3)
+        return np.einsum("nchwij,ocij->nohw", windows, kernel, dtype="float64")
+
+    positive = np.maximum(x, 0)
+    exact = convolve(positive, kernel)
+    rounded, _ = round_to_range(positive, 0, positive.max())
+    scales, columns = round_channels(kernel.reshape(32, -1).T)
+    expected = convolve(rounded, (columns * scales).T.reshape(kernel.shape))
+    expected, step = round_to_range(expected, exact.min(), exact.max())
+    error = np.abs(received - expected)
+    assert error.max() < 1.01 * step and (error < 0.01 * step).mean() > 0.98  # a few halves round to the other side
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(stored, options, providers=["CPUExecutionProvider"])
+    assert "QLinearConv" in {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+
+
+def test_convolutions_that_gain_nothing_stay_in_float():
+    shapes = {"pixels": (128, 3), "depthwise": (256, 1), "pooled": (64, 32), "plain": (64, 32)}
+    kernels = {name: np.ones((*shape, 3, 3), "float32") for name, shape in shapes.items()}
+    inputs = {"pixels": "x", "depthwise": "x", "pooled": "pool", "plain": "x"}
+    nodes = [helper.make_node("MaxPool", ["x"], ["pool"], kernel_shape=[3, 3])]
+    nodes += [helper.make_node("Conv", [x, name], [f"{name}/y"], name=name) for name, x in inputs.items()]
+    graph = write_convolutions(kernels, nodes, ["plain/y"], 32).graph
+    ladders = list_ladders(graph, "int8")
+    assert ladders == {**dict.fromkeys(("pixels", "depthwise", "pooled"), FINER), "plain": ("int8", *FINER)}
+    assert set(list_ladders(graph, "dynamic").values()) == {FINER}

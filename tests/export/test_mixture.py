@@ -1,11 +1,12 @@
 """The choice of layers: what it finds among layers of known cost, and how well few images foretell many."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_vit.export.proof.mixture import BOUND, Goal, Loss, choose_ways, estimate_changed
+from keras_vit.export.proof.mixture import BOUND, Goal, Loss, choose_in_turn, choose_ways, estimate_changed
 
 
 def loss_of(error):
@@ -93,3 +94,22 @@ def test_a_goal_is_the_same_from_its_file(tmp_path):
     assert list(read.inputs) == list(inputs) and read.batches == (1, 3) and read.classes
     assert all(np.array_equal(a, b) for a, b in zip(read.outputs, goal.outputs, strict=True))
     assert read.measure(lambda arrays: [arrays[0] * 2, arrays[1]]) == Loss(0.0, pytest.approx(1), 0.0)
+
+
+def test_convolutions_in_int8_have_a_bound_of_their_own():
+    ladder = ("int8", "float32")
+    costs = {"dense": 1e-3, "conv": 1e-2, "pixels": 1e-2}
+    quantizer = SimpleNamespace(
+        ladders=dict.fromkeys(costs, ladder), sizes=dict.fromkeys(costs, 1), convolutions={"conv"}
+    )
+    seen = []
+
+    def measure(ways, count):
+        seen.append(ways)
+        return loss_of(sum(cost for name, cost in costs.items() if ways[name] == "int8"))
+
+    ways = choose_in_turn(quantizer, measure, lambda line: None)
+    assert ways == {"dense": "float32", "conv": "int8", "pixels": "float32"}
+    assert all(ways.keys() == costs.keys() for ways in seen)
+    costs["conv"] = 0.1
+    assert choose_in_turn(quantizer, measure, lambda line: None)["conv"] == "float32"
