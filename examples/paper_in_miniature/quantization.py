@@ -47,7 +47,7 @@ def export_and_run(model, name, kind, calibration, images):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         report = export.convert(model, path, quantize=kind, images=calibration)
-        run = format_of_path(path).load_module().load(path)
+        run = format_of_path(path).load_module("reading").load(path)
         return report, run_in_batches(run, [images], (64,))[0]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from golden import GOLDEN
+from samples import load_sample
 from sklearn.datasets import load_digits
 from slowness import mark_but
 
@@ -137,6 +138,26 @@ def test_convolutions_are_stored_small_and_computed_in_float(tmp_path):
     proto = onnx.load(tmp_path / "small.onnx")
     operators = {node.op_type for node in proto.graph.node}
     assert "Conv" in operators and "ConvInteger" not in operators
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.tflite"])
+def test_convolutions_of_the_shipped_resnet_are_computed_in_int8(name, tmp_path):
+    model = zoo.load("R20x0.5:fashion-mnist")
+    batches = load_sample("fashion-mnist", tmp_path).evaluation(64, model.preprocessing)
+    images, labels, weights = (np.concatenate(column) for column in zip(*batches.as_numpy_iterator(), strict=True))
+    images, labels = images[weights > 0], labels[weights > 0]
+    report = export.convert(model, tmp_path / name, quantize="int8", images=images)
+    received = run_in_batches(format_of_path(name).load_module("reading").load(tmp_path / name), [images], (50,))[0]
+    expected = model.predict(images, verbose=0)
+    right = [(x.argmax(-1) == labels).mean() for x in (expected, received)]
+    assert len(images) == 500 and abs(right[0] - right[1]) < 0.005
+    assert (expected.argmax(-1) == received.argmax(-1)).mean() > 0.98
+    assert list(report.finer.values()).count("float16") < 3
+    if name == "model.onnx":
+        graph = onnx.load(tmp_path / name).graph
+        makers = {node.output[0]: node.op_type for node in graph.node}
+        rounded = [makers.get(node.input[0]) == "DequantizeLinear" for node in graph.node if node.op_type == "Conv"]
+        assert len(rounded) == 22 and sum(rounded) > 15
 
 
 @pytest.mark.parametrize("quantize", ["dynamic", "int8"])
