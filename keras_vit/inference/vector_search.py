@@ -63,9 +63,8 @@ def search_lists(index, queries, count, lists):
 
     count = min(count, index.ntotal)
     while True:
-        cosines, numbers = index.search(
-            queries, count, params=faiss.SearchParametersIVF(nprobe=min(lists, index.nlist))
-        )
+        few = faiss.SearchParametersIVF(nprobe=min(lists, index.nlist))
+        cosines, numbers = index.search(queries, count, params=few)
         if numbers.min(initial=0) >= 0 or lists >= index.nlist:
             return numbers, cosines
         lists *= 2

@@ -21,7 +21,7 @@ def draw(count):
     return (vectors * RANDOM.uniform(1, 9, (count, 1))).astype("float32")
 
 
-VECTORS, ASKED = draw(20_000), draw(100)
+VECTORS, ASKED = draw(12_000), draw(100)
 
 
 def search(vectors, queries, count):
@@ -86,10 +86,10 @@ def test_an_index_finds_what_it_says(file):
     )
     assert 0.95 <= kept.found < 1 and abs(kept.found - others) < 0.04
     assert kept.index.nprobe < kept.index.nlist / 4, "few lists are searched"
-    every, _ = inference.nearest(file, ASKED[:2], count=30_000)
-    np.testing.assert_array_equal(np.sort(every), np.tile(np.arange(20_000), (2, 1)))
+    every, _ = inference.nearest(file, ASKED[:2], count=20_000)
+    np.testing.assert_array_equal(np.sort(every), np.tile(np.arange(12_000), (2, 1)))
     np.testing.assert_array_equal(inference.nearest(file, ASKED, exact=True)[0], expected)
-    with pytest.raises(ConfigError, match=r"the shapes \(20000, 32\) and \(100, 31\)"):
+    with pytest.raises(ConfigError, match=r"the shapes \(12000, 32\) and \(100, 31\)"):
         inference.nearest(file, ASKED[:, 1:])
 
 
@@ -106,12 +106,13 @@ def test_the_kept_index_is_used_while_the_file_stays(file, monkeypatch):
     assert share_found(numbers, search(VECTORS[::-1], ASKED, 12)[0]) > 0.9
     os.utime(file, ns=(0, 0))
     assert not vector_search.read_index(index, vector_search.state_of(file))
-    write(file, VECTORS[:, :31])
-    state = vector_search.state_of(file)
-    index.write_bytes(index.read_bytes()[:1000] + vector_search.describe_index(state, (20_000, 31), 0.95))
-    assert inference.nearest(file, ASKED[:, :31])[0].shape == (100, 12)
-    assert index.stat().st_size > VECTORS[:, :31].nbytes, "a damaged one is made again"
     assert {path.name for path in file.parent.iterdir()} == {"v.npz", "v.npz.index"}
+
+
+def test_a_damaged_index_is_made_again(file):
+    index = file.with_name("v.npz.index")
+    index.write_bytes(b"IwFl" * 100 + vector_search.describe_index(vector_search.state_of(file), (12_000, 32), 0.95))
+    assert inference.nearest(file, ASKED)[0].shape == (100, 12) and index.stat().st_size > VECTORS.nbytes
 
 
 def test_nothing_else_is_replaced_and_nothing_unfinished_stays(file, monkeypatch):
