@@ -20,8 +20,9 @@ PORTABLE = (
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chosen", ["not slow and not browser", pytest.param("slow", marks=pytest.mark.long)])
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_portable(backend):
+def test_portable(backend, chosen):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     command = [
@@ -31,7 +32,7 @@ def test_portable(backend):
         "-q",
         "-p",
         "no:cacheprovider",
-        *("-m", "not browser"),
+        *("-m", chosen),
         *(str(TESTS / name) for name in PORTABLE),
     ]
     environment = {**os.environ, "KERAS_BACKEND": backend}

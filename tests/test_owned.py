@@ -94,6 +94,7 @@ def killed(work, at):
     return os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_what_a_kill_leaves_is_known(tmp_path):
     """Before each call that changes the disk, of writing a file and of taking the files of a folder."""
 

@@ -228,6 +228,7 @@ def test_an_address_is_no_place_to_write(keras_vit, tmp_path, monkeypatch, name)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_address_is_no_place_to_write_in_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, place = zoo.load("ViT-Test/4", weights=None), "gs://bucket/place"
@@ -258,6 +259,7 @@ def test_a_place_that_is_none_is_said_before_any_work(keras_vit, picture, name):
     assert done.status == 1 and f"{picture} is not a folder" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["predict", "evaluate", "inspect", "preview"])
 def test_a_full_disk_is_a_sentence(keras_vit, picture, tmp_path, monkeypatch, name):
     def full(*_):

@@ -16,6 +16,7 @@ def model(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.slow
 def test_evaluate(keras_vit, model, tmp_path):
     status, out, _ = keras_vit("evaluate", model, "--data", "digits", "--out", tmp_path / "report")
     assert not status and "of 360; 95% interval" in out and "calibration error  0.000" in out

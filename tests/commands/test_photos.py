@@ -129,6 +129,7 @@ def test_the_fine_tuning_kit_is_not_for_masked_patches(kit):
         Settings(dataset="digits", model="ViT-Test/4", pretrain=True, objective="masked-patches", **kit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

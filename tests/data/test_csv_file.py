@@ -96,6 +96,7 @@ def test_a_column_says_the_split(folder):
 SEVERAL = [[n for n, step in (("red", 2), ("round", 3), ("big", 5)) if i % step == 0] for i in range(40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", slow_but(["joined", "columns"], "joined"))
 def test_images_of_several_classes_or_none(folder, form):
     if form == "joined":

@@ -89,6 +89,7 @@ def test_a_hash_below_a_tenth_is_held_out(tmp_path):
     assert set(low) - held_out_of(tmp_path, low) == {max(low, key=hash_of)}, "a class keeps an image to train on"
 
 
+@pytest.mark.slow
 def test_images_keep_their_side_when_others_are_added(tmp_path):
     """One by one: only the image that was held out for lack of another may move, once; and never by other classes."""
     for k in range(40):

@@ -142,6 +142,7 @@ def test_vtab_is_varied_as_kolesnikov_et_al_do(task):
     assert row == data.Augmentation(crop=crop, flip=task not in NO_FLIP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["eurosat", "dsprites_orientation", "clevr_count_all", "dsprites_x_position"])
 @pytest.mark.parametrize("recipe", [None, "bit-hyperrule-small"])
 def test_what_vtab_trains_on(task, recipe, prepared):

@@ -133,6 +133,7 @@ def test_train_step_compiles_with_xla(family, monkeypatch):
     assert any((v != w).any() for v, w in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_compile_knows_the_models_strategy():
     """A model made in a strategy's scope is compiled anywhere; its optimizer's variables must be of that scope."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])

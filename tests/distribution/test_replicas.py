@@ -11,23 +11,13 @@ import pytest
 from family_models import OPTIONS
 
 WORKER = Path(__file__).parent.parent / "support" / "training_worker.py"
-MIRRORED = {
-    2: (
-        "sgd",
-        "sgd-relative",
-        "sgd-blocks",
-        "adam-accumulation",
-        "axial-vit",
-        "axial-resnet",
-        "masked-patches",
-        "pixels",
-        *OPTIONS,
-    ),
-    4: ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora"),
-}
-MIRRORED[2] += tuple(OPTIONS)
+MIRRORED = (
+    (2, ("sgd", "sgd-relative", "adam-accumulation", "masked-patches", "pixels", "siglip", "dinov3")),
+    (2, ("sgd-blocks", "axial-vit", "axial-resnet", *(name for name in OPTIONS if name not in ("siglip", "dinov3")))),
+    (4, ("frozen", "sgd-resnet-weighted", "adamw-microbatches", "adam-sum", "two-outputs", "lora")),
+)
 WORKERS = ("adamw", "sgd-bfloat16")
-ONE = (*MIRRORED[2], *MIRRORED[4], *WORKERS)
+ALL = (*(case for _, cases in MIRRORED for case in cases), *WORKERS)
 
 
 def start(out, kind, count, *cases, **environment):
@@ -46,13 +36,6 @@ def finish(*processes):
         assert process.returncode == 0, said[-3000:]
 
 
-@pytest.fixture(scope="module")
-def one_device(tmp_path_factory):
-    out = tmp_path_factory.mktemp("one")
-    finish(start(out, "one_device", 1, *ONE, "on-batches"))
-    return out
-
-
 def equal(expected, found, case):
     a, b = (dict(np.load(folder / f"{case}.npz")) for folder in (expected, found))
     np.testing.assert_allclose(b.pop("losses"), a.pop("losses"), rtol=1e-4 if "bfloat16" in case else 1e-6)
@@ -64,24 +47,31 @@ def equal(expected, found, case):
         assert np.abs(b[name] - value).max() <= (1e-3 if "bfloat16" in case else 1e-5) * scale, f"{case}: {name}"
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[MIRRORED[0], *(pytest.param(row, marks=pytest.mark.long) for row in MIRRORED[1:])],
+    ids=lambda row: f"{row[0]}-{row[1][0]}",
+)
 def mirrored(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp(f"mirrored{request.param}")
-    finish(start(out, "mirrored", request.param, *MIRRORED[request.param], "masks", "on-batches"))
-    return request.param, out
+    """(how many replicas, the cases, where one device wrote them, where the replicas did)."""
+    count, cases = request.param
+    one, out = (tmp_path_factory.mktemp(name) for name in ("one", f"mirrored{count}"))
+    finish(start(one, "one_device", 1, *cases, "on-batches"))
+    finish(start(out, "mirrored", count, *cases, "masks", "on-batches"))
+    return count, cases, one, out
 
 
 @pytest.mark.slow
-def test_logical_cpus_train_as_one_device(one_device, mirrored):
+def test_logical_cpus_train_as_one_device(mirrored):
     """With integer images and labels too, though `reduce` there takes no integers, as on TPUs."""
-    count, out = mirrored
-    for case in MIRRORED[count]:
-        equal(one_device, out, case)
+    _, cases, one, out = mirrored
+    for case in cases:
+        equal(one, out, case)
 
 
 @pytest.mark.slow
 def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
-    count, out = mirrored
+    count, _, _, out = mirrored
     masks = np.load(out / "masks.npz")["masks"]  # (2 runs, 3 calls, replicas, 64)
     np.testing.assert_array_equal(masks[0], masks[1])
     assert len(np.unique(masks[0].reshape(-1, 64), axis=0)) == 3 * count
@@ -89,9 +79,9 @@ def test_dropout_masks_differ_between_replicas_and_come_back(mirrored):
 
 
 @pytest.mark.slow
-def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_all(one_device, mirrored):
+def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_all(mirrored):
     """`train_on_batch` and its like in float16, several steps per execution being asked for."""
-    a, b = (dict(np.load(folder / "on-batches.npz")) for folder in (one_device, mirrored[1]))
+    a, b = (dict(np.load(folder / "on-batches.npz")) for folder in mirrored[2:])
     assert a.pop("scales").tolist() == b["scales"].tolist() == [2.0**15] * 3 + [2.0**14] * 3 + [2.0**13] * 4
     assert a.pop("updates").tolist() == b["updates"].tolist() == [1, 2, 3, 3, 4, 5, 5, 6, 7, 8]
     for name, value in a.items():
@@ -99,43 +89,34 @@ def test_single_batches_are_spread_and_an_overflow_on_one_replica_is_skipped_by_
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_device(one_device, tmp_path):
+def test_two_processes_train_as_one_device(tmp_path):
+    finish(start(tmp_path / "one", "one_device", 1, *WORKERS))
     outs = [tmp_path / str(i) for i in range(2)]
     workers = zip(outs, cluster.configs(2), strict=True)
     finish(*(start(out, "multi_worker", 2, *WORKERS, TF_CONFIG=config) for out, config in workers))
     for case in WORKERS:
         for out in outs:
-            equal(one_device, out, case)
+            equal(tmp_path / "one", out, case)
 
 
-ON_JAX = (
-    "adam-accumulation",
-    "sgd-resnet-weighted",
-    "adamw-microbatches",
-    "two-outputs",
-    "lora",
-    "masked-patches",
-    "pixels",
-    "dinov3",
-)
-
-
-@pytest.fixture(scope="module", params=[ON_JAX, pytest.param((*ONE, "on-batches"), marks=pytest.mark.long)])
-def one_device_of_jax(request, tmp_path_factory):
-    out = tmp_path_factory.mktemp("jax")
-    finish(start(out, "jax", 1, *request.param, "adamw", **cluster.on_jax(1)))
-    return out, request.param
+ON_JAX = ("adam-accumulation", "adamw-microbatches", "lora", "pixels", "dinov3")
+MORE_ON_JAX = (*(cases for _, cases in MIRRORED), (*WORKERS, "on-batches"))
 
 
 @pytest.mark.slow
-def test_devices_of_jax_train_as_one(one_device_of_jax, tmp_path):
+@pytest.mark.parametrize(
+    "cases", [ON_JAX, *(pytest.param(cases, marks=pytest.mark.long) for cases in MORE_ON_JAX)], ids=lambda x: x[0]
+)
+def test_devices_of_jax_train_as_one(tmp_path, cases):
     """A last batch that they do not divide included: of two examples, on four devices."""
-    one, cases = one_device_of_jax
+    one = tmp_path / "one"
+    finish(start(one, "jax", 1, *cases, **cluster.on_jax(1)))
     finish(start(tmp_path / "data", "jax", 4, *cases, **cluster.on_jax(4)))
-    finish(start(tmp_path / "model", "jax-model", 4, "lora", **cluster.on_jax(4)))
     for case in set(cases) - {"on-batches"}:
         equal(one, tmp_path / "data", case)
-    equal(one, tmp_path / "model", "lora")
+    if "lora" in cases:
+        finish(start(tmp_path / "model", "jax-model", 4, "lora", **cluster.on_jax(4)))
+        equal(one, tmp_path / "model", "lora")
     if "on-batches" in cases:
         a, b = (dict(np.load(folder / "on-batches.npz")) for folder in (one, tmp_path / "data"))
         for name, value in a.items():
@@ -143,9 +124,10 @@ def test_devices_of_jax_train_as_one(one_device_of_jax, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_of_jax_train_as_one_device(one_device_of_jax, tmp_path):
+def test_two_processes_of_jax_train_as_one_device(tmp_path):
+    finish(start(tmp_path / "one", "jax", 1, "adamw", **cluster.on_jax(1)))
     outs = [tmp_path / str(i) for i in range(2)]
     environments = zip(outs, cluster.jax_environments(2, devices=2), strict=True)
     finish(*(start(out, "jax", 2, "adamw", **environment) for out, environment in environments))
     for out in outs:
-        equal(one_device_of_jax[0], out, "adamw")
+        equal(tmp_path / "one", out, "adamw")

@@ -105,6 +105,7 @@ def test_every_count_stands_out_from_its_cell():
     assert [label.get_text() for label in axis.get_yticklabels()][-1] == "a name of more than…"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (12, 4), (30, 6)])
 def test_mistakes_fill_their_space(count, columns, tmp_path):
     worst = tuple((np.zeros((8, 8, 3)), 0, 1, 0.9) for _ in range(count))

@@ -179,6 +179,7 @@ def test_a_strangers_page_is_named(dist, tmp_path):
     assert {"web/page.js", "web/runtime/ort.mjs"} <= set(foreign)
 
 
+@pytest.mark.slow
 def test_a_model_that_int8_ruins_has_a_page_in_float32(tmp_path, monkeypatch):
     write = page.write_proved
 

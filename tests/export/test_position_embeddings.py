@@ -22,6 +22,7 @@ def converted(model, path):
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "place"), KINDS)
 def test_onnx(kind, place, tmp_path):
     """The key's bias and the norms are folded away; relative logits are of queries alone, and stay right."""

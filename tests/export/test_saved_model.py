@@ -112,6 +112,7 @@ def test_encoded_pictures_of_different_sizes(exported):
     assert jpeg["logits"].shape == (1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jfif", (False, True))
 @pytest.mark.parametrize("endian", "<>")
 def test_pictures_of_a_turned_camera(exported, endian, jfif):

@@ -402,6 +402,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_an_export_killed_at_any_step_is_complete_or_refused_and_the_next_one_mends_it(tmp_path):
     """SIGKILL before each call that changes the disk; a single file is always the old one or the new one."""
     script = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent), home=str(tmp_path))

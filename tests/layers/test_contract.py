@@ -362,6 +362,7 @@ def test_mixed_precision(case):
     contract.check_mixed_precision(*CASES[case])
 
 
+@pytest.mark.slow
 @quick_cases
 def test_fit(case):
     contract.check_fit(*CASES[case])

@@ -46,6 +46,7 @@ def count_operations(model):
     return len(graph.get_operations())
 
 
+@pytest.mark.slow
 def test_every_kind_gives_the_same_in_fewer_operations():
     for name, model in make_all().items():
         images = images_for(randomize(model))

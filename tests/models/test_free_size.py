@@ -103,6 +103,7 @@ def test_onnx_of_every_kind(case, tmp_path):
         run([positions.images(size=(17, 24))])
 
 
+@pytest.mark.slow
 def test_files_are_those_of_the_stored_size(tmp_path):
     model, one = any_and_one(tmp_path, *CASES[0])
     for ending in ("npz", "safetensors", "keras", "weights.h5"):
@@ -119,6 +120,7 @@ def test_files_are_those_of_the_stored_size(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="compiles nothing")
 def test_training_takes_batches_of_several_sizes():
     model = make("1d", image_size=FREE, stored_size=(16, 24))

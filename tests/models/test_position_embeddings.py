@@ -21,6 +21,7 @@ ONE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classifier", slow_but(["token", "gap"], "token"))
 @pytest.mark.parametrize(
     ("kind", "place"), slow_but(KINDS, ("none", "stem"), ("relative", "stem"), ("2d", "every-layer"))

@@ -160,6 +160,7 @@ LIMITS = {"vit": 8, "hybrid": 12, "resnet": 500}
 CASES = [(kind, policy) for kind in MODELS for policy in POLICIES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "policy"), slow_but(CASES, ("vit", "bfloat16"), ("resnet", "float16")))
 def test_training_in_every_precision(kind, policy):
     model, exact = make(kind, policy), make(kind, "float64")

@@ -111,6 +111,7 @@ def test_a_finished_run_is_read_once_before_it_goes_on(tiny, tmp_path, digested)
         assert {name: digested[name] for name in there} == dict.fromkeys(there, 1)
 
 
+@pytest.mark.slow
 def test_a_file_that_changes_after_the_check_is_refused(tiny, tmp_path):
     folder = RunFolder(tmp_path / "run")
     package.finetune("digits", out=folder.path, model=tiny, tell=None, **GIVEN)

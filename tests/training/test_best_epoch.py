@@ -42,6 +42,7 @@ def same(model, expected):
         np.testing.assert_array_equal(found.numpy(), value, err_msg=found.path)
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_run_are_checkpoints(finished):
     """The best epoch's averaged weights, which validation evaluates; the last ones; the averaged last ones."""
     folder, seen = finished

@@ -179,6 +179,7 @@ def test_loras_factors_are_merged_into_every_file(dtype, tmp_path):
     np.testing.assert_array_equal(prepared.get_layer("encoderblock_1").mlp.hidden.kernel, merged.kernel)
 
 
+@pytest.mark.slow
 def test_a_runs_weights_load_into_models_with_and_without_lora(tmp_path):
     model = tuned("float32")
     write_weights(model, tmp_path / "best.weights.npz")
@@ -318,6 +319,7 @@ def learning(model):
     return weights, [(layer.name, layer.trainable) for layer in model.layers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FREEZE)
 @pytest.mark.parametrize("copy", [load_by_keras, load_by_zoo, clone_within_another])
 def test_what_is_frozen_comes_back_frozen(kind, copy, tmp_path):

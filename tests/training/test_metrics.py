@@ -113,6 +113,7 @@ def held_out():
 AUGMENTATIONS = sorted({row.augmentation for row in training.RECIPES.values()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augmentation", slow_but(AUGMENTATIONS, "bit-mixup"))
 def test_accuracy_after_each_recipes_own_augmentation(augmentation, held_out, tmp_path):
     """Trained on its labels, mixed or not, the model is judged on numbers: in `fit`, in `evaluate`, loaded."""

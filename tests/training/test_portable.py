@@ -43,6 +43,7 @@ def trained(request):
     return model
 
 
+@pytest.mark.slow
 def test_a_trained_model_evaluates_as_numpy_says(trained):
     images, labels = examples()
     accuracy = trained.evaluate(images, labels, verbose=0, return_dict=True)["accuracy"]
@@ -87,6 +88,7 @@ DROPPING = {
 CASES = [("class token", (rate,)) for rate in RATES] + [(kind, RATES) for kind in DROPPING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rates"), slow_but(CASES, *CASES[: len(RATES)]))
 def test_fit_drops(kind, rates):
     """At learning rate 0 only what is dropped can change the loss: from evaluation's, and from epoch to epoch."""
@@ -142,6 +144,7 @@ def with_a_head(seed=0):
     return model
 
 
+@pytest.mark.slow
 def test_uint8_images_are_normalized_wherever_they_enter():
     model, mean, std = with_a_head(), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     floats = ((PIXELS / 255 - mean) / std).astype("float32")
@@ -167,6 +170,7 @@ def as_generator(images, labels):
     return (pair for pair in [(images[:4], labels[:4]), (images[4:], labels[4:])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [lambda *arrays: arrays, as_dataset, as_generator])
 @pytest.mark.parametrize("verb", ["fit", "evaluate", "predict"])
 def test_floats_that_are_raw_pixels_are_refused(source, verb):
@@ -186,6 +190,7 @@ def test_floats_that_are_raw_pixels_are_refused(source, verb):
         run(PIXELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [lambda *arrays: arrays, as_dataset])
 def test_raw_pixels_to_validate_on_are_refused(source):
     model = with_a_head()

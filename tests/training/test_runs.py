@@ -479,6 +479,7 @@ def test_so_many_epochs_are_so_many_rows(epochs, images, batch):
     assert len(list_epoch_ends(round(epochs * images / batch), Fraction(images, batch))) == epochs
 
 
+@pytest.mark.slow
 def test_one_replica_makes_a_plain_iterator_for_training_and_one_for_validation(tmp_path, monkeypatch):
     """A strategy's iterator has tf.data optimize the pipeline anew for each pass, some ten CPU seconds an epoch."""
     made = []

@@ -44,6 +44,7 @@ def distance(model, size, outputs):
     return np.abs(logits(model, IMAGES[size].astype("float32")) - outputs).max() / np.abs(outputs).max()
 
 
+@pytest.mark.slow
 def test_outputs_are_the_libraries_own_at_every_size():
     """The class token or a mean or attention pooling, and positions resized as each library resizes them."""
     far = {}
@@ -55,6 +56,7 @@ def test_outputs_are_the_libraries_own_at_every_size():
     assert not {case: value for case, value in far.items() if value > 1e-5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending", slow_but([".npz", ".safetensors", ".keras", ".weights.h5"], ".safetensors", ".keras")
 )

@@ -91,6 +91,7 @@ def test_the_tensors_are_those_that_transformers_wrote(tmp_path):
     assert (config["model_type"], config["architecture"]) == ("vit", "vit_base_patch16_224")
 
 
+@pytest.mark.slow
 def test_what_it_wrote_is_replaced_and_nothing_else(tmp_path):
     model = zoo.load("ViT-Test/4", weights=None)
     zoo.save(model, tmp_path / "model", layout="hub")

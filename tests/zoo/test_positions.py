@@ -15,6 +15,7 @@ FORMATS = ("npz", "keras", "weights.h5", "safetensors")
 IN_TIMM = (("none", "stem"), ("1d", "stem"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "place"), slow_but(KINDS, *IN_TIMM, ("2d", "every-layer"), ("relative", "stem")))
 def test_files_make_an_equal_model(kind, place, tmp_path):
     model = make(kind, place)

@@ -119,6 +119,7 @@ def test_samples_are_in_proportion():
     assert list(counts) == [20, 10, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tag", TEST_SETS)
 def test_samples_are_of_every_class(tag, tmp_path):
     batches = load_sample(tag, tmp_path).evaluation(50, Preprocessing((8, 8)))

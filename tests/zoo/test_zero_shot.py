@@ -55,6 +55,7 @@ def test_other_classes_replace_those_of_a_classifier(pair):
     assert again.config.probabilities == "sigmoid" and again.labels is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["keras", "weights.h5", "npz", "safetensors"])
 def test_a_saved_classifier_is_the_same(pair, ending, tmp_path):
     classifier = pair[2]
@@ -76,6 +77,7 @@ def test_int8_and_float16_agree(pair, tmp_path):
         assert keras_vit.export.convert(pair[2], tmp_path / f"{kind}.onnx", quantize=kind).cosine > 0.99
 
 
+@pytest.mark.slow
 def test_it_predicts_and_fine_tunes(pair, tmp_path):
     ((label, _),) = keras_vit.predict(pair[2], np.zeros((40, 50, 3), "uint8"), top=1)
     assert label in ("a", "b", "c", "d")

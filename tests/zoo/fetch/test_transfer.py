@@ -100,6 +100,7 @@ def test_stall_in_the_body(server, monkeypatch):
     assert server.ranges() == [None, None, "bytes=1000-"]
 
 
+@pytest.mark.slow
 def test_stall_before_the_answer(server, monkeypatch):
     def silent(handler):
         time.sleep(1)
