@@ -22,6 +22,7 @@ EXTRAS = {  # the module: what it is called, and an extra that brings it
     "scipy": ("SciPy", "train"),
     "psutil": ("psutil", "train"),
     "matplotlib": ("matplotlib", "plots"),
+    "faiss": ("faiss-cpu", "search"),
     "onnxscript": ("onnxscript", "export"),
     "tf2onnx": ("tf2onnx", "export"),
     "ai_edge_litert": ("ai-edge-litert", "export"),

@@ -92,9 +92,9 @@ def test_every_requirement_has_a_floor():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     extras = config["options.extras_require"]
-    names = ("cpu", "gpu", "tpu", "train", "export", "data", "plots", "test")
+    names = ("cpu", "gpu", "tpu", "train", "export", "data", "plots", "search", "test")
     stated = "\n".join([config["options"]["install_requires"], *(extras[name] for name in names)])
-    whole = f"{config['metadata']['name']}[train,export,data,plots]"
+    whole = f"{config['metadata']['name']}[train,export,data,plots,search]"
     lines = [line for line in stated.splitlines() if line not in ("", whole)]
     assert [line for line in lines if ">=" not in line and "==" not in line] == []
     floors = {
@@ -140,7 +140,7 @@ def run(code):
     return done.stdout
 
 
-HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn'} & set(sys.modules)"
+HEAVY = "{'keras', 'tensorflow', 'matplotlib', 'onnx', 'scipy', 'sklearn', 'faiss'} & set(sys.modules)"
 
 
 @pytest.mark.parametrize(

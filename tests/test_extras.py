@@ -47,6 +47,7 @@ asked = {{
     "data.load": lambda: data.load("digits"),
     "finetune": lambda: keras_vit.finetune("digits", out="run"),
     "measure_speed": lambda: evaluation.measure_speed("ViT-Mini/4"),
+    "nearest": lambda: keras_vit.inference.nearest(np.eye(3), np.eye(3)),
     "report": lambda: inspection.report(model, list(images), "page.html"),
     "convert tflite": lambda: export.convert(model, "m.tflite"),
     "convert saved_model": lambda: export.convert(model, "saved"),
@@ -78,6 +79,7 @@ LACKING = {
     "data.load": ("keras_vit.data needs TensorFlow", "cpu"),
     "finetune": ("keras_vit.data needs TensorFlow", "cpu"),
     "measure_speed": ("keras_vit.evaluation needs psutil", "train"),
+    "nearest": ("keras_vit.inference needs faiss-cpu", "search"),
     "report": ("keras_vit.inspection needs matplotlib", "plots"),
     "convert tflite": ("TFLite from JAX needs litert-converter", "tflite"),
     "convert saved_model": ("Writing a SavedModel needs TensorFlow", "cpu"),
@@ -103,7 +105,7 @@ def test_every_package_of_an_extra_has_a_row():
         assert {title.lower(), f"{title.lower()}-cpu"} & brings, module
     rows = {title.lower() for title, _ in EXTRAS.values()}
     of_others = {"importlib_resources"}  # tensorflow-datasets imports it
-    for extra in ("train", "export", "data", "plots"):
+    for extra in ("train", "export", "data", "plots", "search"):
         assert extras[extra] <= rows | of_others, extra
 
 

@@ -44,7 +44,7 @@ def test_the_page_counts_what_the_table_holds():
 @pytest.mark.slow
 @pytest.mark.parametrize(("library", "name"), SAMPLE)
 def test_a_row_again(library, name):
-    if importlib.util.find_spec("timm") is None or importlib.util.find_spec("transformers") is None:
-        pytest.skip("timm and transformers are not installed")
+    if missing := [name for name in ("timm", "torch", "transformers") if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"{', '.join(missing)}: not installed")
     (again, _, _), kept = family_table.measure_safely(library, name, ["onnx"], {}), ROWS[library, name]
     assert (again.outcome, again.reason) == (kept.outcome, kept.reason)

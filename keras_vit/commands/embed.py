@@ -11,6 +11,7 @@ from keras_vit.commands.predict import require_images
 from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
 from keras_vit.console import say
 from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.extras import require
 from keras_vit.files import make_folder, write_whole
 
 MODEL = "A name of `keras-vit list`, a checkpoint, the folder of a run, a bundle, or an exported file."
@@ -82,32 +83,45 @@ def show_nearest(
         ),
     ] = None,
     like: Like = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare all vectors of more than a million, without an index.")
+    ] = False,
 ) -> None:
-    """Finds the nearest images: a page with the pictures whose vectors have the largest cosines, all compared.
+    """Finds the nearest images: a page with the pictures whose vectors have the largest cosines.
 
-    The page needs no other file and no network.
+    All vectors are compared up to a million. Of more, an index is made and kept beside their file, and what it finds is
+    said. The page needs no other file and no network.
 
     Example: keras-vit near cat.jpg --in vectors.npz --out near.html
     """
-    from keras_vit.inference.vector_files import read_vectors
+    from keras_vit.inference.vector_files import read_columns
+    from keras_vit.inference.vector_search import Kept, open_searchable, state_of
 
+    require("faiss", "keras-vit near")
     require_images(images)
-    found = read_vectors(vectors)
-    require_model(model or found.origin.model)
+    state = state_of(vectors)
+    columns, origin = read_columns(vectors, ("paths",))
+    require_model(model or origin.model)
     import_keras()
     from keras_vit import inference
     from keras_vit.inference.embedding import digest_of_model
     from keras_vit.inference.nearest import draw_nearest
 
-    asked = inference.open_model(model or found.origin.model, like)
-    if digest_of_model(asked) != found.origin.digest:
+    asked = inference.open_model(model or origin.model, like)
+    if digest_of_model(asked) != origin.digest:
         raise ConfigError(
-            f"{vectors} has vectors of another model than {model or found.origin.model} is now. Give the model that "
-            "made them as --model, or embed the images again, to another file."
+            f"{vectors} has vectors of another model than {model or origin.model} is now. Give the model that made "
+            "them as --model, or embed the images again, to another file."
         )
-    kind: Any = found.origin.vector
+    kind: Any = origin.vector
     queries = [vector for _, vector in inference.embed_each(asked, images, kind)]
-    page = draw_nearest(found, images, *inference.nearest(found.vectors, queries, count))
+    with show_count("vectors in the index", None) as tell:
+        searched = open_searchable(vectors, exact, tell)
+    if state_of(vectors) != state:
+        raise ConfigError(f"{vectors} was written meanwhile. Start again.")
+    if isinstance(searched, Kept):
+        print(f"Approximate: {searched.describe()}; --exact compares all.", file=sys.stderr)
+    page = draw_nearest(columns["paths"], origin, images, *inference.nearest(searched, queries, count))
     with make_folder(out.absolute().parent), write_whole(out) as path:
         path.write_text(page, "utf-8")
     say(str(out))

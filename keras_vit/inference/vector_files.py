@@ -16,6 +16,7 @@ from keras_vit.files import find_misfit
 from keras_vit.owned import is_digest
 
 ADVICE = "`keras-vit embed FOLDER --model M --out vectors.npz` writes one."
+COLUMNS = "vectors", "paths", "labels", "digests"
 BLOCK = 4096  # vectors that are written at a time
 
 
@@ -74,10 +75,9 @@ def write_npz(path, blocks, shape, columns, about):
                 np.lib.format.write_array(file, np.array(values, str), allow_pickle=False)
 
 
-def read_npz(path):
+def read_npz(path, names):
     with np.load(path, allow_pickle=False) as arrays:
-        columns = {name: arrays[name] for name in ("vectors", "paths", "labels", "digests")}
-        return columns, str(arrays["about"])
+        return {name: arrays[name] for name in names}, str(arrays["about"])
 
 
 def write_parquet(path, blocks, shape, columns, about):
@@ -97,14 +97,15 @@ def write_parquet(path, blocks, shape, columns, about):
             start += len(block)
 
 
-def read_parquet(path):
+def read_parquet(path, names):
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
-    numbers = table["vector"].combine_chunks()
-    columns = {f"{name}s": np.array(table[name].to_pylist(), str) for name in ("path", "label", "digest")}
-    vectors = numbers.flatten().to_numpy().reshape(len(numbers), -1)
-    return {"vectors": vectors, **columns}, table.schema.metadata[b"keras_vit"].decode()
+    table = pq.read_table(path, columns=[name.removesuffix("s") for name in names])
+    columns = {f"{name}s": np.array(table[name].to_pylist(), str) for name in table.column_names if name != "vector"}
+    if "vectors" in names:
+        numbers = table["vector"].combine_chunks()
+        columns["vectors"] = numbers.flatten().to_numpy().reshape(len(numbers), -1)
+    return columns, table.schema.metadata[b"keras_vit"].decode()
 
 
 FORMATS = {".npz": (read_npz, write_npz), ".parquet": (read_parquet, write_parquet)}
@@ -124,6 +125,25 @@ def require_format(path: str | os.PathLike) -> str:
     return ending
 
 
+def read_columns(path: str | os.PathLike, names: Sequence[str]) -> tuple[dict[str, Any], Origin]:
+    """Some of the fields of `Vectors`, by name, and the origin; raises as `read_vectors`."""
+    read, _ = FORMATS[require_format(path)]
+    try:
+        columns, about = read(path, names)
+        stated = json.loads(about)
+        sound = find_misfit(stated, FIELDS) is None
+        origin = Origin(**{name: stated[name] for name in FIELDS})
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no file {path}. {ADVICE}") from error
+    except Exception as error:  # whatever zipfile, numpy and Arrow raise for other files
+        raise ConfigError(f"{path} is not a file of vectors: {error!s:.200}. {ADVICE}") from error
+    kinds = {(name, x.ndim, x.dtype.str if name == "vectors" else x.dtype.kind) for name, x in columns.items()}
+    fitting = {(name, 2, "<f4") if name == "vectors" else (name, 1, "U") for name in names}
+    if not sound or kinds != fitting or len({len(x) for x in columns.values()}) > 1:
+        raise ConfigError(f"{path} is not a file of vectors: its columns do not fit each other. {ADVICE}")
+    return columns, origin
+
+
 def read_vectors(path: str | os.PathLike) -> Vectors:
     """The vectors in a file that `embed_files` or `keras-vit embed` wrote.
 
@@ -133,20 +153,7 @@ def read_vectors(path: str | os.PathLike) -> Vectors:
     >>> read_vectors("vectors.npz").vectors.shape  # doctest: +SKIP
     (1200, 768)
     """
-    read, _ = FORMATS[require_format(path)]
-    try:
-        columns, about = read(path)
-        stated = json.loads(about)
-        sound = find_misfit(stated, FIELDS) is None
-        origin = Origin(**{name: stated[name] for name in FIELDS})
-    except FileNotFoundError as error:
-        raise ConfigError(f"There is no file {path}. {ADVICE}") from error
-    except Exception as error:  # whatever zipfile, numpy and Arrow raise for other files
-        raise ConfigError(f"{path} is not a file of vectors: {error!s:.200}. {ADVICE}") from error
-    vectors = columns["vectors"]
-    sound = sound and vectors.ndim == 2 and vectors.dtype == "float32"
-    if not sound or any(column.shape[:1] != vectors.shape[:1] for column in columns.values()):
-        raise ConfigError(f"{path} is not a file of vectors: its columns do not fit each other. {ADVICE}")
+    columns, origin = read_columns(path, COLUMNS)
     return Vectors(**columns, origin=origin)
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from keras_vit import cli, data, export, zoo
 from keras_vit.commands import evaluate
 from keras_vit.images.pillow import read_image
+from keras_vit.inference import vector_search
 
 LABELS = ("hen", "cat", "dog")  # folders come sorted
 
@@ -209,3 +211,14 @@ def test_vectors_and_the_nearest_pictures(keras_vit, root, tmp_path, monkeypatch
         done = keras_vit(*arguments)
         assert done.status == 1 and said in done.err
     assert {path.name for path in tmp_path.iterdir()} == {"v.npz", "near.html"}
+    monkeypatch.setattr(vector_search, "MOST", 20)
+    near = "near", "photos/cat/3.png", "--in", file, "--out", page, "--count", 4
+    done = keras_vit(*near, "--exact")
+    assert done.status == 0 and "Approximate" not in done.err and page.read_text("utf-8") == shown
+    done = keras_vit(*near)
+    said = r"Approximate: \d+ % of the 12 nearest of 100 sample vectors are found; --exact compares all\.\n"
+    assert done.status == 0 and re.search(said, done.err) and "1.000 photos/cat/3.png" in page.read_text("utf-8")
+    assert {path.name for path in tmp_path.iterdir()} == {"v.npz", "v.npz.index", "near.html"}
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    done = keras_vit(*near)
+    assert done.status == 1 and "keras-vit near needs faiss-cpu" in done.err and "'.[search]'" in done.err

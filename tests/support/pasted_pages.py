@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import traceback
 from importlib import metadata
 from pathlib import Path
@@ -89,3 +90,17 @@ def run_blocks(blocks, names):
             run_block(block, Path.cwd())
         else:
             exec(compile(block.code, "<page>", "exec"), names)
+
+
+def expect_failure(page):
+    """Runs the failing lines alone, which must raise the message of the title."""
+    try:
+        run_blocks([page.failing], {"__name__": "__main__"})
+    except Exception as error:
+        assert page.message in str(error), error
+    else:
+        raise AssertionError(f"Nothing fails of: {page.title}")
+
+
+if __name__ == "__main__":
+    expect_failure(read_page(Path(sys.argv[1])))

@@ -68,8 +68,9 @@ def test_it_is_written_for_those_that_can_hold_it(saved):
 @pytest.mark.parametrize("library", ["transformers", "timm", "keras_hub"])
 def test_a_library_opens_it_and_computes_the_same(saved, library):
     name, folder, without = saved
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    needed = (library,) if library == "keras_hub" else (library, "torch")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"{' and '.join(missing)}: not installed")
     if library.replace("_", "-") in without:
         pytest.skip(f"{library} cannot hold it, as README.md says")
     done = subprocess.run([sys.executable, OPENERS, library, folder], capture_output=True, text=True)

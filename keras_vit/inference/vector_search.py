@@ -1,0 +1,202 @@
+"""Search by Faiss: all vectors compared, or, in a file of more than a million, an index that is kept beside it.
+
+The file of an index is Faiss' own; its last bytes say of which file of vectors it is, and what was measured of it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_vit.errors import ConfigError
+from keras_vit.files import describe_refusal, find_misfit, open_regular, write_whole
+from keras_vit.inference.vector_files import read_columns
+
+MOST = 1_000_000  # vectors of a file that are all compared
+ROWS = 8192  # vectors that are compared at a time
+NEAREST = 12  # of each of `QUERIES` stored vectors, of which the index finds the share `RECALL`
+QUERIES = 100
+RECALL = 0.95
+PER_LIST = 40  # vectors that a list's centre is computed from
+ABOUT = 512  # bytes at the end of an index
+FIELDS: Any = {"keras_vit": "an index of vectors", "of": [int], "shape": [int], "found": float}
+ADVICE = "Compare all vectors instead: --exact, or exact=True in Python."
+
+Found = tuple[np.ndarray, np.ndarray]  # numbers of vectors and their cosines, (m, count)
+
+
+def unit_rows(vectors, rows):
+    """A copy of rows, float32 (n, d), each divided by its length; zeros stay.
+
+    Raises:
+        ConfigError: when a vector is not finite.
+    """
+    import faiss
+
+    block = np.array(vectors[rows], "float32", order="C")
+    faiss.normalize_L2(block)
+    if not np.isfinite(block.sum()):
+        raise ConfigError("Vectors and queries must be finite. Received: NaN, infinity, or a length beyond float32.")
+    return block
+
+
+def compare_all(vectors: np.ndarray, queries: np.ndarray, count: int) -> Found:
+    """The largest cosines of `vectors` (n, d) to each of `queries` (m, d), unit vectors; in blocks."""
+    import faiss
+
+    numbers, cosines = np.empty((len(queries), 0), int), np.empty((len(queries), 0), "float32")
+    for start in range(0, len(vectors), ROWS):
+        block = unit_rows(vectors, slice(start, start + ROWS))
+        values, rows = faiss.knn(queries, block, min(count, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
+        numbers, cosines = np.hstack([numbers, rows + start]), np.hstack([cosines, values])
+        best = np.lexsort((numbers, -cosines))[:, :count]
+        numbers, cosines = (np.take_along_axis(x, best, axis=1) for x in (numbers, cosines))
+    return numbers, cosines
+
+
+def search_lists(index, queries, count, lists):
+    """What the index finds in its `lists` nearest lists, or in more where these hold less than `count` vectors."""
+    import faiss
+
+    count = min(count, index.ntotal)
+    while True:
+        few = faiss.SearchParametersIVF(nprobe=min(lists, index.nlist))
+        cosines, numbers = index.search(queries, count, params=few)
+        if numbers.min(initial=0) >= 0 or lists >= index.nlist:
+            return numbers, cosines
+        lists *= 2
+
+
+def choose_lists(index, vectors, rows):
+    """(How many lists to search, the share found then): the fewest, in powers of 2, by which `RECALL` is reached.
+
+    `rows` are the numbers of vectors whose nearest ones are searched; each finds itself, which does not count.
+    """
+    queries = unit_rows(vectors, rows)
+    _, best = compare_all(vectors, queries, NEAREST + 1)
+    lists = 1
+    while True:
+        _, cosines = search_lists(index, queries, NEAREST + 1, lists)
+        right = (cosines >= best[:, -1:] - 1e-6).sum(axis=1) - 1
+        found = float(right.mean() / (best.shape[1] - 1))
+        if found >= RECALL or lists >= index.nlist:
+            return min(lists, index.nlist), found
+        lists *= 2
+
+
+def make_index(vectors: np.ndarray, tell: Callable[[int, int], object]) -> tuple[Any, float]:
+    """(An inverted file of unit vectors, the share of the nearest of stored vectors that it finds)."""
+    import faiss
+
+    count, width = vectors.shape
+    lists = max(1, 2 * math.isqrt(count))
+    drawn = np.random.default_rng(0).permutation(count)[: QUERIES + PER_LIST * lists]
+    index: Any = faiss.index_factory(width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
+    index.train(unit_rows(vectors, np.sort(drawn[-PER_LIST * lists :])))
+    for start in range(0, count, ROWS):
+        index.add(unit_rows(vectors, slice(start, start + ROWS)))
+        tell(index.ntotal, count)
+    index.nprobe, found = choose_lists(index, vectors, drawn[:QUERIES])
+    return index, found
+
+
+def state_of(file: str | os.PathLike) -> list[int] | None:
+    """Size and time of change of a file, by which its index knows it; None where there is none."""
+    if not os.path.isfile(file):
+        return None
+    state = os.stat(file)
+    return [state.st_size, state.st_mtime_ns]
+
+
+class Kept(NamedTuple):
+    """An index from a file; its lists stay on the disk until they are searched."""
+
+    index: Any
+    shape: tuple[int, int]
+    found: float  # the share of the nearest of stored vectors
+
+    def describe(self) -> str:
+        return f"{int(100 * self.found)} % of the {NEAREST} nearest of {QUERIES} sample vectors are found"
+
+    def search(self, queries: np.ndarray, count: int) -> Found:
+        return search_lists(self.index, queries, count, self.index.nprobe)
+
+
+def describe_index(state, shape, found):
+    """The last bytes of an index."""
+    return json.dumps({**FIELDS, "of": state, "shape": list(shape), "found": found}).encode().rjust(ABOUT)
+
+
+def read_about(path):
+    """What the last bytes of an index say; None where there is no file, or another one."""
+    try:
+        with open_regular(path) as file:
+            file.seek(-ABOUT, os.SEEK_END)
+            about = json.loads(file.read())
+        return None if find_misfit(about, FIELDS) else about
+    except (OSError, ValueError):
+        return None
+
+
+def read_index(path, state):
+    """The index in a file, or None where it is not of the file of vectors in its present state, or damaged."""
+    import faiss
+
+    about = read_about(path)
+    if about is None or about["of"] != state:
+        return None
+    try:
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP)
+    except RuntimeError:
+        return None
+    return Kept(index, (index.ntotal, index.d), about["found"]) if [index.ntotal, index.d] == about["shape"] else None
+
+
+def write_index(path, vectors, state, tell):
+    """Makes an index, and writes it whole, or nothing.
+
+    Raises:
+        ConfigError: when something else is there, or it cannot be written.
+    """
+    import faiss
+
+    if os.path.lexists(path) and read_about(path) is None:
+        raise ConfigError(f"{path} is not an index that was made here: it stays as it is. Move it away. {ADVICE}")
+    try:
+        with write_whole(path) as unfinished:
+            index, found = make_index(vectors, tell)
+            faiss.write_index(index, str(unfinished))
+            with open(unfinished, "ab") as file:
+                file.write(describe_index(state, vectors.shape, found))
+    except OSError as error:
+        raise ConfigError(f"{describe_refusal(error)} {ADVICE}") from error
+    except RuntimeError as error:  # Faiss' own, of a full disk
+        raise ConfigError(f"The index {path} cannot be written: {error!s:.200}. {ADVICE}") from error
+
+
+def open_searchable(
+    file: str | os.PathLike, exact: bool = False, tell: Callable[[int, int], object] = lambda done, total: None
+) -> np.ndarray | Kept:
+    """What to search for the nearest in a file: its vectors, or the index of more than `MOST`.
+
+    An index that is missing, or of what the file was before, is made and kept as `file`.index.
+
+    Args:
+        file: as of `read_vectors`.
+        exact: gives the vectors in any case.
+        tell: called while an index is made, with the number of vectors in it so far, and of all.
+
+    Raises:
+        ConfigError: as `read_vectors`, and when an index cannot be written.
+    """
+    path, state = f"{os.fspath(file)}.index", state_of(file)
+    if not exact and (kept := read_index(path, state)):
+        return kept
+    vectors = read_columns(file, ("vectors",))[0]["vectors"]
+    if exact or len(vectors) <= MOST:
+        return vectors
+    write_index(path, vectors, state, tell)
+    return read_index(path, state) or vectors
