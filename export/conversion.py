@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
+from keras_vit.export.gpu import ask_gpu
 from keras_vit.export.preparation import Source, prepare, raise_converter_errors
 from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, require_parity
 from keras_vit.export.proof.parity import choose_kind
@@ -109,6 +110,7 @@ def write_proved(
         batches=trial.batches,
         tolerance=kind.max_rel_diff,
         finer=finer,
+        gpu=ask_gpu(path) if form.name == "tflite" else None,
         **latencies,
     )
 

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from keras_vit.export.formats import Quantize, data_files
 
@@ -37,6 +38,7 @@ class Report:
         model_latency_ms: the same for the float model.
         further_outputs: the endpoints that are outputs of the artefact, each with its largest absolute difference from
             the model's; those of a SavedModel are signatures, and not among them.
+        gpu: of a TFLite file, what LiteRT's GPU delegate takes, see `gpu.ask_gpu`; None where no GPU was found.
     """
 
     format: str
@@ -58,6 +60,7 @@ class Report:
     latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
     model_latency_ms: dict[int, float] = dataclasses.field(default_factory=dict)
     further_outputs: dict[str, float] = dataclasses.field(default_factory=dict)
+    gpu: dict[str, Any] | None = None
 
     def as_json(self) -> str:
         """The fields as a JSON object."""
@@ -71,6 +74,7 @@ class Report:
         return (
             f"{self.path}: {self.format}{kind}{further}, {self.bytes / 1e6:.1f} MB{shrunk}, "
             f"max difference {self.max_abs_diff:.1e}{agreement} on {self.images} images{count_ways(self.finer)}"
+            f"{describe_gpu(self.gpu)}"
         )
 
 
@@ -82,6 +86,20 @@ def count_ways(finer: dict[str, str]) -> str:
     """
     counts = [f"{n} in {way}" for way, n in Counter(finer.values()).most_common()]
     return f"; finer: {', '.join(counts)}" if counts else ""
+
+
+def describe_gpu(gpu: dict[str, Any] | None) -> str:
+    """What a GPU takes of a file, as the end of a sentence.
+
+    >>> describe_gpu({"adapter": "A", "operations": 9, "taken": 7, "refused": ["CONV_3D: Operation is not supported."]})
+    '; GPU (A): 7 of 9 operations, the others on the processor (CONV_3D: Operation is not supported.)'
+    """
+    if gpu is None:
+        return ""
+    if gpu["taken"] == gpu["operations"]:
+        return f"; GPU ({gpu['adapter']}): all operations"
+    counts = f"{gpu['taken']} of {gpu['operations']} operations"
+    return f"; GPU ({gpu['adapter']}): {counts}, the others on the processor ({' '.join(gpu['refused'])})"
 
 
 def size_of(path: str | Path) -> int:

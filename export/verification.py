@@ -16,6 +16,7 @@ import numpy as np
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.card import predict_source
 from keras_vit.export.formats import FORMATS, format_named, require_known_operations
+from keras_vit.export.gpu import ask_gpu
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
@@ -182,6 +183,7 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
         batches=tuple(entry["batches"]),
         tolerance=kind.max_rel_diff,
         finer=entry["finer"],
+        gpu=ask_gpu(path) if row.name == "tflite" else None,
     )
 
 

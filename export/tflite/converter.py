@@ -28,6 +28,8 @@ LADDERS = {
     "CONV_2D": ("dynamic", "int8-weights", "float16", "float32"),
     "DEPTHWISE_CONV_2D": ("int8-weights", "float16", "float32"),
 }
+# LiteRT's GPU delegate fails on dense layers of widened int8 weights; the last is small, so that float16 costs little.
+LAST = ("dynamic", "float16", "float32")
 FEW = 4  # input channels of convolutions of pixels, which have the bound of dense layers
 ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
@@ -121,9 +123,8 @@ class TFLiteQuantizer:
         dense = [name for name, operator in self.layers.items() if operator == "FULLY_CONNECTED"]
         self.ladders = {}
         for name, operator in self.layers.items():
-            ladder = LADDERS[operator]
-            calibrated = kind == "int8" and name not in dense[-1:]
-            self.ladders[name] = ladder if calibrated else tuple(way for way in ladder if way != "int8")
+            ladder = LAST if name in dense[-1:] else LADDERS[operator]
+            self.ladders[name] = ladder if kind == "int8" else tuple(way for way in ladder if way != "int8")
         self.convolutions = {x for x, (operator, shape) in layers.items() if operator == "CONV_2D" and shape[-1] > FEW}
 
     def write(self, ways, output):
@@ -193,6 +194,11 @@ def share_equal_vectors(path):
         file.write(builder.Output())
 
 
+def beside(name):
+    """What the module `name` of this folder has, by its path: importing the format's package would import Keras."""
+    return runpy.run_path(str(Path(__file__).with_name(f"{name}.py")))
+
+
 def main():
     """Keys of the job: saved_model, a folder, or stablehlo, one file or those at the sizes of `batch`, with inputs and
     outputs, their names; float (the file to convert to), output (another), quantize; to quantize also those of
@@ -204,9 +210,8 @@ def main():
             converted = from_saved_model(folder)
     else:
         files = [from_stablehlo(path, job["inputs"], job["outputs"]) for path in job["stablehlo"]]
-        # By its path: importing the format's package would import Keras.
-        free_batch = runpy.run_path(str(Path(__file__).with_name("batch.py")))["free_batch"]
-        converted = free_batch(files) if len(files) > 1 else files[0]
+        converted = beside("batch")["free_batch"](files) if len(files) > 1 else files[0]
+    converted = beside("pools")["part_padded_pools"](converted)
     place = job["float"] if job["quantize"] else job["output"]
     Path(place).write_bytes(converted)
     if job["quantize"] == "float16":

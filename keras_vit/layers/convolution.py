@@ -155,8 +155,10 @@ class GroupNormalization(ConfiguredLayer):
         variance = ops.reshape(average_pixels(ops.square(y - mean)), grouped)
         mean = ops.reshape(mean, grouped)
         group_mean = ops.mean(mean, axis=2, keepdims=True)  # (n, groups, 1)
-        # Law of total variance: mean of the channels' variances plus variance of their means.
-        group_variance = ops.mean(variance + ops.square(mean - group_mean), axis=2, keepdims=True)
+        # Law of total variance: mean of the channels' variances plus variance of their means, 0 for a single channel.
+        if c > self.groups:
+            variance = variance + ops.square(mean - group_mean)
+        group_variance = ops.mean(variance, axis=2, keepdims=True)
         scale = ops.rsqrt(group_variance + self.epsilon) * ops.reshape(gamma, grouped)
         shift = ops.reshape(beta, grouped) - group_mean * scale
         scale, shift = (ops.reshape(z, (-1, 1, 1, c)) for z in (scale, shift))

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from positions import KINDS, answer, blocks, images, make
 from runtimes import RUN
+from slowness import mark_but
 
 from keras_vit import export
 from keras_vit.export.formats import require_known_operations
 
 # One of each kind stands for all where a conversion takes a process of its own.
-EACH_KIND = pytest.mark.parametrize(("kind", "place"), [*KINDS[:2], ("2d", "every-layer-shared"), KINDS[-1]])
+EACH_KIND = pytest.mark.parametrize(
+    ("kind", "place"), mark_but(pytest.mark.long, [*KINDS[:2], ("2d", "every-layer-shared"), KINDS[-1]], KINDS[-1])
+)
 
 
 def converted(model, path):

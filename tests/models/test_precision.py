@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import special
-from slowness import slow_but
+from slowness import mark_but, slow_but
 
 from keras_vit import models, training
 
@@ -161,7 +161,9 @@ CASES = [(kind, policy) for kind in MODELS for policy in POLICIES]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "policy"), slow_but(CASES, ("vit", "bfloat16"), ("resnet", "float16")))
+@pytest.mark.parametrize(
+    ("kind", "policy"), mark_but(pytest.mark.long, CASES, ("vit", "bfloat16"), ("resnet", "float16"))
+)
 def test_training_in_every_precision(kind, policy):
     model, exact = make(kind, policy), make(kind, "float64")
     exact.set_weights([w.numpy().astype("float64") for w in model.weights])

@@ -139,7 +139,7 @@ def statuses(processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["multi_worker", "jax"])
+@pytest.mark.parametrize("kind", ["multi_worker", pytest.param("jax", marks=pytest.mark.long)])
 def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path, kind):
     whole, folder = tmp_path / "whole", tmp_path / "stopped"
     assert statuses(list(workers(kind, sys.executable, SCRIPT, whole, kind))) == [0, 0]
@@ -153,7 +153,7 @@ def test_sigterm_to_one_worker_stops_all_and_they_resume(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["multi_worker", "jax"])
+@pytest.mark.parametrize("kind", [pytest.param("multi_worker", marks=pytest.mark.long), "jax"])
 def test_the_command_trains_on_two_workers_as_on_one_device(tmp_path, kind):
     """Each sees its part of every batch, and every held-out image counts once."""
     # With the classes of the data the head stays: at zero, where new ones begin, rounding is most of what is learned.
@@ -252,7 +252,8 @@ def test_a_run_of_one_engine_continues_on_the_other(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kit", ["lora", pytest.param("frozen", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kit", ["lora", "frozen"])
 def test_fine_tuning_a_part_of_a_model_resumes_to_the_same_bits_on_two_replicas(kit, tmp_path):
     """LoRA, stochastic depth and rematerialization; frozen layers, layer decay and class weights."""
     server = Server("mirrored", kit)
