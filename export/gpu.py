@@ -17,6 +17,8 @@ TIME_LIMIT = 120  # seconds
 SPLIT = re.compile(r"^(\d+|No) operations will run on the GPU", re.MULTILINE)
 REFUSED = re.compile(r"Following operations are not supported by GPU delegate:\n((?:[A-Z0-9_]+: .*\n)+)")
 FAILED = re.compile(r"Failed to create \S+DelegateKernel\w*: (.*)")
+DYNAMIC = "Attempting to use a delegate that only supports static-sized tensors"
+ADVICE = "It takes no tensor whose size depends on the batch: export with batch_size=1."
 ADAPTER = re.compile(r"Selected adapter: ([^,\n]+)")
 
 
@@ -48,10 +50,12 @@ def read_log(log: str, operations: int) -> dict[str, Any] | None:
     adapter, split, refused, failed = (x.search(log) for x in (ADAPTER, SPLIT, REFUSED, FAILED))
     if adapter is None:
         return None
+    answer = {"adapter": adapter[1], "operations": operations}
+    if failed or DYNAMIC in log:
+        return {**answer, "taken": 0, "refused": [failed[1] if failed else ADVICE]}
     taken = operations if split is None else 0 if split[1] == "No" else int(split[1])
     lines = refused[1].splitlines() if refused else []
-    answer = {"adapter": adapter[1], "operations": operations, "taken": taken, "refused": lines}
-    return {**answer, "taken": 0, "refused": [failed[1]]} if failed else answer
+    return {**answer, "taken": taken, "refused": lines}
 
 
 def main():

@@ -37,6 +37,7 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path):
         assert (PAGE.parent / "images" / picture).stat().st_size < 60_000
 
 
+@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -131,6 +131,7 @@ def test_a_killed_training_goes_on_to_the_bit(folder, tmp_path):
         assert one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_shipped_model_learns_shapes(folder, tmp_path):
     """Ten epochs; a head alone, LoRA and a ResNet learn too. Without learning, the background alone makes a quarter."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.export.gpu import read_log
+from keras_vit.export.gpu import ADVICE, read_log
 
 CHROMIUM = Path("/usr/lib/chromium")
 FOUND = "I0000 environment.cc:532] Selected adapter: SwiftShader Device (Subzero), arch=swiftshader, backend=Vulkan\n"
@@ -23,6 +23,10 @@ LOGS = {
     f"{FOUND}E0000 delegate_webgpu.cc:478] Failed to create litert::DelegateKernelLiteRt: Shape mismatch\n": (
         0,
         ["Shape mismatch"],
+    ),
+    f"{FOUND}WARNING: Attempting to use a delegate that only supports static-sized tensors with a graph\n": (
+        0,
+        [ADVICE],
     ),
     f"{FOUND}{REFUSAL}No operations will run on the GPU, and all 9 operations will run on the CPU.\n": (
         0,
@@ -69,7 +73,8 @@ hybrid.get_layer("head").kernel.assign(keras.random.normal((16, 10)))
 exports |= {"hybrid": (hybrid, None)}
 exports |= {name: (pool(getattr(keras.layers, name)(3, 2)), None) for name in ("MaxPooling2D", "AveragePooling2D")}
 for name, (model, quantize) in exports.items():
-    print(json.dumps([name, convert(model, out / f"{name}.tflite", quantize=quantize).gpu]))
+    print(json.dumps([name, convert(model, out / f"{name}.tflite", quantize=quantize, batch_size=1).gpu]))
+print(json.dumps(["free", convert(exports["clip"][0], out / "free.tflite").gpu]))
 """
 ON_GPU = """
 import sys
@@ -116,5 +121,6 @@ def test_a_gpu_takes_every_operation_of_our_files(environment, tmp_path):
     told = dict(json.loads(line) for line in lines if line.startswith('["'))
     volume = told.pop("volume")
     assert (volume["taken"], volume["refused"]) == (0, ["CONV_3D: Operation is not supported."])
+    assert told.pop("free")["refused"] == [ADVICE]
     assert {name: gpu["refused"] for name, gpu in told.items() if gpu["taken"] != gpu["operations"]} == {}
-    run(environment, ON_GPU, *(path for path in tmp_path.glob("*.tflite") if path.stem != "volume"))
+    run(environment, ON_GPU, *(path for path in tmp_path.glob("*.tflite") if path.stem not in ("volume", "free")))
