@@ -211,7 +211,7 @@ def main():
     else:
         files = [from_stablehlo(path, job["inputs"], job["outputs"]) for path in job["stablehlo"]]
         converted = beside("batch")["free_batch"](files) if len(files) > 1 else files[0]
-    converted = beside("pools")["part_padded_pools"](converted)
+    converted = beside("for_gpus")["rewrite_for_gpus"](converted)
     place = job["float"] if job["quantize"] else job["output"]
     Path(place).write_bytes(converted)
     if job["quantize"] == "float16":
