@@ -129,6 +129,7 @@ def test_the_instrument_runs_on_jax_in_bfloat16(tmp_path):
     assert {line["backend"] for line in lines} == {"jax"}
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_engines_take_turns_in_processes_of_their_own(tmp_path):
     pytest.importorskip("jax")

@@ -96,6 +96,7 @@ def test_every_private_name_is_listed():
     assert sorted(found - listed) == [], "private names without a row"
 
 
+@pytest.mark.slow
 def test_every_row_is_needed():
     listed = {(module, row.name) for row in NAMES for module in row.modules} | OURS
     found = {(module, name) for module, tree in sources() for name in taken(tree) | mentioned(tree)}

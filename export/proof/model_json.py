@@ -77,6 +77,7 @@ ARTEFACT = {
     "latency_ms": {str: float},
     "model_latency_ms": {str: float},
     "further_outputs": {str: float},
+    "gpu": (None, {"adapter": str, "operations": whole(), "taken": whole(), "refused": [str]}),
 }
 FIELDS = {
     "name": str,

@@ -45,6 +45,7 @@ def entries_used(model, monkeypatch):
     return operations.used | layers.used
 
 
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("library", ["keras_vit", "keras.applications", "keras_hub", "zeromodels"])
 @pytest.mark.filterwarnings("ignore:You are using a softmax over axis:UserWarning")  # of the others' smallest models

@@ -253,6 +253,7 @@ FIELDS = {
     "artefacts/0/finer": ([], {"head": "x"}, {"head": None}),
     "artefacts/0/further_outputs": ([], {"features": 0.1}, {"attention": None}),
     "artefacts/0/top1_agreement": (-0.1, 1.5, "x"),
+    "artefacts/0/gpu": (1, [], {}, {"adapter": "A", "operations": 1, "taken": -1, "refused": []}),
 }
 
 
@@ -516,6 +517,7 @@ def read_everything(folder):
         require_known_operations(entry["format"], folder / entry["file"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", (MANIFEST, "model.json", "examples.npz", "model.onnx", "saved_model/1/saved_model.pb"))
 def test_mutated_files_are_refused_or_read(name, dist):
     random = np.random.default_rng(0)

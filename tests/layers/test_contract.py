@@ -352,6 +352,7 @@ def test_config(case):
     contract.check_config(*CASES[case])
 
 
+@pytest.mark.slow
 @quick_cases
 def test_symbolic_equals_eager(case):
     contract.check_symbolic_equals_eager(*CASES[case])

@@ -13,6 +13,7 @@ KINDS["hybrid"] = ("1d", "stem", {"patch_size": 2, "backbone": {"depths": (1,), 
 KINDS["pre-logits"] = ("1d", "stem", {"representation_size": 8})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_and_gradients_are_those_of_the_graph(kind):
     kind, place, fields = KINDS[kind]
