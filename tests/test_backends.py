@@ -9,20 +9,26 @@ import sys
 import pytest
 
 TESTS = pathlib.Path(__file__).parent
+EVERY_PUSH = ("models/test_golden.py", "training/test_optimizers.py", "export/test_from_jax.py")
 PORTABLE = (
+    *EVERY_PUSH,
     "evaluation/test_evaluate.py",
     "evaluation/test_few_shot_protocol.py",
-    "models/test_golden.py",
-    "training/test_optimizers.py",
     "training/test_portable.py",
-    "export/test_from_jax.py",
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", ["not slow and not browser", pytest.param("slow", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        (EVERY_PUSH, "not slow and not browser"),
+        pytest.param(PORTABLE, "not browser", marks=pytest.mark.long),
+    ],
+    ids=["every push", "all"],
+)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_portable(backend, chosen):
+def test_portable(backend, files, chosen):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     command = [
@@ -33,7 +39,7 @@ def test_portable(backend, chosen):
         "-p",
         "no:cacheprovider",
         *("-m", chosen),
-        *(str(TESTS / name) for name in PORTABLE),
+        *(str(TESTS / name) for name in files),
     ]
     environment = {**os.environ, "KERAS_BACKEND": backend}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)

@@ -116,6 +116,7 @@ def test_every_subject_runs_on_a_tiny_model(tmp_path, line, count):
         assert {line["subject"] for line in shares} == {"inference", "training"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_instrument_runs_on_jax_in_bfloat16(tmp_path):
     """What is to be measured on a GPU, small and on a processor."""

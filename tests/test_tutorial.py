@@ -21,6 +21,7 @@ def mask_numbers(text):
     return re.sub(r"#(?: *#)*", "#", NUMBER.sub("#", text))
 
 
+@pytest.mark.long
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path):
     text = PAGE.read_text("utf-8")
     blocks = read_blocks(text)

@@ -114,6 +114,7 @@ def run_demo_in_process(out):
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_demo_as_a_whole(tmp_path):
     """The README's first command; then a second one over its files."""

@@ -100,7 +100,7 @@ def test_two_processes_train_as_one_device(tmp_path):
             equal(tmp_path / "one", out, case)
 
 
-ON_JAX = ("adam-accumulation", "adamw-microbatches", "lora", "pixels", "dinov3")
+ON_JAX = ("adam-accumulation", "lora", "pixels")
 MORE_ON_JAX = (*(cases for _, cases in MIRRORED), (*WORKERS, "on-batches"))
 
 

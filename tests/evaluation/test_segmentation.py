@@ -114,6 +114,7 @@ def test_a_bundle_says_the_shares_of_the_pixels(folder, tmp_path):
     assert export.verify(tmp_path / "dist")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_bit(folder, tmp_path):
     words = f"--data masks:{folder} --task segmentation --model ViT-Test/4 --image-size 28 --steps 30 --batch-size 20"
