@@ -111,9 +111,6 @@ class PositionSensitiveAttention(ConfiguredLayer):
         copies = ops.reshape(ops.broadcast_to(r[None], (length, *r.shape)), (-1, r.shape[-1]))
         return ops.reshape(copies[length - 1 : -1], (length, 2 * length - 2, r.shape[-1]))[:, :length]
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialBottleneck(Bottleneck):
