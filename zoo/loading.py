@@ -21,7 +21,6 @@ from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
-from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.names.rows import class_names
 from keras_vit.zoo.resizing import POSITION_MATRICES
 
@@ -244,7 +243,7 @@ def load(
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
-    variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
+    variant = None if weights == "default" else registry.find_variant(str(name).partition(":")[0])
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
