@@ -10,6 +10,14 @@ from collections import Counter
 import numpy as np
 
 from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.layers.interpolation import (
+    axis_matrix,
+    resize_axis,
+    resize_line_offsets,
+    resize_offsets,
+    resize_patches,
+    resize_positions,
+)
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
@@ -18,14 +26,6 @@ from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
-from keras_vit.zoo.resizing import (
-    axis_matrix,
-    resize_axis,
-    resize_line_offsets,
-    resize_offsets,
-    resize_patches,
-    resize_positions,
-)
 
 HEAD_CHOICES = ("new", "keep")
 ARGUMENTS = ("weights", "labels", "head", "preprocessing", "dtype")  # of `load`, beside the fields

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import sha256
+from keras_vit.layers.interpolation import POSITION_MATRICES
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
@@ -22,7 +23,6 @@ from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_chec
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
-from keras_vit.zoo.resizing import POSITION_MATRICES
 
 # Fields of a configuration that a file's tensors cannot tell, nor resizing them change.
 UNTOLD = ("activation", "gelu_approximate", "layer_norm_epsilon", "class_token_position")

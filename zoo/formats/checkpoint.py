@@ -222,8 +222,8 @@ class Ending:
 ENDINGS = (
     Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
     Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
-    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_model"),
-    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_weights"),
+    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_files"),
+    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_files"),
 )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.zoo.formats.architecture import POSITIONS
 from keras_vit.zoo.formats.names import BIT, TIMM_BARE, TIMM_BIT, TIMM_EVA, TIMM_VIT, VIT, torch_names
@@ -84,7 +83,7 @@ def make_vit_state(config, arrays):
     return {re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name): values for name, values in state.items()}
 
 
-def make_timm_state(model: Classifier) -> tuple[ViTConfig | ResNetConfig, dict[str, np.ndarray]]:
+def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.ndarray]]:
     """(timm's configuration of an equal model, its state dict).
 
     Raises:
@@ -153,7 +152,7 @@ def name_resnet(config: ResNetConfig) -> str:
     return name
 
 
-def make_timm_config(model: Classifier) -> dict[str, Any]:
+def make_timm_config(model: Any) -> dict[str, Any]:
     """The contents of timm's config.json for a model.
 
     Raises:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_vit.errors import CheckpointError
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ViTConfig
 from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
 from keras_vit.zoo.formats.torch.layouts import pack, to_torch
@@ -164,7 +163,7 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
     return found
 
 
-def make_transformers_state(model: Classifier) -> tuple[ViTConfig, dict[str, np.ndarray]]:
+def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
     """(the model's configuration, its tensors under transformers' names, of those that it changed the older).
 
     Raises:
@@ -194,7 +193,7 @@ def make_transformers_state(model: Classifier) -> tuple[ViTConfig, dict[str, np.
     return config, pack(state)
 
 
-def write_config(model: Classifier) -> str:
+def write_config(model: Any) -> str:
     """The text of config.json; raises as `find_kind` does."""
     kind = find_kind(model.config)
     return json.dumps(make_config(kind, model.config, model.labels), indent=2) + "\n"
