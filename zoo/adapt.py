@@ -10,6 +10,14 @@ from collections import Counter
 import numpy as np
 
 from keras_vit.errors import ConfigError, describe_unknown
+from keras_vit.layers.interpolation import (
+    axis_matrix,
+    resize_axis,
+    resize_line_offsets,
+    resize_offsets,
+    resize_patches,
+    resize_positions,
+)
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import as_labels
 from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
@@ -18,43 +26,12 @@ from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.names import POOL
 from keras_vit.zoo.formats.official import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
-from keras_vit.zoo.resizing import (
-    axis_matrix,
-    resize_axis,
-    resize_line_offsets,
-    resize_offsets,
-    resize_patches,
-    resize_positions,
-)
 
 HEAD_CHOICES = ("new", "keep")
-ARGUMENTS = (
-    "weights",
-    "num_classes",
-    "image_size",
-    "labels",
-    "head",
-    "num_heads",
-    "preprocessing",
-    "position_interpolation",
-    "dtype",
-)
+ARGUMENTS = ("weights", "labels", "head", "preprocessing", "dtype")  # of `load`, beside the fields
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
-# Fields that a checkpoint's weights decide.
-FIXED = (
-    "position_embedding",
-    "position_embedding_at",
-    "class_token_position",
-    "pre_norm",
-    "norm_after_pool",
-    "patch_bias",
-    "qkv_bias",
-    "gated_mlp",
-    "layer_scale",
-    "num_registers",
-)
 
 
 def require_distinct(labels):
@@ -178,9 +155,9 @@ def plan_adaptation(config, labels, request):
         ConfigError: for an invalid request, or for another kind of position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
-    for name in FIXED:
-        own, wanted = getattr(config, name, None), getattr(target.config, name, None)
-        if own != wanted:
+    for field in dataclasses.fields(config):
+        name, own, wanted = field.name, getattr(config, field.name), getattr(target.config, field.name)
+        if field.metadata.get("fixed") and own != wanted:
             raise ConfigError(
                 f"{name} is {own!r} in the checkpoint, and its weights cannot be converted. Received: {name}="
                 f"{wanted!r}. Leave it out, or train from random weights: weights=None."

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import sha256
+from keras_vit.layers.interpolation import POSITION_MATRICES
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
@@ -21,9 +22,7 @@ from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
-from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.names.rows import class_names
-from keras_vit.zoo.resizing import POSITION_MATRICES
 
 # Fields of a configuration that a file's tensors cannot tell, nor resizing them change.
 UNTOLD = ("activation", "gelu_approximate", "layer_norm_epsilon", "class_token_position")
@@ -244,7 +243,7 @@ def load(
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
-    variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
+    variant = None if weights == "default" else registry.find_variant(str(name).partition(":")[0])
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}

@@ -9,12 +9,12 @@ from rich.table import Table
 from keras_vit.commands.completion import complete_model
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.zoo.names import listed_models, other_names
+from keras_vit.zoo.names import listed_models, registry
 
 
 def describe_no_match(pattern):
     """The error's text for a pattern that matches nothing; it translates the names of other packages."""
-    exact = other_names.exact_name(pattern)
+    exact = registry.exact_name(pattern)
     hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
     return f"No model matches {pattern!r} and the options. {hint}"
 

@@ -191,6 +191,3 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def spread_weights(self, a):
         """What `attend` gave for A as (n, heads, l, l)."""
         return a
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -107,9 +107,6 @@ class MLP(ConfiguredLayer):
         """Makes the weights those of `fold_products`, for inference."""
         assign_products(self.denses(), self.fold_products(norm, scale), norm, scale)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class LayerScale(ConfiguredLayer):
@@ -137,9 +134,6 @@ class LayerScale(ConfiguredLayer):
 
     def call(self, x):
         return x if self.folded else x * ops.cast(self.gamma, x.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -257,9 +251,6 @@ class EncoderBlock(ConfiguredLayer):
         shifted = all(dense.use_bias for dense in self.attention.needs_biases())
         self.attention.fold(self.attention_norm if shifted else None, attention_scale)
         self.mlp.fold(self.mlp_norm, mlp_scale)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def compute_output_spec(self, z, training=None, return_weights=False, class_token=False, places=None):
         (n, l, d), dtype = z.shape, self.compute_dtype

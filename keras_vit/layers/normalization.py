@@ -51,9 +51,6 @@ class LayerNormalization(ConfiguredLayer):
         """The norm without its scale and shift, which `fold_norm_into_dense` puts into the layers that follow."""
         return ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 def fold_norm_into_dense(norm, dense):
     """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
@@ -110,6 +107,3 @@ class GELU(ConfiguredLayer):
 
     def export_call(self, x, training=None):
         return ops.gelu(x, approximate=self.approximate)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -87,10 +87,10 @@ BY_TANH = {"activation": "gelu", "gelu_approximate": True}
 ACTIVATIONS = {
     "gelu": EXACT,
     "gelu_python": EXACT,
+    "gelu_pytorch_tanh": BY_TANH,
     "gelu_new": BY_TANH,
     "gelu_fast": BY_TANH,
     "gelu_accurate": BY_TANH,
-    "gelu_pytorch_tanh": BY_TANH,
     "gelu_python_tanh": BY_TANH,
     "quick_gelu": {"activation": "quick_gelu"},
     "silu": {"activation": "silu"},
@@ -139,6 +139,11 @@ def read_activation(config_json, default):
     known = isinstance(activation, str) and activation in ACTIVATIONS
     require_stated(known, f"the activation {activation!r}", ", ".join(ACTIVATIONS))
     return ACTIVATIONS[activation]
+
+
+def name_activation(config, known):
+    """The first of the names `known`, {name: fields}, that stands for a configuration's activation."""
+    return next(name for name, fields in known.items() if fields.items() <= vars(config).items())
 
 
 def read_transformer(config_json, fields, heads, without=()):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from keras_vit.console import log
 from keras_vit.zoo.formats.checkpoint import Fault
-from keras_vit.zoo.formats.torch.stated import Stated, as_size, pretrained_cfg, require_stated
+from keras_vit.zoo.formats.torch.stated import BY_TANH, EXACT, Stated, as_size, pretrained_cfg, require_stated
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
 HARMLESS = {
@@ -98,11 +98,11 @@ NOT_EVAS_DEFAULTS = (
     "use_fc_norm",
 )
 ACTIVATIONS = {
-    "gelu": {"activation": "gelu", "gelu_approximate": False},
-    "gelu_tanh": {"activation": "gelu", "gelu_approximate": True},
-    "quick_gelu": {"activation": "quick_gelu", "gelu_approximate": False},
-    "silu": {"activation": "silu", "gelu_approximate": False},
-    "SiLU": {"activation": "silu", "gelu_approximate": False},
+    "gelu": EXACT,
+    "gelu_tanh": BY_TANH,
+    "quick_gelu": {"activation": "quick_gelu"},
+    "silu": {"activation": "silu"},
+    "SiLU": {"activation": "silu"},
 }
 # What a head may read: (class token, global_pool) to `classifier`.
 POOLS = {

@@ -1,4 +1,4 @@
-"""Position-sensitive axial attention and the residual unit of AxialResNet (Appendix D.6; arXiv 2003.07853)."""
+"""AxialResNet (Appendix D.6; arXiv 2003.07853): position-sensitive attention along one axis, residual unit, model."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,10 @@ from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
 from keras_vit.layers.convolution import GroupNormalization
-from keras_vit.models.axial.attention import AXES
+from keras_vit.models.axial.config import AxialResNetConfig
+from keras_vit.models.axial.vit import AXES
+from keras_vit.models.classifier import Classifier, classify_map
+from keras_vit.models.vit import hybrid_backbone
 
 
 def split(qkv):
@@ -111,9 +114,6 @@ class PositionSensitiveAttention(ConfiguredLayer):
         copies = ops.reshape(ops.broadcast_to(r[None], (length, *r.shape)), (-1, r.shape[-1]))
         return ops.reshape(copies[length - 1 : -1], (length, 2 * length - 2, r.shape[-1]))[:, :length]
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class AxialBottleneck(Bottleneck):
@@ -189,3 +189,31 @@ class AxialBottleneck(Bottleneck):
         if self.strides > 1:
             y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")
         return ops.relu(shortcut + self.norm3(self.conv3(ops.relu(y))))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialResNet(Classifier):
+    """A ResNet with row and column attention, with relative positions, in place of its 3x3 convolutions.
+
+    Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). As the authors' code in Scenic has it: the
+    hybrids' ResNet, with group norm and standardized convolutions, and the mean over the last feature map. Every unit
+    is the layer "blockB_unitU" (both from 1).
+
+    Args:
+        FIELDS
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
+
+    Raises:
+        ConfigError: if an argument is invalid, or arguments contradict each other.
+
+    >>> tuple(AxialResNet(image_size=(32, 64), depths=(1, 1), num_classes=10)(np.zeros((2, 32, 64, 3))).shape)
+    (2, 10)
+    """
+
+    config: AxialResNetConfig
+    config_class = AxialResNetConfig
+
+    @staticmethod
+    def make_graph(images, config, dtype):
+        x = hybrid_backbone(images, config, dtype, AxialBottleneck)
+        return classify_map(x, images, config, dtype)
