@@ -4,6 +4,7 @@ They differ in image size, patches, channels, classifier or head.
 """
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 
@@ -186,13 +187,13 @@ def set_channels(tensors, source, target):
     name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
     if old == new:
         return
-    tensor = tensors[name]
-    h, w, _, filters = tensor.shape
-    index = np.arange(new) % old
-    tensors[name] = tensor.map(
-        (h, w, new, filters),
-        lambda k: k.sum(axis=2, keepdims=True) if new == 1 else k[:, :, index] * np.float32(old / new),
-    )
+
+    def repeat_or_add(kernel):
+        if new == 1:
+            return kernel.sum(axis=2, keepdims=True)
+        return kernel[:, :, np.arange(new) % old] * np.float32(old / new)
+
+    tensors[name] = tensors[name].with_length(2, new, repeat_or_add)
 
 
 def set_classifier(tensors, source, target):
@@ -206,8 +207,7 @@ def set_classifier(tensors, source, target):
         return fresh
     for name, positions in tensors.items() if target.class_token_position else ():
         if name.endswith("/pos_embedding"):
-            n, l, d = positions.shape
-            without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
+            without = positions.with_length(1, positions.shape[1] - 1, lambda values: values[:, 1:])
             tensors[name] = prepend_zero(positions) if target.has_class_token else without
     if target.has_class_token:
         return (*fresh, "cls")
@@ -226,25 +226,23 @@ def set_grid(tensors, source, target, interpolation):
         matrix = axis_matrix(interpolation, source.grid[axis], target.grid[axis])
         return lambda values: resize_axis(values, 0, matrix).astype(values.dtype)
 
-    # By the end of a tensor's name: its length, the axis that is so long, and how it is resized.
+    def resize_tokens(values):
+        return resize_positions(values, prefix, source.grid, target.grid, interpolation)
+
+    def resize_steps(values):
+        return resize_offsets(values, source.grid, target.grid, interpolation)
+
+    # By the end of a tensor's name: the axis that is resized, its length, and how.
     kinds = {
-        "pos_embedding": (
-            *(prefix + rows * columns, 1),
-            lambda values: resize_positions(values, prefix, source.grid, target.grid, interpolation),
-        ),
-        "row_embedding": (rows, 0, resize_side(0)),
-        "column_embedding": (columns, 0, resize_side(1)),
-        "relative_embedding": (
-            *(2 * rows * columns - 1, 0),
-            lambda values: resize_offsets(values, source.grid, target.grid, interpolation),
-        ),
+        "pos_embedding": (1, prefix + rows * columns, resize_tokens),
+        "row_embedding": (0, rows, resize_side(0)),
+        "column_embedding": (0, columns, resize_side(1)),
+        "relative_embedding": (0, 2 * rows * columns - 1, resize_steps),
     }
     for name, tensor in tensors.items():
         kind = kinds.get(name.rpartition("/")[2])
         if kind:
-            length, axis, resize = kind
-            shape = (*tensor.shape[:axis], length, *tensor.shape[axis + 1 :])
-            tensors[name] = tensor.map(shape, resize)
+            tensors[name] = tensor.with_length(*kind)
 
 
 def set_line_offsets(tensors, source, target, interpolation):
@@ -252,12 +250,10 @@ def set_line_offsets(tensors, source, target, interpolation):
     for name, match in [(name, LINE_OFFSETS.fullmatch(name)) for name in tensors]:
         axis = match and ("column", "row").index(match[1])  # a row is as long as the image is wide
         if match and source.image_size[axis] != target.image_size[axis]:
-            offsets, width = tensors[name].shape
+            offsets = tensors[name].shape[0]
             length = (offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]
-            tensors[name] = tensors[name].map(
-                (2 * length - 1, width),
-                lambda values, length=length: resize_line_offsets(values, length, interpolation),
-            )
+            resize = functools.partial(resize_line_offsets, length=length, interpolation=interpolation)
+            tensors[name] = tensors[name].with_length(0, 2 * length - 1, resize)
 
 
 def adapt(tensors, source, target, interpolation="linear"):

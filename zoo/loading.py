@@ -116,13 +116,7 @@ def apply_registry(checkpoint, public):
     A head that is all zeros is dropped: it would name classes at random.
     """
     found, expected = checkpoint.config, public.config
-    other_classes = public.valid_head and found.num_classes != expected.num_classes
-    if other_classes or found.image_size != expected.image_size:
-        raise Fault(
-            f"is not {public.name}: it has {found.num_classes} classes and takes {found.image_size} pixels; "
-            f"{expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
-        )
-    for name in public.fields:
+    for name in (*(["num_classes"] if public.valid_head else []), "image_size", *public.fields):
         if getattr(found, name) != getattr(expected, name):
             raise Fault(
                 f"is not {public.name}: {name} is {getattr(found, name)!r}; {getattr(expected, name)!r} was expected. "

@@ -88,6 +88,10 @@ class Tensor:
         """The tensor that `function` makes of this one's values, of the given shape."""
         return replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
+    def with_length(self, axis, length, function):
+        """The same, where `function` changes the length of one axis."""
+        return self.map((*self.shape[:axis], length, *self.shape[axis + 1 :]), function)
+
     def reshape(self, shape):
         return self.map(shape, lambda values: values.reshape(shape))
 

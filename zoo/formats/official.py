@@ -114,8 +114,7 @@ def rename_linen(tensors):
 
 def prepend_zero(positions):
     """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
-    n, l, d = positions.shape
-    return positions.map((n, 1 + l, d), lambda values: np.concatenate([np.zeros_like(values[:, :1]), values], axis=1))
+    return positions.with_length(1, 1 + positions.shape[1], lambda values: np.insert(values, 0, 0, axis=1))
 
 
 def join_position_embedding(tensors):

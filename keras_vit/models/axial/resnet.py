@@ -7,12 +7,12 @@ from keras import ops
 
 from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
-from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
+from keras_vit.layers.bottleneck import PostActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization
 from keras_vit.models.axial.config import AxialResNetConfig
 from keras_vit.models.axial.vit import AXES
 from keras_vit.models.classifier import Classifier, classify_map
-from keras_vit.models.vit import hybrid_backbone
+from keras_vit.models.resnet import hybrid_backbone
 
 
 def split(qkv):
@@ -116,7 +116,7 @@ class PositionSensitiveAttention(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneck(Bottleneck):
+class AxialBottleneck(PostActivationBottleneck):
     """The hybrids' unit with row and column attention in place of its 3x3 convolution.
 
     Convolution 1x1, norm, ReLU; row attention, column attention, mean over 2x2 places where strides are 2, ReLU;
@@ -136,8 +136,6 @@ class AxialBottleneck(Bottleneck):
     >>> tuple(AxialBottleneck(64)(keras.ops.zeros((1, 8, 8, 64))).shape)
     (1, 8, 8, 256)
     """
-
-    padding = "same"
 
     def __init__(
         self,
@@ -159,27 +157,23 @@ class AxialBottleneck(Bottleneck):
         )
         self.num_heads = num_heads
 
+    def build(self, input_shape):
+        _, h, w, _ = input_shape
+        s = self.strides
+        if h is None or w is None or h % s or w % s:
+            raise ValueError(
+                f"{self.name} needs a known height and width that {s} divides. Received: {tuple(input_shape)}."
+            )
+        super().build(input_shape)
+
     def attention(self, axis):
         return PositionSensitiveAttention(
             axis, self.num_heads, self.group_norm_epsilon, dtype=self.dtype_policy, name=f"{axis}_attention"
         )
 
-    def build(self, input_shape):
-        n, h, w, _ = input_shape
-        f, s = self.filters, self.strides
-        if h is None or w is None or h % s or w % s:
-            raise ValueError(
-                f"{self.name} needs a known height and width that {s} divides. Received: {tuple(input_shape)}."
-            )
-        self.conv1, self.norm1 = self.conv(f, 1, 1, "conv1"), self.norm("norm1")
+    def make_middle(self):
         self.row_attention, self.column_attention = self.attention("row"), self.attention("column")
-        build_in_turn((self.conv1, self.norm1, self.row_attention, self.column_attention), input_shape)
-        self.conv3, self.norm3 = self.conv(4 * f, 1, 1, "conv3"), self.norm("norm3", gamma_initializer="zeros")
-        build_in_turn((self.conv3, self.norm3), (n, h // s, w // s, f))
-        self.shortcut = self.shortcut_norm = None
-        if self.changes_shape(input_shape):
-            self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
-            build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
+        return self.row_attention, self.column_attention
 
     @fast.rematerialized
     def call(self, x, training=None):

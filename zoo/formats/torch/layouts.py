@@ -1,6 +1,7 @@
 """State dicts of torch: what family a file is of, and its tensors under official names and back."""
 
 import functools
+import operator
 import re
 import string
 from collections.abc import Callable
@@ -272,9 +273,8 @@ def split_packed(tensors):
         d = tensor.shape[0] // len(parts)
         tensor = tensor.share(len(parts))
         for i, part in enumerate(parts):
-            result[f"{match[1]}.{part}.{match[2]}"] = tensor.map(
-                (d, *tensor.shape[1:]), lambda values, i=i, d=d: values[i * d : (i + 1) * d]
-            )
+            its_rows = operator.itemgetter(slice(i * d, (i + 1) * d))
+            result[f"{match[1]}.{part}.{match[2]}"] = tensor.with_length(0, d, its_rows)
     return result
 
 
@@ -333,11 +333,11 @@ def heads_by_size(tensors):
 def fold_register_positions(tensors):
     """Official tensors whose registers hold the position embeddings that timm adds to them."""
     registers, positions, first = tensors["registers"], tensors[POSITIONS].share(2), int("cls" in tensors)
-    count, (n, length, d) = registers.shape[1], positions.shape
+    count, (_, length, d) = registers.shape[1], positions.shape
     if length <= first + count or registers.shape[2] != d:
         raise Fault(f"holds {count} registers and {length} position embeddings, which do not fit each other.")
     end = first + count
-    rest = positions.map((n, length - count, d), lambda p: np.concatenate([p[:, :first], p[:, end:]], 1))
+    rest = positions.with_length(1, length - count, lambda values: np.delete(values, slice(first, end), axis=1))
     own = replace(registers, read=lambda: registers.read() + positions.read()[:, first:end])
     return {**tensors, "registers": own, POSITIONS: rest}
 
