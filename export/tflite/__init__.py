@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_vit.errors import ExportError, require_backend
 from keras_vit.export import saved_model, stablehlo
-from keras_vit.export.appendix import append_comment, append_description
+from keras_vit.export.description import append_comment, append_description
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.staging import seal
