@@ -28,7 +28,7 @@ from keras_vit.trainers.search import describe_point, load_examples, make_grid, 
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
 from keras_vit.training.errors import RunError, require_counts
-from keras_vit.training.results import ResultsFile
+from keras_vit.training.grid import ResultsFile
 from keras_vit.training.runs.folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 

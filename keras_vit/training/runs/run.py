@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_vit.distribution import GlobalUpdate
-from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
-from keras_vit.distribution.replicas import is_chief
+from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import ConfigError, require_backend
 from keras_vit.files import require_local
 from keras_vit.training.errors import RunError, require_counts
@@ -31,8 +30,7 @@ from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver
-from keras_vit.training.runs.state import collect_state, restore_state
-from keras_vit.training.runs.weights import used_later, write_weights
+from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
 
 if TYPE_CHECKING:
     import os
