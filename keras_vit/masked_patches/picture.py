@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from keras_vit.data.augment.masked_patches import LEVELS, MaskedPatches
-from keras_vit.figures import write_figure
 from keras_vit.models.preprocessing import to_pixels
+from keras_vit.pages import write_figure
 
 GREY = 0.5  # of masked patches
 TITLES = ("images", "corrupted", "predicted", "right")
