@@ -25,7 +25,7 @@ from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
 from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.names import POOL
-from keras_vit.zoo.formats.official import prepend_zero
+from keras_vit.zoo.formats.npz import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 
 HEAD_CHOICES = ("new", "keep")
