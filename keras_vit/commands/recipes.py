@@ -9,10 +9,9 @@ from rich.table import Table
 
 from keras_vit.commands.parsing import complete_recipe, select
 from keras_vit.console import Console, list_pairs
-from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import Recipe
-from keras_vit.training.scaling import FAMILIES
+from keras_vit.training.scaling import FAMILIES, unknown_recipe
 
 UNITS = ((1_000_000, "M"), (1000, "k"))
 LEGEND = (
@@ -35,7 +34,7 @@ def list_recipes(
     """
     rows = [RECIPES[key] for key in select(RECIPES, name)]
     if not rows:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+        raise unknown_recipe(name)
     if name in RECIPES:
         rows = [RECIPES[name]]
     if as_json:

@@ -86,6 +86,11 @@ def fit_augmentation(row, model):
     return replace(row, augmentation=next(chosen, row.augmentation))
 
 
+def unknown_recipe(name: str) -> UnknownNameError:
+    """The error for a name that no recipe has."""
+    return UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+
+
 def find_row(name, examples, model, original_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
@@ -98,7 +103,7 @@ def find_row(name, examples, model, original_size):
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
         return choose_pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+        raise unknown_recipe(name)
     return fit_augmentation(folded[name], model)
 
 
