@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from keras_vit.commands.completion import complete_model
+from keras_vit.commands.parsing import complete_model
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, UnknownNameError
 from keras_vit.zoo.names import listed_models, registry

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands.completion import complete_recipe, select
+from keras_vit.commands.parsing import complete_recipe, select
 from keras_vit.console import Console
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.training.recipe_rows import RECIPES

@@ -27,8 +27,8 @@ from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
 from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
-from keras_vit.training.errors import RunError, require_counts
-from keras_vit.training.results import ResultsFile
+from keras_vit.training.errors import COUNT, RunError, require_within
+from keras_vit.training.grid import ResultsFile
 from keras_vit.training.runs.folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 
@@ -47,7 +47,7 @@ def require_one_worker():
 
 def require_protocol(settings, seeds):
     """Refuses settings that contradict the paper's protocol, before anything is trained."""
-    require_counts(seeds=seeds)
+    require_within(COUNT, seeds=seeds)
     if settings.pretrain:
         raise ConfigError("The paper's protocol fine-tunes a model. Received: pretrain=True.")
     if settings.learning_rate is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.variants import variant
-from keras_vit.training.errors import require_counts, require_positive
+from keras_vit.training.errors import COUNT, POSITIVE, require_within
 from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
 from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
 
@@ -181,8 +181,8 @@ def recipe(
     if changes.keys() - fields:
         wrong = sorted(changes.keys() - fields)[0]
         raise ConfigError(describe_unknown("field of a recipe to change", wrong, sorted(fields)))
-    require_counts(batch_size=batch_size, steps=steps, examples=examples)
-    require_positive(epochs=epochs)
+    require_within(COUNT, batch_size=batch_size, steps=steps, examples=examples)
+    require_within(POSITIVE, epochs=epochs)
     if steps is not None and epochs is not None:
         raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
     row = find_row(str(name).casefold(), examples, model, original_size)
