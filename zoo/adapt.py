@@ -25,7 +25,7 @@ from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
 from keras_vit.models.cost import positioned_prefix
 from keras_vit.zoo.formats.architecture import ROOT
 from keras_vit.zoo.formats.names import POOL
-from keras_vit.zoo.formats.official import prepend_zero
+from keras_vit.zoo.formats.npz import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 
 HEAD_CHOICES = ("new", "keep")
@@ -55,13 +55,11 @@ class Request:
 
     Args:
         head: "new", "keep" or None.
-        num_classes: of the model.
         labels: names of the classes.
-        fields: others of the configuration, by name.
+        fields: of the configuration, by name.
     """
 
     head: str | None = None
-    num_classes: int | None = None
     labels: tuple | None = None
     fields: dict = dataclasses.field(default_factory=dict)
 
@@ -71,13 +69,8 @@ class Request:
             raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
         labels = require_distinct(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
-        fields = fields if image_size is None else {**fields, "image_size": image_size}
-        return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
-
-    @property
-    def changes(self):
-        """The fields of a configuration to set."""
-        return self.fields if self.num_classes is None else {**self.fields, "num_classes": self.num_classes}
+        asked = {"image_size": image_size, "num_classes": num_classes}
+        return cls(head, labels, {**fields, **{name: value for name, value in asked.items() if value is not None}})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +123,7 @@ def plan_target(config, labels, request):
     Raises:
         ConfigError: for an invalid request, or a head that cannot be kept or made.
     """
-    changes = drop_inapplicable(config, request.changes)
+    changes = drop_inapplicable(config, request.fields)
     require_fields(changes, (type(config),))
     if isinstance(config, ViTConfig) and "image_size" in changes:
         stored = config.own_size if changes["image_size"] == (None, None) else None

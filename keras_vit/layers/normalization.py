@@ -65,6 +65,11 @@ def fold_scale(scale, kernel, bias):
     return (kernel, bias) if scale is None else (kernel * scale.gamma, bias * scale.gamma)
 
 
+def as_dense(kernel, bias):
+    """A dense layer of that kernel and bias, as a function; the bias may be None."""
+    return lambda x: ops.matmul(x, kernel) if bias is None else ops.matmul(x, kernel) + bias
+
+
 def assign_products(denses, products, norm, scale):
     """Gives dense layers the (kernel, bias) that were folded; where one of old and new bias is None, none is added.
 
