@@ -16,6 +16,7 @@ def make_large(monkeypatch, block=99):
     """Takes the smallest A for too large, and lets a block have `block` elements of it."""
     monkeypatch.setattr(layers.MultiHeadSelfAttention, "largest_whole", 0)
     monkeypatch.setattr(blockwise, "BLOCK", block)
+    monkeypatch.setattr(blockwise, "ROWS", 2)
 
 
 def attention(l=17, **arguments):

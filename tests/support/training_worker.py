@@ -81,7 +81,7 @@ def in_blocks():
     """A model of relative positions whose attention is computed in blocks of two queries."""
     model = small("relative")
     attention = model.get_layer("encoderblock_0").attention
-    attention.largest_whole, blockwise.BLOCK = 0, 1
+    attention.largest_whole, blockwise.BLOCK, blockwise.ROWS = 0, 1, 2
     assert blockwise.is_too_large(attention, 5)
     return model
 

@@ -12,6 +12,7 @@ from keras_vit.layers.positions import align_offsets, spread_offsets
 
 AVAILABLE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
 BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
+ROWS = 128  # at least: a block of fewer queries takes longer to read the keys than to multiply
 
 
 def transpose(x):
@@ -37,9 +38,10 @@ class BlockwiseAttention:
     """
 
     def __init__(self, heads, l, drop, patches=0):
-        rows = max(2, BLOCK // (heads * l))  # `align_offsets` needs two
+        rows = max(ROWS, BLOCK // (heads * l))
         self.count = -(-l // rows)
-        self.rows = max(2, -(-l // self.count))  # of each block; the last has up to count - 1 queries of zeros more
+        # Of each block; the last has up to count - 1 queries of zeros more. `align_offsets` needs two.
+        self.rows = max(2, -(-l // self.count))
         self.heads, self.length = heads, l
         self.drop, self.patches = drop, patches
 
