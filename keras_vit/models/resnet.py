@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_vit import _registration
 from keras_vit.layers import GroupNormalization, PostActivationBottleneck, PreActivationBottleneck, StandardizedConv2D
 from keras_vit.models.classifier import Classifier, classify_map
 from keras_vit.models.config import ResNetConfig
@@ -88,3 +89,6 @@ def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
     x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
     return stages(x, config, dtype, unit_class, "block{}_unit{}")
+
+
+_registration.register()

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_vit import _registration
 from keras_vit.layers import (
     AttentionPooling,
     AveragePatches,
@@ -167,3 +168,6 @@ class VisionTransformer(Classifier):
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
             x = layer(x, images=images) if layer.name == "pixels" else layer(x)
         return x, keras.ops.concatenate(weights, axis=1)
+
+
+_registration.register()

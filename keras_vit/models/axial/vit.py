@@ -6,6 +6,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.encoder import EncoderBlock
 from keras_vit.models.axial.config import AxialViTConfig
@@ -156,3 +157,6 @@ class AxialVisionTransformer(VisionTransformer):
     @classmethod
     def make_block(cls, i, config, dtype):
         return super().make_block(i, config, dtype, axis="column" if i % 2 else "row")
+
+
+_registration.register()
