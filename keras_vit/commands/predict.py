@@ -57,16 +57,17 @@ def predict_images(
     model: str, images: list[str], writer, out: Path | None, top: int, batch_size: int, like: str | None
 ) -> int:
     """Writes or prints the classes of every image; returns the number of those that could not be read."""
-    import keras
-
     from keras_vit import inference
     from keras_vit.inference.listing import list_images
 
     skip, unreadable = skip_unreadable()
     console, paths = Console(), list_images(images)
     asked = inference.open_classifier(model, like)
-    if len(paths) == 1 and isinstance(asked, keras.Model) and keras.backend.backend() == "tensorflow":
-        asked.run_eagerly = True  # tracing a graph takes longer than computing one image without it
+    if len(paths) == 1 and hasattr(asked, "run_eagerly"):
+        import keras
+
+        # TensorFlow takes longer to trace a graph than to compute one image without it.
+        asked.run_eagerly = keras.backend.backend() == "tensorflow"
     nothing_printed = out is not None or not console.is_terminal
     with show_count("images", len(paths), nothing_printed) as tell:
         predictions = tell_each(inference.predict_each(asked, paths, top, batch_size, skip), unreadable, tell)

@@ -101,6 +101,14 @@ def test_predict(keras_vit, root, tmp_path, monkeypatch):
     assert done.status == 0 and "21 of 21 images" in done.out
     lines = (tmp_path / "made/p.csv").read_text().splitlines()
     assert len(lines) == 22 and lines[0] == "image,class_1,probability_1,class_2,probability_2"
+    tables = []
+    for images in ("photos", "photos/cat/3.png"):
+        keras_vit("predict", images, "--model", "model.keras", "--out", tmp_path / "p.csv")
+        tables.append(list(csv.reader((tmp_path / "p.csv").read_text().splitlines())))
+    one = tables[1][1]
+    (same,) = (row for row in tables[0] if row[0] == one[0])
+    assert same[1::2] == one[1::2]
+    np.testing.assert_allclose(np.array(one[2::2], float), np.array(same[2::2], float), atol=1e-5)
     (root / "photos/torn.png").write_bytes(b"torn")
     done = keras_vit("predict", "photos/*.png", "photos/cat", "--model", "model.keras", "--csv", "--batch-size", "2")
     again = keras_vit("predict", "photos", "--model", "model.keras", "--out", tmp_path / "p.json")
