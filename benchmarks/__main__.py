@@ -26,8 +26,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.cases import find_mixed_precision, measure_apart, tell
-from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, read_recorded, record
-from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, save_plot
+from benchmarks.recorded import RECORD, compare_with_recorded, describe_changes, record
+from benchmarks.results import Line, add_lines, case_of, format_case, make_lines, read_lines, save_plot
 from benchmarks.subjects import (
     PEERS,
     QUICK,
@@ -140,7 +140,7 @@ def choose_cases(given: argparse.Namespace) -> list[Case]:
         asked = (given.models, given.batch, given.image_size, given.kinds, given.precision)
         cases = plan_cases(given.subjects or list(SUBJECTS), *asked, backend, find_mixed_precision())
     if given.quick:
-        known = {case_of(line) for line in read_recorded(RECORD) if line["over"]}
+        known = {case_of(line) for line in read_lines(RECORD) if line["over"]}
         cases = [case for case in cases if tuple(map(str, dataclasses.astuple(case))) in known]
     require_some_effect(given)
     if not cases:
@@ -190,7 +190,7 @@ def benchmark(given: argparse.Namespace) -> None:
 
         lines = measure_all(cases, settings, minutes, keep)
     if given.quick:
-        recorded = [line for line in read_recorded(RECORD) if case_of(line) in set(map(case_of, lines))]
+        recorded = [line for line in read_lines(RECORD) if case_of(line) in set(map(case_of, lines))]
         print(describe_changes(compare_with_recorded(lines, recorded), lines, recorded))
     tell(f"The table and the plot are in {given.out}.")
 

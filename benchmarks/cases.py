@@ -1,7 +1,7 @@
 """A case: its contestants take turns in a process of its own."""
 
-import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -42,12 +42,6 @@ def tell(text: str, end: str = "\n") -> None:
         print(f"{text:<76}" if end == "\r" else text, end=end, file=sys.stderr, flush=True)
 
 
-def import_function(place):
-    """The function of "module:function"."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def prepare(makers, warm_up, report):
     """The contestants, after one run each if they are to be warm, and why the others cannot take part."""
     contestants, not_measured = {}, {}
@@ -74,7 +68,7 @@ def measure_case(
     """
     os.environ.update(ENVIRONMENT, KERAS_BACKEND=case.backend)
     subject = SUBJECTS[case.subject]
-    makers = import_function(subject.enter)(case, settings)
+    makers = pkgutil.resolve_name(subject.enter)(case, settings)
     makers = {name: make for name, make in makers.items() if name not in excluded}
     contestants, not_measured = prepare(makers, not subject.apart, report)
 

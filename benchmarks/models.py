@@ -16,8 +16,9 @@ from keras_vit.evaluation.device.machine import name_accelerator
 from keras_vit.evaluation.device.timing import seconds_per_call
 from keras_vit.models.cost import count_flops
 
-GROWING_SIZES = (224, 384, 512, 768, 1024)
+GROWING_SIZES = (224, 384, 512, 768, 1024, 1536, 2048)
 GROWING_BATCHES = (1, 2, 4, 8, 16, 32)
+GROWING_MODELS = (("ViT-Ti/16", "ViT-S/16", "ViT-B/16", "ViT-L/16", "ViT-H/14"), ("R50x1", "R101x1", "R152x2"))
 TRAINING_PASSES = 3  # the gradient takes twice the forward pass
 TIMES = 4  # products, one after the other, in a call: reading the result is then little beside them
 SIDE = {"cpu": 1536, "gpu": 8192}  # of the square matrices
@@ -109,9 +110,12 @@ def enter_training(case: Case, settings: Settings):
 
 
 def enter_growth(case: Case, settings: Settings):
-    """Inference over image sizes, whose work is the FLOPs, or over batches, whose work is the images."""
+    """Inference over image sizes, batches or models, beside the first of them; the work is the FLOPs."""
     if case.kind == "batches":
         cases = {f"batch {batch}": dataclasses.replace(case, batch=batch) for batch in GROWING_BATCHES}
+    elif case.kind == "models":
+        family = next((names for names in GROWING_MODELS if case.model in names), (case.model,))
+        cases = {name: dataclasses.replace(case, model=name) for name in family}
     else:
         step = getattr(keras_models.configure(case), "pixels_per_token", (1,))[0]
         # In proportion, where the first is not 224, and a whole number of patches.

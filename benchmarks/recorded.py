@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, read_lines, save_plot
+from benchmarks.results import KEY, Line, add_lines, describe_measure, describe_result, label, save_plot
 from benchmarks.subjects import PEERS, SUBJECTS
 from keras_vit.files import write_whole
 
@@ -118,8 +118,3 @@ def record(lines: Sequence[Line], record: Path = RECORD, page: Path = PAGE) -> N
     text = fill_in_table(page.read_text("utf-8"), found)
     with write_whole(page) as path:
         path.write_text(text, "utf-8")
-
-
-def read_recorded(path: Path = RECORD) -> list[Line]:
-    """The recorded lines."""
-    return read_lines(path)

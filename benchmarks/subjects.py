@@ -234,11 +234,18 @@ SUBJECTS: Mapping[str, Subject] = {
         options=ALL_OPTIONS,
     ),
     "growth": Subject(
-        "time over image sizes and batches, for as many operations as at 224 pixels, or images as in a batch of 1",
+        "a call's operations per second over image sizes, batches and models, beside the smallest",
         "benchmarks.models:enter_growth",
         rows_at((1,), "ViT-S/16", "R50x1"),
-        ("image sizes", "batches"),
+        ("image sizes", "batches", "models"),
         options=ALL_OPTIONS,
+    ),
+    "listing": Subject(
+        "folders of 1,000 to a million images: all listed, a tenth chosen, a training's first batch after five passes",
+        "benchmarks.folders:enter_listing",
+        (("", (64,), (0,)),),
+        ("list", "tenth", "resume"),
+        rounds=3,
     ),
 }
 

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import math
 import os
+import re
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,20 +19,22 @@ from keras_vit.export.card import predict_source, write_card
 from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named
-from keras_vit.export.keeping import count_examples, find_others, keep_artefacts, require_same_model
 from keras_vit.export.preparation import prepare
 from keras_vit.export.proof.comparison import model_runner
-from keras_vit.export.proof.examples import EXAMPLES, write_examples
+from keras_vit.export.proof.examples import EXAMPLES, read_examples, write_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind
 from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.report import Report
-from keras_vit.export.staging import stage
+from keras_vit.export.staging import ExportFolder, stage
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import LAYOUT, LAYOUT_FILES, WEB_LAYOUTS
 from keras_vit.export.web.assets import TEXTS
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.transformers_js import describe_layout, write_layout
+
+ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # of the model.json of one model
+ROUNDING = 1e-4  # of the largest output, between machines
 
 
 def bundle(
@@ -154,11 +159,69 @@ def keep_others(source, out, staging, formats):
     Raises:
         ExportError: when they are of another model.
     """
-    before, others = find_others(out, formats)
+    if not ExportFolder(out).digests() or not (Path(out) / "model.json").is_file():
+        return []
+    before = read_model_json(out)
+    others = [entry for entry in before["artefacts"] if entry["format"] not in formats]
     if others:
-        require_same_model(out, before, others, source.describe(source.choose_shapes()), source.functional)
+        require_same_model(out, before, others, source)
         keep_artefacts(out, others, staging)
     return others
+
+
+def require_same_model(folder, before, others, source):
+    """Refuses to put artefacts of one model beside those of another, because model.json describes one model.
+
+    Args:
+        before: the model.json that is there.
+        others: artefacts that are there.
+
+    Raises:
+        ExportError: unless the source is described alike, and has the outputs of the bundle's examples.
+    """
+    now = json.loads(json.dumps(source.describe(source.choose_shapes()), default=str))
+    same = all(before[name] == now[name] for name in ALIKE)
+    if same:
+        further = before["further_outputs"]
+        inputs, outputs = read_examples(Path(folder) / "examples.npz", before["inputs"], before["outputs"] + further)
+        received = run_in_batches(
+            model_runner(source.functional, [x["name"] for x in further]), inputs, (len(inputs[0]),)
+        )
+        same = all(
+            np.abs(x - y).max() <= ROUNDING * max(np.abs(y).max(), 1e-6) for x, y in zip(received, outputs, strict=True)
+        )
+    if not same:
+        names = [entry["format"] for entry in others]
+        raise ExportError(
+            f"{folder} has {' and '.join(names)} of another model, and a bundle has one model. "
+            f"Export to these formats too, to replace them, or choose another folder."
+        )
+
+
+def keep_artefacts(folder, others, staging):
+    """Copies the files of artefacts that stay from the old bundle to the new one.
+
+    Raises:
+        ExportError: when an export that was killed had begun to replace one of them.
+    """
+    files = ExportFolder(folder).digests()
+    for entry in others:
+        pattern = re.compile(format_named(entry["format"]).bundled_pattern(), re.ASCII)
+        for name in filter(pattern.fullmatch, files):
+            if len(files[name]) > 1:
+                raise ExportError(
+                    f"An export to {folder} was cut off while it replaced {name}. Export to {entry['format']} too, "
+                    "to replace it, or choose another folder."
+                )
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(folder, name), staging / name)
+
+
+def count_examples(least, batch_size, others):
+    """At least `least` examples, in whole batches of every artefact whose batch is fixed."""
+    fixed = [entry["batches"][0] for entry in others if len(entry["batches"]) == 1]
+    whole = math.lcm(batch_size or 1, *fixed)
+    return -(-least // whole) * whole
 
 
 def write_companions(source, folder, artefacts):

@@ -11,11 +11,10 @@ import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import FORMATS, Format, Quantize, format_of_path
-from keras_vit.export.gpu import ask_gpu
 from keras_vit.export.preparation import Source, prepare, raise_converter_errors
 from keras_vit.export.proof.comparison import Trial, compare, measure_latencies, require_parity
 from keras_vit.export.proof.parity import choose_kind
-from keras_vit.export.report import Report, size_of
+from keras_vit.export.report import Report, make_report
 from keras_vit.export.staging import stage
 
 
@@ -98,19 +97,15 @@ def write_proved(
         for other in trial.at_other_sizes():
             require_parity(other, compare(other, path))
         latencies = measure_latencies(trial, path) if latency else {}
-    return Report(
-        format=form.name,
-        path=str(path),
-        quantize=quantize,
-        bytes=size_of(path),
-        weight_bytes=form.load_module("reading").weight_bytes(path),
+    return make_report(
+        form,
+        path,
+        kind,
+        difference,
         model_weight_bytes=4 * model.count_params(),
-        **difference.numbers(),
         images=trial.compared,
         batches=trial.batches,
-        tolerance=kind.max_rel_diff,
         finer=finer,
-        gpu=ask_gpu(path) if form.name == "tflite" else None,
         **latencies,
     )
 

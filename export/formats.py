@@ -79,6 +79,7 @@ class Format:
         protobuf: the suffix of those of its files that are protocol buffers, which hold up to 2 GiB.
         data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
             belong to it; "" where it never has any.
+        on_gpu: whether LiteRT tells what a GPU takes of it.
         usual: whether a bundle has it unless told otherwise.
     """
 
@@ -95,6 +96,7 @@ class Format:
     folder_pattern: str = ""
     protobuf: str = ""
     data_pattern: str = ""
+    on_gpu: bool = False
     usual: bool = True
 
     @property
@@ -146,6 +148,7 @@ FORMATS = (
         package="ai-edge-litert",
         quantize=QUANTIZE,
         further_outputs=("attention",),
+        on_gpu=True,
     ),
     Format(
         name="stablehlo",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_vit.export.formats import Quantize, data_files
+from keras_vit.export.formats import Format, Quantize, data_files, raise_reading_errors
+from keras_vit.export.gpu import ask_gpu
+from keras_vit.export.proof.parity import Difference, Kind
 
 
 @dataclass(frozen=True)
@@ -108,3 +110,20 @@ def size_of(path: str | Path) -> int:
     data = [file for file in path.parent.iterdir() if data_files(path.stem).fullmatch(file.name)]
     files = [path, *data] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
+
+
+def make_report(form: Format, path: Path, kind: Kind, difference: Difference, **others: Any) -> Report:
+    """The report of an artefact; `others` are the fields that neither it nor its difference from the model says."""
+    with raise_reading_errors(path):  # of a file that its runtime and its schema read differently
+        weight_bytes = form.load_module("reading").weight_bytes(path)
+    return Report(
+        format=form.name,
+        path=str(path),
+        quantize=kind.name,
+        bytes=size_of(path),
+        weight_bytes=weight_bytes,
+        **difference.numbers(),
+        tolerance=kind.max_rel_diff,
+        gpu=ask_gpu(path) if form.on_gpu else None,
+        **others,
+    )

@@ -16,11 +16,10 @@ import numpy as np
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.card import predict_source
 from keras_vit.export.formats import FORMATS, format_named, require_known_operations
-from keras_vit.export.gpu import ask_gpu
 from keras_vit.export.proof.examples import read_examples
 from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
-from keras_vit.export.report import Report, size_of
+from keras_vit.export.report import Report, make_report, size_of
 from keras_vit.export.staging import MANIFEST, ExportFolder, join_names
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
@@ -171,19 +170,15 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
             f"{path} does not match the model: its outputs differ by up to {difference.max_abs_diff:.2e}. "
             f"{'; '.join(broken)}."
         )
-    return Report(
-        format=row.name,
-        path=str(path),
-        quantize=kind.name,
-        bytes=size_of(path),
-        weight_bytes=read_weight_bytes(row, path),
+    return make_report(
+        row,
+        path,
+        kind,
+        difference,
         model_weight_bytes=entry["model_weight_bytes"],
-        **difference.numbers(),
         images=len(inputs[0]),
         batches=tuple(entry["batches"]),
-        tolerance=kind.max_rel_diff,
         finer=entry["finer"],
-        gpu=ask_gpu(path) if row.name == "tflite" else None,
     )
 
 
@@ -198,10 +193,3 @@ def run_artefact(path, row, names, batches, inputs):
         run_script("proof/runtimes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]
-
-
-def read_weight_bytes(row, path):
-    try:
-        return row.load_module("reading").weight_bytes(path)
-    except Exception as error:  # a file that its runtime and its schema read differently
-        raise ExportError(f"{path} is damaged: {error!s:.400}.") from error

@@ -33,7 +33,7 @@ COMMANDS = {  # as help shows them: the function of each in a file of keras_vit/
     "evaluate": "evaluate.evaluate_model",
     "compare": "compare.compare",
     "doctor": "doctor.diagnose",
-    "fewshot": "fewshot.evaluate_few_shot",
+    "fewshot": "probe.evaluate_few_shot",
     "probe": "probe.probe_models",
     "preview": "preview.preview_images",
     "vtab": "vtab.train_vtab",

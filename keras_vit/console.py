@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+from collections.abc import Iterable
 
 import rich.console
 import rich.table
@@ -38,6 +39,16 @@ def make_table(title: str | None, text: str, *numbers: str) -> rich.table.Table:
     table.add_column(text, overflow="fold")
     for heading in numbers:
         table.add_column(heading, justify="right", overflow="fold")
+    return table
+
+
+def list_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None, style: str = "") -> rich.table.Table:
+    """A line for each name, in that style, and what it is; what is too long is folded."""
+    table = rich.table.Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    table.add_column(style=style)
+    table.add_column(overflow="fold")
+    for name, meaning in pairs:
+        table.add_row(name, meaning)
     return table
 
 

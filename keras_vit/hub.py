@@ -21,7 +21,7 @@ from keras_vit.export.preparation import prepare
 from keras_vit.export.staging import HUB_FILES, stage
 from keras_vit.export.web.transformers_js import describe_layout, make_preprocessor_config, write_layout
 from keras_vit.models.classifier import Classifier
-from keras_vit.zoo.formats.torch.timm_writing import make_timm_config
+from keras_vit.zoo.formats.torch.timm_files import make_timm_config
 from keras_vit.zoo.formats.torch.transformers_files import find_kind
 from keras_vit.zoo.saving import save
 

@@ -173,6 +173,9 @@ FIRST = (
     "keras_vit.models.classifier",
     "keras_vit.distribution.replicas",
     "keras_vit.models.resnet",
+    "keras_vit.models.vit",
+    "keras_vit.models.axial.vit",
+    "keras_vit.models.axial.resnet",
     "keras_vit.zoo.saving",
     "keras_vit.training.optimizers",
 )
@@ -197,7 +200,7 @@ for first in {firsts}:
 
 @pytest.mark.slow
 def test_classes_are_registered_whatever_is_imported_first():
-    names = ("VisionTransformer", "ResNet", "MLP", "AdamW", "WarmupCosine", "SoftmaxLoss")
+    names = ("VisionTransformer", "ResNet", "AxialResNet", "MLP", "AdamW", "WarmupCosine", "SoftmaxLoss")
     printed = run(EACH_FIRST.format(firsts=FIRST, names=names)).splitlines()
     assert printed == [" ".join((first, *names)) for first in FIRST]
 

@@ -103,7 +103,7 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
         (f"inference training {TINY} --precision float32", 2),
         pytest.param("exports --models ViT-Test/4 --batch 2", 3, marks=pytest.mark.long),
         pytest.param("loading building --models ViT-Test/4", 3, marks=pytest.mark.long),
-        pytest.param(f"growth {TINY}", 2, marks=pytest.mark.long),
+        pytest.param(f"growth {TINY}", 3, marks=pytest.mark.long),
         pytest.param(f"memory {TINY}", 1, marks=pytest.mark.long),
         pytest.param("pipeline --batch 2 --image-size 32", 2, marks=pytest.mark.long),
     ],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import pkgutil
 
 import pytest
 from contestants import INVENTED, measure_invented  # lets benchmarks be imported
@@ -174,7 +175,7 @@ def test_every_row_of_the_table_is_planned():
     assert {case.batch for case in planned if case.subject == "inference"} == {1, 8, 32}
     for subject in SUBJECTS.values():
         assert set(subject.peers) <= set(PEERS)
-        assert callable(cases.import_function(subject.enter))
+        assert callable(pkgutil.resolve_name(subject.enter))
 
 
 def test_what_is_asked_for_replaces_the_rows():
@@ -272,7 +273,7 @@ def test_peers_that_are_not_installed_are_named_and_take_part_as_rows(monkeypatc
 
 def test_the_page_shows_what_is_recorded():
     page = recorded.PAGE.read_text("utf-8")
-    lines = recorded.read_recorded()
+    lines = results.read_lines(recorded.RECORD)
     assert recorded.fill_in_table(page, lines) == page and "<!-- recorded -->" in page
     assert (recorded.RECORD.read_text("utf-8").partition("\n")[0]).split(",") == list(results.COLUMNS)
     for name in SUBJECTS:

@@ -14,8 +14,7 @@ import pytest
 import start_page
 
 from keras_vit import zoo
-from keras_vit.zoo.names.other_names import exact_name
-from keras_vit.zoo.names.registry import resolve
+from keras_vit.zoo.names.registry import exact_name, resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 DOCS = Path(__file__).parents[1] / "docs"

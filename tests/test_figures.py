@@ -8,7 +8,7 @@ from PIL import Image, ImageColor
 from keras_vit.evaluation.comparing import Candidate, draw_comparison
 from keras_vit.evaluation.scores import Share
 from keras_vit.evaluation.vtab import draw_groups
-from keras_vit.figures import COLOURS, write_figure
+from keras_vit.pages import COLOURS, write_figure
 from keras_vit.training.runs.callbacks import draw_curves
 
 DRAWN = {

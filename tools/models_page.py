@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.fetch.addresses import read_hub
+from keras_vit.zoo.fetch.places import read_hub
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import checkpoints, default_tag
 

@@ -26,7 +26,6 @@ from pathlib import Path
 import models_page as page
 import numpy as np
 import typer
-from registry_file import add_row, describe_collection, format_registry
 from samples import TEST_SETS, load_sample
 
 from keras_vit import evaluation, zoo
@@ -44,6 +43,8 @@ ROOT = Path(__file__).parents[1]
 MOST_LOST = 0.1  # points of accuracy, by rounding to float16
 MOST_BYTES = 3_000_000
 MACHINE = "2 CPU cores, shared with other work"
+LICENCE = "Apache-2.0"
+LOOK = {"indent": None, "ensure_ascii": False}  # of a row of registry.json
 
 
 def read_facts(run):
@@ -222,6 +223,42 @@ def format_card(row, model):
         f"## Use\n\n    keras-vit predict photo.png --model {row.name}    # no download: it comes with the package",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def describe_collection(tag):
+    """What the rows of a tag share."""
+    dataset = TEST_SETS[tag].dataset
+    return {
+        "url": rows.LOCAL,
+        "source": "this package",
+        "licence": LICENCE,
+        "pretraining": dataset,
+        "dataset": dataset,
+        "num_classes": len(class_names(dataset)),
+    }
+
+
+def add_row(registry, tag, row):
+    """The registry with the row, in place of the one that has its name or after its variant's others."""
+    order = list(VARIANTS)
+    named = {(each["variant"], each["tag"]): each for each in [*registry["checkpoints"], row]}
+    return {
+        "collections": registry["collections"] | {tag: describe_collection(tag)},
+        "defaults": registry["defaults"] | {row["variant"]: registry["defaults"].get(row["variant"], tag)},
+        "checkpoints": sorted(named.values(), key=lambda each: order.index(each["variant"])),
+    }
+
+
+def format_registry(registry):
+    """The registry as the file has it: a line for each collection, default and checkpoint."""
+    lines = {
+        part: [f"  {json.dumps(name)}: {json.dumps(value, **LOOK)}" for name, value in registry[part].items()]
+        for part in ("collections", "defaults")
+    }
+    found = [f"  {json.dumps(row, **LOOK)}" for row in registry["checkpoints"]]
+    join = ",\n".join
+    parts = [f' "{part}": {{\n{join(lines[part])}\n }}' for part in lines] + [f' "checkpoints": [\n{join(found)}\n ]']
+    return f"{{\n{join(parts)}\n}}\n"
 
 
 def ship(run, tag, place, root=ROOT, minutes=None):

@@ -4,21 +4,14 @@ They differ in image size, patches, channels, classifier or head.
 """
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 
 import numpy as np
 
 from keras_vit.errors import ConfigError, describe_unknown
-from keras_vit.models.building import MODELS
-from keras_vit.models.classifier import as_labels
-from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
-from keras_vit.models.cost import positioned_prefix
-from keras_vit.zoo.formats.architecture import ROOT
-from keras_vit.zoo.formats.names import POOL
-from keras_vit.zoo.formats.official import prepend_zero
-from keras_vit.zoo.names.rows import LABEL_SETS, class_names
-from keras_vit.zoo.resizing import (
+from keras_vit.layers.interpolation import (
     axis_matrix,
     resize_axis,
     resize_line_offsets,
@@ -26,35 +19,20 @@ from keras_vit.zoo.resizing import (
     resize_patches,
     resize_positions,
 )
+from keras_vit.models.building import MODELS
+from keras_vit.models.classifier import as_labels
+from keras_vit.models.config import ResNetConfig, ViTConfig, drop_inapplicable
+from keras_vit.models.cost import positioned_prefix
+from keras_vit.zoo.formats.architecture import ROOT
+from keras_vit.zoo.formats.names import POOL
+from keras_vit.zoo.formats.npz import prepend_zero
+from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 
 HEAD_CHOICES = ("new", "keep")
-ARGUMENTS = (
-    "weights",
-    "num_classes",
-    "image_size",
-    "labels",
-    "head",
-    "num_heads",
-    "preprocessing",
-    "position_interpolation",
-    "dtype",
-)
+ARGUMENTS = ("weights", "labels", "head", "preprocessing", "dtype")  # of `load`, beside the fields
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
-# Fields that a checkpoint's weights decide.
-FIXED = (
-    "position_embedding",
-    "position_embedding_at",
-    "class_token_position",
-    "pre_norm",
-    "norm_after_pool",
-    "patch_bias",
-    "qkv_bias",
-    "gated_mlp",
-    "layer_scale",
-    "num_registers",
-)
 
 
 def require_distinct(labels):
@@ -77,13 +55,11 @@ class Request:
 
     Args:
         head: "new", "keep" or None.
-        num_classes: of the model.
         labels: names of the classes.
-        fields: others of the configuration, by name.
+        fields: of the configuration, by name.
     """
 
     head: str | None = None
-    num_classes: int | None = None
     labels: tuple | None = None
     fields: dict = dataclasses.field(default_factory=dict)
 
@@ -93,13 +69,8 @@ class Request:
             raise ConfigError(describe_unknown("head", head, HEAD_CHOICES))
         labels = require_distinct(labels)
         num_classes = len(labels) if num_classes is None and labels is not None else num_classes
-        fields = fields if image_size is None else {**fields, "image_size": image_size}
-        return cls(head=head, num_classes=num_classes, labels=labels, fields=fields)
-
-    @property
-    def changes(self):
-        """The fields of a configuration to set."""
-        return self.fields if self.num_classes is None else {**self.fields, "num_classes": self.num_classes}
+        asked = {"image_size": image_size, "num_classes": num_classes}
+        return cls(head, labels, {**fields, **{name: value for name, value in asked.items() if value is not None}})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +123,7 @@ def plan_target(config, labels, request):
     Raises:
         ConfigError: for an invalid request, or a head that cannot be kept or made.
     """
-    changes = drop_inapplicable(config, request.changes)
+    changes = drop_inapplicable(config, request.fields)
     require_fields(changes, (type(config),))
     if isinstance(config, ViTConfig) and "image_size" in changes:
         stored = config.own_size if changes["image_size"] == (None, None) else None
@@ -178,9 +149,9 @@ def plan_adaptation(config, labels, request):
         ConfigError: for an invalid request, or for another kind of position embeddings than the checkpoint's.
     """
     target = plan_target(config, labels, request)
-    for name in FIXED:
-        own, wanted = getattr(config, name, None), getattr(target.config, name, None)
-        if own != wanted:
+    for field in dataclasses.fields(config):
+        name, own, wanted = field.name, getattr(config, field.name), getattr(target.config, field.name)
+        if field.metadata.get("fixed") and own != wanted:
             raise ConfigError(
                 f"{name} is {own!r} in the checkpoint, and its weights cannot be converted. Received: {name}="
                 f"{wanted!r}. Leave it out, or train from random weights: weights=None."
@@ -209,13 +180,13 @@ def set_channels(tensors, source, target):
     name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
     if old == new:
         return
-    tensor = tensors[name]
-    h, w, _, filters = tensor.shape
-    index = np.arange(new) % old
-    tensors[name] = tensor.map(
-        (h, w, new, filters),
-        lambda k: k.sum(axis=2, keepdims=True) if new == 1 else k[:, :, index] * np.float32(old / new),
-    )
+
+    def repeat_or_add(kernel):
+        if new == 1:
+            return kernel.sum(axis=2, keepdims=True)
+        return kernel[:, :, np.arange(new) % old] * np.float32(old / new)
+
+    tensors[name] = tensors[name].with_length(2, new, repeat_or_add)
 
 
 def set_classifier(tensors, source, target):
@@ -229,8 +200,7 @@ def set_classifier(tensors, source, target):
         return fresh
     for name, positions in tensors.items() if target.class_token_position else ():
         if name.endswith("/pos_embedding"):
-            n, l, d = positions.shape
-            without = positions.map((n, l - 1, d), lambda values: values[:, 1:])
+            without = positions.with_length(1, positions.shape[1] - 1, lambda values: values[:, 1:])
             tensors[name] = prepend_zero(positions) if target.has_class_token else without
     if target.has_class_token:
         return (*fresh, "cls")
@@ -249,25 +219,23 @@ def set_grid(tensors, source, target, interpolation):
         matrix = axis_matrix(interpolation, source.grid[axis], target.grid[axis])
         return lambda values: resize_axis(values, 0, matrix).astype(values.dtype)
 
-    # By the end of a tensor's name: its length, the axis that is so long, and how it is resized.
+    def resize_tokens(values):
+        return resize_positions(values, prefix, source.grid, target.grid, interpolation)
+
+    def resize_steps(values):
+        return resize_offsets(values, source.grid, target.grid, interpolation)
+
+    # By the end of a tensor's name: the axis that is resized, its length, and how.
     kinds = {
-        "pos_embedding": (
-            *(prefix + rows * columns, 1),
-            lambda values: resize_positions(values, prefix, source.grid, target.grid, interpolation),
-        ),
-        "row_embedding": (rows, 0, resize_side(0)),
-        "column_embedding": (columns, 0, resize_side(1)),
-        "relative_embedding": (
-            *(2 * rows * columns - 1, 0),
-            lambda values: resize_offsets(values, source.grid, target.grid, interpolation),
-        ),
+        "pos_embedding": (1, prefix + rows * columns, resize_tokens),
+        "row_embedding": (0, rows, resize_side(0)),
+        "column_embedding": (0, columns, resize_side(1)),
+        "relative_embedding": (0, 2 * rows * columns - 1, resize_steps),
     }
     for name, tensor in tensors.items():
         kind = kinds.get(name.rpartition("/")[2])
         if kind:
-            length, axis, resize = kind
-            shape = (*tensor.shape[:axis], length, *tensor.shape[axis + 1 :])
-            tensors[name] = tensor.map(shape, resize)
+            tensors[name] = tensor.with_length(*kind)
 
 
 def set_line_offsets(tensors, source, target, interpolation):
@@ -275,12 +243,10 @@ def set_line_offsets(tensors, source, target, interpolation):
     for name, match in [(name, LINE_OFFSETS.fullmatch(name)) for name in tensors]:
         axis = match and ("column", "row").index(match[1])  # a row is as long as the image is wide
         if match and source.image_size[axis] != target.image_size[axis]:
-            offsets, width = tensors[name].shape
+            offsets = tensors[name].shape[0]
             length = (offsets + 1) // 2 * target.image_size[axis] // source.image_size[axis]
-            tensors[name] = tensors[name].map(
-                (2 * length - 1, width),
-                lambda values, length=length: resize_line_offsets(values, length, interpolation),
-            )
+            resize = functools.partial(resize_line_offsets, length=length, interpolation=interpolation)
+            tensors[name] = tensors[name].with_length(0, 2 * length - 1, resize)
 
 
 def adapt(tensors, source, target, interpolation="linear"):

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit.errors import CheckpointError, ConfigError, describe_unknown
 from keras_vit.files import sha256
+from keras_vit.layers.interpolation import POSITION_MATRICES
 from keras_vit.models import build
 from keras_vit.models.building import MODELS
 from keras_vit.models.classifier import Classifier, set_trainable
@@ -21,9 +22,7 @@ from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
-from keras_vit.zoo.names.other_names import find_variant
 from keras_vit.zoo.names.rows import class_names
-from keras_vit.zoo.resizing import POSITION_MATRICES
 
 # Fields of a configuration that a file's tensors cannot tell, nor resizing them change.
 UNTOLD = ("activation", "gelu_approximate", "layer_norm_epsilon", "class_token_position")
@@ -117,13 +116,7 @@ def apply_registry(checkpoint, public):
     A head that is all zeros is dropped: it would name classes at random.
     """
     found, expected = checkpoint.config, public.config
-    other_classes = public.valid_head and found.num_classes != expected.num_classes
-    if other_classes or found.image_size != expected.image_size:
-        raise Fault(
-            f"is not {public.name}: it has {found.num_classes} classes and takes {found.image_size} pixels; "
-            f"{expected.num_classes} and {expected.image_size} were expected. Remove it and load again."
-        )
-    for name in public.fields:
+    for name in (*(["num_classes"] if public.valid_head else []), "image_size", *public.fields):
         if getattr(found, name) != getattr(expected, name):
             raise Fault(
                 f"is not {public.name}: {name} is {getattr(found, name)!r}; {getattr(expected, name)!r} was expected. "
@@ -244,7 +237,7 @@ def load(
         raise ConfigError(describe_unknown("position_interpolation", position_interpolation, POSITION_MATRICES))
     request = Request.from_arguments(head, num_classes, labels, image_size, fields)
     policy = find_policy(dtype)
-    variant = None if weights == "default" else find_variant(str(name).partition(":")[0])
+    variant = None if weights == "default" else registry.find_variant(str(name).partition(":")[0])
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}

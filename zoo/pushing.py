@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keras_vit.errors import UploadError
 from keras_vit.files import is_offline
-from keras_vit.zoo.fetch import settings
+from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.hub import read_token
 from keras_vit.zoo.fetch.web import describe_cause
 
@@ -53,7 +53,7 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError
 
-    folder, endpoint = Path(folder), settings.hub()
+    folder, endpoint = Path(folder), places.hub()
     if re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
         raise UploadError(f"A repository is called owner/name. Received: {repository!r}.")
     require_licence(folder)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_vit.errors import ExportError, require_backend
-from keras_vit.export.appendix import append_comment, append_description
+from keras_vit.export.description import append_comment, append_description
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import pack_inputs
 from keras_vit.export.staging import seal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.export.appendix import read_description
+from keras_vit.export.description import read_description
 from keras_vit.export.formats import refuse
 
 __all__ = ["check", "load", "load_stablehlo", "read_description", "weight_bytes"]

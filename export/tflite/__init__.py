@@ -9,13 +9,13 @@ from typing import Any
 
 from keras_vit.errors import ExportError, require_backend
 from keras_vit.export import saved_model, stablehlo
-from keras_vit.export.appendix import append_comment, append_description
+from keras_vit.export.description import append_comment, append_description
 from keras_vit.export.formats import Order
 from keras_vit.export.preparation import follow_export_calls
 from keras_vit.export.staging import seal
-from keras_vit.export.tflite.batch import SIZES
 from keras_vit.export.tflite.converter import convert
 from keras_vit.export.tflite.operators import builtin_operators, composite_gelu
+from keras_vit.export.tflite.rewriting import SIZES
 from keras_vit.extras import require
 
 __all__ = ["write"]
@@ -29,7 +29,7 @@ def emit_saved_model(order, folder):
 
 
 def emit_stablehlo(order, folder):
-    """At one batch size, or at the two that `batch.free_batch` takes."""
+    """At one batch size, or at the two that `rewriting.free_batch` takes."""
     require("litert_converter", "TFLite from JAX")
     files = []
     for size in SIZES if order.shapes[0][0] is None else order.shapes[0][:1]:

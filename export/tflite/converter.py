@@ -6,14 +6,13 @@ This file is also the script that does both, in a process of its own, and so imp
 
 import contextlib
 import json
-import os
 import re
 import runpy
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-import flatbuffers
 import numpy as np
 
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
@@ -31,7 +30,6 @@ LADDERS = {
 # LiteRT's GPU delegate fails on dense layers of widened int8 weights; the last is small, so that float16 costs little.
 LAST = ("dynamic", "float16", "float32")
 FEW = 4  # input channels of convolutions of pixels, which have the bound of dense layers
-ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
 
 
 def from_saved_model(folder):
@@ -158,60 +156,21 @@ class TFLiteQuantizer:
         return quantizing
 
 
-class Sharing(flatbuffers.Builder):
-    """Writes equal vectors once: the zero points of weights are a vector of zeros each."""
-
-    def __init__(self, size):
-        super().__init__(size)
-        self.written = {}
-
-    def CreateNumpyVector(self, x):
-        key = (x.dtype.str, x.tobytes())
-        if key not in self.written:
-            self.StartVector(x.itemsize, x.size, ALIGNMENT)
-            self.head -= x.nbytes
-            self.Bytes[self.head : self.head + x.nbytes] = key[1]
-            self.vectorNumElems = x.size
-            self.written[key] = self.EndVector()
-        return self.written[key]
-
-
-def share_equal_vectors(path):
-    """The file again, equal vectors shared."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    with open(path, "rb") as file:
-        data = file.read()
-    model = schema.ModelT.InitFromPackedBuf(data, 0)
-    for buffer in model.buffers:
-        if buffer.offset:  # the quantizer puts the weights of larger models behind the flatbuffer
-            buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
-            buffer.offset = buffer.size = 0
-    builder = Sharing(len(data))
-    builder.Finish(model.Pack(builder), b"TFL3")
-    os.remove(path)  # the quantizer's file may be executed
-    with open(path, "wb") as file:
-        file.write(builder.Output())
-
-
-def beside(name):
-    """What the module `name` of this folder has, by its path: importing the format's package would import Keras."""
-    return runpy.run_path(str(Path(__file__).with_name(f"{name}.py")))
-
-
 def main():
-    """Keys of the job: saved_model, a folder, or stablehlo, one file or those at the sizes of `batch`, with inputs and
+    """Keys of the job: saved_model, a folder, or stablehlo, one file or those at `rewriting.SIZES`, with inputs and
     outputs, their names; float (the file to convert to), output (another), quantize; to quantize also those of
     `proof.mixture`.
     """
     job = json.load(sys.stdin)
+    # By its path: importing the format's package would import Keras.
+    rewriting = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("rewriting.py"))))
     if "saved_model" in job:
         with literal(job["saved_model"]) as folder:
             converted = from_saved_model(folder)
     else:
         files = [from_stablehlo(path, job["inputs"], job["outputs"]) for path in job["stablehlo"]]
-        converted = beside("batch")["free_batch"](files) if len(files) > 1 else files[0]
-    converted = beside("for_gpus")["rewrite_for_gpus"](converted)
+        converted = rewriting.free_batch(files) if len(files) > 1 else files[0]
+    converted = rewriting.rewrite_for_gpus(converted)
     place = job["float"] if job["quantize"] else job["output"]
     Path(place).write_bytes(converted)
     if job["quantize"] == "float16":
@@ -220,7 +179,10 @@ def main():
     elif job["quantize"]:
         quantize_to_goal(job, TFLiteQuantizer(place, job["quantize"], Goal.read(job["goal"])))
     if job["quantize"]:
-        share_equal_vectors(job["output"])
+        output = Path(job["output"])
+        shared = rewriting.share_equal_vectors(output.read_bytes())
+        output.unlink()  # the quantizer's file may be executed
+        output.write_bytes(shared)
 
 
 def explain_log(log):

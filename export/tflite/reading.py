@@ -5,7 +5,7 @@ A file may be opened if it has only built-in operators, and needs no other file.
 
 from pathlib import Path
 
-from keras_vit.export.appendix import read_description
+from keras_vit.export.description import read_description
 from keras_vit.export.formats import refuse
 
 __all__ = ["check", "load", "load_tflite", "read_description", "weight_bytes"]

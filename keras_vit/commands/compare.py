@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from keras_vit import data
-from keras_vit.commands.completion import complete_place
+from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.shared import BatchSize, Data, Like, import_keras, require_model, show_count, try_folder
 from keras_vit.console import Console, make_table
 from keras_vit.data.datasets.schemes import require_dataset

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from PIL import Image
-from rich.table import Table
 
 from keras_vit import data, evaluation, inference
 from keras_vit.commands.export import export_to_bundle
 from keras_vit.commands.inspect import PAGE, inspect_model
 from keras_vit.commands.options import spell_option
 from keras_vit.commands.shared import import_keras, try_folder
-from keras_vit.console import Console
+from keras_vit.console import Console, list_pairs, make_table
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import make_folder
@@ -162,21 +161,11 @@ def judge(models):
 def tabulate_shares(shares, seconds):
     """A line for each model: its accuracy, how sure that is, and its training."""
     count = next(iter(shares.values())).count
-    table = Table(
-        box=None, padding=(0, 2, 0, 0), title=f"Judged by {count} digits that no training saw", title_justify="left"
-    )
-    for heading in ("model", "accuracy", "95% interval", "training"):
-        table.add_column(heading)
+    title = f"Judged by {count} digits that no training saw"
+    table = make_table(title, "model", "accuracy", "95% interval", "training")
     for name, share in shares.items():
         trained = f"{TRAINING['steps']} updates, {seconds[name]:.0f} s" if name in seconds else ""
         table.add_row(name, f"{share.value:.1%}", "{:.1%} to {:.1%}".format(*share.interval), trained)
-    return table
-
-
-def tabulate_parts(out):
-    table = Table(box=None, padding=(0, 2, 0, 0), title="What there is now", title_justify="left", show_header=False)
-    for name, meaning in PARTS.items():
-        table.add_row(str(out / name), meaning)
     return table
 
 
@@ -197,7 +186,7 @@ def print_summary(out, shares, seconds, console):
     console.print(tabulate_shares(shares, seconds))
     console.print(f"Pre-training gained {100 * (pretrained.value - scratch.value):.1f} points in as many updates.")
     console.print()
-    console.print(tabulate_parts(out))
+    console.print(list_pairs(((str(out / name), meaning) for name, meaning in PARTS.items()), "What there is now"))
     console.print()
     console.print("Open in a browser:")
     console.print(f"  {(out / 'report' / PAGE).absolute().as_uri()}", soft_wrap=True)

@@ -6,22 +6,29 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from keras_vit.commands.completion import complete_place
+from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.predict import require_images
-from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file
+from keras_vit.commands.shared import (
+    AskedModel,
+    BatchSize,
+    Like,
+    import_keras,
+    require_model,
+    show_count,
+    skip_unreadable,
+    try_file,
+)
 from keras_vit.console import say
 from keras_vit.errors import ConfigError, describe_unknown
 from keras_vit.extras import require
 from keras_vit.files import make_folder, write_whole
-
-MODEL = "A name of `keras-vit list`, a checkpoint, the folder of a run, a bundle, or an exported file."
 
 
 def embed_images(
     images: Annotated[
         list[str], typer.Argument(help="Folders of images, patterns in quotes such as `'photos/**/*.jpg'`, or files.")
     ],
-    model: Annotated[str, typer.Option(help=MODEL, autocompletion=complete_place)],
+    model: AskedModel,
     out: Annotated[
         Path, typer.Option(callback=try_file, help="The file, .npz or .parquet; one of the same model is brought up.")
     ],
@@ -54,12 +61,7 @@ def embed_images(
     import_keras()
     from keras_vit import inference
 
-    unreadable = []
-
-    def skip(image, error):
-        unreadable.append(image)
-        print(f"keras-vit: {error}", file=sys.stderr)
-
+    skip, unreadable = skip_unreadable()
     with show_count("images", None) as tell:
         named: Any = vector
         count = inference.embed_files(model, images, out, named, normalize, batch_size, like, skip, tell)

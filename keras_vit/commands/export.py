@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_vit import export, zoo
-from keras_vit.commands.completion import complete_dataset
-from keras_vit.commands.parsing import Command
+from keras_vit.commands.parsing import Command, complete_dataset
 from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset

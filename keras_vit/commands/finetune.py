@@ -10,7 +10,7 @@ from rich.table import Table
 
 from keras_vit.commands.options import Schedule, Stopping, with_options_of
 from keras_vit.commands.shared import import_keras, try_folder
-from keras_vit.console import Console
+from keras_vit.console import Console, list_pairs
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.trainers.plan import prepare, resolve
@@ -21,9 +21,9 @@ from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import RunFolder
 
 
-def names_typed(context):
-    """The names of the options given on the command line."""
-    return {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
+def select_typed(context, fields):
+    """Those of the fields that were given on the command line."""
+    return {name: fields[name] for name in fields if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
 def say_how_to_go_on(settings, out, every, said):
@@ -52,10 +52,7 @@ def list_next_commands(folder, dataset, split, has_head=True):
 def print_outcome(result, settings, console):
     """Every file of the run, and the next commands."""
     console.print(f"Everything is in {result.folder}:", soft_wrap=True)
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, meaning in result.files.items():
-        table.add_row(name, meaning)
-    console.print(table)
+    console.print(list_pairs(result.files.items()))
     console.print("Next:")
     has_head = settings.objective != "masked-patches"
     for command in list_next_commands(result.folder, settings.dataset, result.judged_by, has_head):
@@ -77,8 +74,8 @@ def start_training(
     **fields,
 ) -> None:
     """Trains by the fields of `Settings`; an interruption prints the command that continues it."""
-    pretrain, typed = fields.pop("pretrain"), names_typed(context)
-    settings = choose_settings(out, {name: fields[name] for name in fields if name in typed}, pretrain, resume)
+    pretrain = fields.pop("pretrain")
+    settings = choose_settings(out, select_typed(context, fields), pretrain, resume)
     folder = RunFolder(out)
     settings = prepare(settings, folder, resume)
     try:
@@ -115,8 +112,7 @@ def print_protocol(console, settings, summary):
 
 def start_protocol(*, context, out, every, resume, seeds, **fields) -> None:
     """Follows the paper's protocol; an interruption prints the command that continues it."""
-    typed = names_typed(context)
-    settings = resolve(choose_settings(out, {name: fields[name] for name in fields if name in typed}, False, False))
+    settings = resolve(choose_settings(out, select_typed(context, fields), pretrain=False, resume=False))
     import_keras(find_devices=False)
     from keras_vit.commands.progress import FitProgress
     from keras_vit.trainers.protocol import run_protocol

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from keras_vit.commands.completion import complete_model
-from keras_vit.console import Console
+from keras_vit.commands.parsing import complete_model
+from keras_vit.console import Console, list_pairs
 from keras_vit.errors import ConfigError, UnknownNameError
-from keras_vit.zoo.names import listed_models, other_names
+from keras_vit.zoo.names import listed_models, registry
 
 
 def describe_no_match(pattern):
     """The error's text for a pattern that matches nothing; it translates the names of other packages."""
-    exact = other_names.exact_name(pattern)
+    exact = registry.exact_name(pattern)
     hint = f"Here it is called {exact}." if exact else "keras-vit list, alone, shows all."
     return f"No model matches {pattern!r} and the options. {hint}"
 
@@ -74,13 +74,8 @@ FACTS = (
 
 def list_facts(row: listed_models.ListedModel) -> Table:
     """What is known of one model, a line each."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
-    for heading, text in ((heading, describe(row)) for heading, describe in FACTS):
-        if text:
-            grid.add_row(heading, text)
-    return grid
+    facts = ((heading, describe(row)) for heading, describe in FACTS)
+    return list_pairs(((heading, text) for heading, text in facts if text), style="bold")
 
 
 def show_info(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from keras_vit.commands.completion import complete_augmentation, complete_dataset, complete_place, complete_recipe
+from keras_vit.commands.parsing import complete_augmentation, complete_dataset, complete_place, complete_recipe
 from keras_vit.trainers.settings import parameters_of_settings
 
 # Options under headings of their own; those under none are the usual ones, and help shows them first.

@@ -9,8 +9,17 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands.completion import complete_place
-from keras_vit.commands.shared import BatchSize, Like, import_keras, require_model, show_count, try_file, try_folder
+from keras_vit.commands.shared import (
+    AskedModel,
+    BatchSize,
+    Like,
+    import_keras,
+    require_model,
+    show_count,
+    skip_unreadable,
+    try_file,
+    try_folder,
+)
 from keras_vit.console import Console
 from keras_vit.errors import ConfigError, ImageError, describe_unknown
 from keras_vit.export.formats import recognise
@@ -42,17 +51,6 @@ def choose_writer(out, as_json, as_csv):
     if out.suffix.lower() not in WRITERS:
         raise ConfigError(describe_unknown("ending of predictions", out.suffix, WRITERS))
     return WRITERS[out.suffix.lower()]
-
-
-def skip_unreadable():
-    """A function that names an image that could not be read, and the list to which it adds it."""
-    unreadable = []
-
-    def skip(image, error):
-        unreadable.append(image)
-        print(f"keras-vit: {error}", file=sys.stderr)
-
-    return skip, unreadable
 
 
 def predict_images(
@@ -167,13 +165,7 @@ def predict(
             "patterns in quotes such as `'photos/**/*.jpg'`; https addresses; - for standard input."
         ),
     ],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="A name of `keras-vit list`, a checkpoint, the folder of a run, a bundle, or an exported file.",
-            autocompletion=complete_place,
-        ),
-    ] = "ViT-B/16",
+    model: AskedModel = "ViT-B/16",
     top: Annotated[int, typer.Option(min=1, help="How many classes to show for each image.")] = 5,
     out: Annotated[
         Path | None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands.completion import complete_augmentation, complete_place, complete_recipe
+from keras_vit.commands.parsing import complete_augmentation, complete_place, complete_recipe
 from keras_vit.commands.shared import Data, import_keras, require_model, try_file
 from keras_vit.data.datasets.schemes import require_dataset
 from keras_vit.errors import ConfigError

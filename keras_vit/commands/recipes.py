@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from keras_vit.commands.completion import complete_recipe, select
-from keras_vit.console import Console
-from keras_vit.errors import UnknownNameError, describe_unknown
+from keras_vit.commands.parsing import complete_recipe, select
+from keras_vit.console import Console, list_pairs
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import Recipe
-from keras_vit.training.scaling import FAMILIES
+from keras_vit.training.scaling import FAMILIES, unknown_recipe
 
 UNITS = ((1_000_000, "M"), (1000, "k"))
 LEGEND = (
@@ -35,7 +34,7 @@ def list_recipes(
     """
     rows = [RECIPES[key] for key in select(RECIPES, name)]
     if not rows:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+        raise unknown_recipe(name)
     if name in RECIPES:
         rows = [RECIPES[name]]
     if as_json:
@@ -69,10 +68,6 @@ def tabulate_recipes(rows: list[Recipe]) -> Table:
 
 def tabulate_fields(row: Recipe) -> Table:
     """A line for each field of a recipe that says something."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
-    for field, value in dataclasses.asdict(row).items():
-        if value not in (None, ()):
-            grid.add_row(field, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
-    return grid
+    said = {field: value for field, value in dataclasses.asdict(row).items() if value not in (None, ())}
+    texts = (", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in said.values())
+    return list_pairs(zip(said, texts, strict=True), style="bold")

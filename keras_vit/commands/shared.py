@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from keras_vit.commands.completion import complete_dataset, complete_place
+from keras_vit.commands.parsing import complete_dataset, complete_place
 from keras_vit.data.datasets.schemes import describe_schemes
 from keras_vit.files import require_local
 from keras_vit.training.runs.folder import model_of, require_writable
@@ -23,14 +23,9 @@ Model = Annotated[
         autocompletion=complete_place,
     ),
 ]
-AnyModel = Annotated[
-    str,
-    typer.Argument(
-        help="A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file. "
-        "Also as `--model MODEL`.",
-        autocompletion=complete_place,
-    ),
-]
+ANY_MODEL = "A name that `keras-vit list` shows, a checkpoint, the folder of a run, a bundle, or an exported file."
+AnyModel = Annotated[str, typer.Argument(help=f"{ANY_MODEL} Also as `--model MODEL`.", autocompletion=complete_place)]
+AskedModel = Annotated[str, typer.Option("--model", help=ANY_MODEL, autocompletion=complete_place)]
 Data = Annotated[str, typer.Option("--data", help=describe_schemes(), autocompletion=complete_dataset)]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time; this changes only the speed.")]
 Like = Annotated[
@@ -83,6 +78,17 @@ def standard_error_closed():
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
+
+
+def skip_unreadable():
+    """A function that names an image that could not be read, and the list to which it adds it."""
+    unreadable = []
+
+    def skip(image, error):
+        unreadable.append(image)
+        print(f"keras-vit: {error}", file=sys.stderr)
+
+    return skip, unreadable
 
 
 def import_keras(find_devices: bool = True) -> None:

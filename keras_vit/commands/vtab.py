@@ -11,6 +11,7 @@ from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
 from keras_vit.trainers.choices import choose_checkpoint
+from keras_vit.trainers.resume import EVERY
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 
@@ -54,7 +55,7 @@ def train_vtab(
             "development examples of each: this adds some 19 times 4 trainings.",
         ),
     ] = False,
-    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 200,
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = EVERY,
     **fields,
 ) -> None:
     """Fine-tunes a model on each of VTAB-1k's 19 tasks and prints their means beside the paper's (Table 9, Figure 2).

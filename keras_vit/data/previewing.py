@@ -11,9 +11,9 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import take_examples
-from keras_vit.figures import write_figure
 from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing
+from keras_vit.pages import write_figure
 from keras_vit.text import shorten
 
 TILE = 1.6  # inches

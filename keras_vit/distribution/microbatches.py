@@ -1,4 +1,4 @@
-"""A replica's batch in microbatches, one after the other, and batches without a single example."""
+"""What TensorFlow's replicas compute at once: microbatches, an empty batch, one that the host holds, several steps."""
 
 import keras
 import tensorflow as tf
@@ -75,3 +75,45 @@ def drop_padding(outputs, data):
     if x.shape[0]:
         return outputs
     return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
+
+
+def distribute_batch(strategy, batch):
+    """An iterator of the replicas' parts of one batch that the host holds."""
+    dataset = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*batch))
+    dataset = dataset.batch(len(tf.nest.flatten(batch[0])[0]))
+    return iter(strategy.experimental_distribute_dataset(dataset))
+
+
+def make_several_steps(model, step_function):
+    """A function of an iterator that runs up to `steps_per_execution` steps in one call and returns the metrics.
+
+    In Keras' own, a condition inside the loop holds the replicas' steps, and MirroredStrategy cannot synchronize
+    replicas under a condition. Here the condition holds the next batch alone: each pass through the loop takes a batch
+    that is known to be there.
+    """
+    strategy, count = model.distribute_strategy, model.steps_per_execution
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def one_step(data):
+        strategy.run(step_function, args=(data,))
+
+    @tf.function(reduce_retracing=True)
+    @tf.autograph.experimental.do_not_convert
+    def steps(iterator):
+        def body(i, batch):
+            one_step(batch.get_value())
+            # After the last step no batch is taken, which the next call would miss.
+            return i + 1, tf.cond(i + 1 < count, iterator.get_next_as_optional, lambda: batch)
+
+        def more(i, batch):
+            return (i < count) & batch.has_value()
+
+        return tf.while_loop(more, body, (0, iterator.get_next_as_optional()), parallel_iterations=1)[0]
+
+    def function(iterator):
+        if steps(iterator) == 0:
+            raise StopIteration
+        return model.get_metrics_result()
+
+    return function

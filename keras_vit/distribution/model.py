@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from keras_vit.distribution.execution import build_for, distribute_batch, make_several_steps
-from keras_vit.distribution.microbatches import batch_size, drop_padding, pad_empty_batch, sum_gradients
+from keras_vit.distribution.microbatches import (
+    batch_size,
+    distribute_batch,
+    drop_padding,
+    make_several_steps,
+    pad_empty_batch,
+    sum_gradients,
+)
 from keras_vit.distribution.optimizer import GlobalUpdate, unwrap
 from keras_vit.distribution.replicas import (
     all_reduce,
     average_logs,
+    build_for,
     loss_reduction,
     loss_reductions,
     nan_unless_all_finite,

@@ -145,3 +145,15 @@ def loss_reduction(model):
             f"On several replicas or in microbatches all losses must share one reduction. Received: {sorted(kinds)}."
         )
     return kinds.pop() if kinds else "sum_over_batch_size"
+
+
+def as_symbolic(spec):
+    """A KerasTensor in place of one leaf of a dataset's element_spec, for one replica."""
+    spec = getattr(spec, "_value_specs", (spec,))[0]  # PerReplicaSpec holds a spec for each local replica
+    return keras.KerasTensor(tuple(spec.shape), dtype=keras.backend.standardize_dtype(spec.dtype))
+
+
+def build_for(model, spec):
+    """Creates, as `fit` on data of that element_spec would, optimizer slots, metrics and loss."""
+    with model.distribute_strategy.scope():
+        model._symbolic_build(data_batch=keras.tree.map_structure(as_symbolic, spec))

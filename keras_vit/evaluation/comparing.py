@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.evaluation.scores import Share
-from keras_vit.figures import write_figure
+from keras_vit.pages import write_figure
 
 LOSS = 0.005  # of accuracy, below the best, that a smaller file may cost
 

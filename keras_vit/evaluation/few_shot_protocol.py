@@ -101,12 +101,6 @@ def few_shot(
     return float(right / len(test_labels))
 
 
-def solve_all(model, train, test, shots, seeds, batch_size, tell=None):
-    """{shots: accuracies of the seeds}."""
-    train_set, test_set = (extract_features(model, split, batch_size, tell) for split in (train, test))
-    return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
-
-
 def evaluate_few_shot(
     model: keras.Model,
     train: "Examples",
@@ -132,7 +126,8 @@ def evaluate_few_shot(
     >>> len(evaluate_few_shot(model, train, test, shots=[5])[5])
     3
     """
-    return solve_all(model, train, test, shots, seeds, batch_size, tell)
+    train_set, test_set = (extract_features(model, split, batch_size, tell) for split in (train, test))
+    return {count: [few_shot(*train_set, *test_set, shots=count, seed=seed) for seed in seeds] for count in shots}
 
 
 class FewShot(keras.callbacks.Callback):
@@ -167,5 +162,5 @@ class FewShot(keras.callbacks.Callback):
         last = epoch + 1 == self.params.get("epochs")
         if logs is None or ((epoch + 1) % self.every and not last):
             return
-        found = solve_all(self.model, self.train, self.test, self.shots, self.seeds, self.batch_size)
+        found = evaluate_few_shot(self.model, self.train, self.test, self.shots, self.seeds, self.batch_size)
         logs.update({f"few_shot_{count}": float(np.mean(accuracies)) for count, accuracies in found.items()})

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.evaluation.paper import VTAB_GROUPS, VTAB_TASKS, published
-from keras_vit.figures import write_figure
+from keras_vit.pages import write_figure
 
 TASKS = {task: group for group, tasks in VTAB_GROUPS.items() for task in tasks}
 

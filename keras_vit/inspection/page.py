@@ -113,9 +113,7 @@ def draw(model, inputs, images, names, top):
             yield "Position embeddings", sentence, draw_figure(figure, "Position embeddings")
     elif classifies:
         sentence = "Bright places add most to the logit of the image's most probable class. Is it the object?"
-        maps = class_activation(model, first)
-        if maps is not None:
-            yield "Class activation", sentence, cards(maps)
+        yield "Class activation", sentence, cards(class_activation(model, first))
     sentence = (
         "What the first layer that sees pixels looks for: colours, and edges in every direction if it learned enough."
     )

@@ -1,6 +1,5 @@
 """Multi-head self-attention (Appendix A, Eq. 5 to 8)."""
 
-from functools import partial
 from typing import Any, Literal
 
 import keras
@@ -9,18 +8,11 @@ from keras import ops
 from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer, by_token
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import assign_products, fold_norm_into_dense, fold_scale
+from keras_vit.layers.normalization import as_dense, assign_products, fold_norm_into_dense, fold_scale
 from keras_vit.layers.positions import RelativePositionLogits, RotaryPositions
 
 # The projections that have a bias, by `qkv_bias`.
 BIASED = {"qkv": ("query", "key", "value", "out"), "qv": ("query", "value", "out"), "none": ("out",)}
-
-
-def choose_queries(x, class_token, queries):
-    """The tokens that attend to those of x: x itself, its first alone, or `queries`."""
-    if queries is not None:
-        return queries
-    return x[:, :1] if class_token else x
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -98,11 +90,18 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             self.rotary.build((None, *input_shape[1:]))
 
     def call(self, x, training=None, return_weights=False, class_token=False, queries=None, places=None):
-        queries = choose_queries(x, class_token, queries)
-        q, k, v = by_token(self.query, queries), by_token(self.key, x), by_token(self.value, x)
+        denses = (self.query, self.key, self.value, self.out)
+        return self.compute(x, denses, training, return_weights, class_token, queries, places)
+
+    def compute(self, x, denses, training, return_weights, class_token, queries, places, whole=False):
+        """What `call` returns; `denses` give queries, keys, values (Eq. 5), and the output of A v (Eq. 8)."""
+        query, key, value, out = denses
+        if queries is None:
+            queries = x[:, :1] if class_token else x
+        q, k, v = by_token(query, queries), by_token(key, x), by_token(value, x)
         q, k = self.rotate(q, k, queries is x, places)
-        y, a = self.attend(q, k, v, training, whole=return_weights)
-        y = by_token(self.out, y)
+        y, a = self.attend(q, k, v, training, whole=whole or return_weights)
+        y = by_token(out, y)
         return (y, self.spread_weights(a)) if return_weights else y
 
     def export_call(
@@ -122,14 +121,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
             norm: if given, `x` was normalized by it without its scale and shift.
             scale: if given, the `LayerScale` of the output.
         """
-        queries = choose_queries(x, class_token, queries)
-        (q, q_bias), (k, k_bias), (v, _), (out, out_bias) = self.fold_products(norm, scale)
-        q = by_token(lambda x, kernel=q: ops.matmul(x, kernel) + q_bias, queries)
-        k, v = (by_token(partial(ops.matmul, x2=kernel), x) for kernel in (k, v))
-        q, k = self.rotate(q, k if k_bias is None else k + k_bias, queries is x, places)
-        y, a = self.attend(q, k, v, training, whole=True)
-        y = by_token(lambda y: ops.matmul(y, out) + out_bias, y)
-        return (y, self.spread_weights(a)) if return_weights else y
+        denses = [as_dense(*product) for product in self.fold_products(norm, scale)]
+        return self.compute(x, denses, training, return_weights, class_token, queries, places, whole=True)
 
     def fold_products(self, norm, scale):
         """(kernel, bias) of query, key, value and out, with what stands beside them, and without two of the biases.
@@ -191,6 +184,3 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def spread_weights(self, a):
         """What `attend` gave for A as (n, heads, l, l)."""
         return a
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -42,7 +42,8 @@ class ConfiguredLayer(keras.layers.Layer):
     """A layer that keeps each argument of its constructor as the attribute of that name.
 
     So `get_config` stands here once. A subclass names its arguments before **kwargs, which are Keras' (name, dtype,
-    trainable) and those of the layer that it extends, and overrides it only where an argument is to be serialized.
+    trainable) and those of the layer that it extends, and overrides it only where an argument is to be serialized. A
+    layer of one input gives an output of the same shape, unless it says otherwise.
     """
 
     @classmethod
@@ -59,6 +60,9 @@ class ConfiguredLayer(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **{name: getattr(self, name) for name in self.argument_names()}}
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
     def _post_build(self):
         super()._post_build()

@@ -124,13 +124,18 @@ class PostActivationBottleneck(Bottleneck):
     def build(self, input_shape):
         f, s = self.filters, self.strides
         self.conv1, self.norm1 = self.conv(f, 1, 1, "conv1"), self.norm("norm1")
-        self.conv2, self.norm2 = self.conv(f, 3, s, "conv2"), self.norm("norm2")
+        middle = self.make_middle()
         self.conv3, self.norm3 = self.conv(4 * f, 1, 1, "conv3"), self.norm("norm3", gamma_initializer="zeros")
-        build_in_turn((self.conv1, self.norm1, self.conv2, self.norm2, self.conv3, self.norm3), input_shape)
+        build_in_turn((self.conv1, self.norm1, *middle, self.conv3, self.norm3), input_shape)
         self.shortcut = self.shortcut_norm = None
         if self.changes_shape(input_shape):
             self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
             build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
+
+    def make_middle(self):
+        """The layers between the two 1x1 convolutions."""
+        self.conv2, self.norm2 = self.conv(self.filters, 3, self.strides, "conv2"), self.norm("norm2")
+        return self.conv2, self.norm2
 
     @fast.rematerialized
     def call(self, x, training=None):

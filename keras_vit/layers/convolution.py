@@ -165,9 +165,6 @@ class GroupNormalization(ConfiguredLayer):
         y = ops.cast(y * scale + shift, x.dtype)
         return ops.relu(y) if relu else y
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def get_config(self):
         initializer = keras.initializers.serialize(self.gamma_initializer)
         return {**super().get_config(), "gamma_initializer": initializer}

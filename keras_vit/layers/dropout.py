@@ -53,6 +53,3 @@ class Dropout(ConfiguredLayer):
         if not training or self.rate == 0:
             return x
         return keras.random.dropout(x, self.rate, noise_shape=self.noise_shape, seed=self.seed_generator)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

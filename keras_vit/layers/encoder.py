@@ -9,7 +9,14 @@ from keras_vit.layers import fast
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.base import ConfiguredLayer, by_token, takes_arguments_of
 from keras_vit.layers.dropout import Dropout
-from keras_vit.layers.normalization import GELU, LayerNormalization, assign_products, fold_norm_into_dense, fold_scale
+from keras_vit.layers.normalization import (
+    GELU,
+    LayerNormalization,
+    as_dense,
+    assign_products,
+    fold_norm_into_dense,
+    fold_scale,
+)
 
 
 def quick_gelu(x):
@@ -72,28 +79,23 @@ class MLP(ConfiguredLayer):
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
 
     def call(self, x, training=None):
-        return by_token(lambda x: self.transform(x, training), x)
+        return self.compute(x, self.denses(), training)
 
-    def transform(self, x, training):
-        hidden = self.hide(lambda dense: dense(x))
-        y = self.out(self.dropout(hidden, training=training))
-        return self.dropout(y, training=training)
+    def compute(self, x, denses, training):
+        """What `call` returns, by dense layers in the order of `denses`."""
 
-    def hide(self, project):
-        """The hidden layer's values, where `project` applies a dense layer to the tokens."""
-        hidden = project(self.hidden)
-        return self.activate(hidden) if self.gate is None else self.activate(project(self.gate)) * hidden
+        def transform(x):
+            hidden, *gates, out = denses
+            y = hidden(x)
+            y = self.activate(gates[0](x)) * y if gates else self.activate(y)
+            y = out(self.dropout(y, training=training))
+            return self.dropout(y, training=training)
+
+        return by_token(transform, x)
 
     def export_call(self, x, training=None, norm=None, scale=None):
         """The same by `fold_products`, where `x` lacks the norm's scale and shift and the output the `LayerScale`."""
-        *inner, (out, out_bias) = self.fold_products(norm, scale)
-        products = dict(zip(self.denses(), inner, strict=False))
-
-        def transform(x):
-            hidden = self.hide(lambda dense: ops.matmul(x, products[dense][0]) + products[dense][1])
-            return ops.matmul(hidden, out) + out_bias
-
-        return by_token(transform, x)
+        return self.compute(x, [as_dense(*product) for product in self.fold_products(norm, scale)], training)
 
     def denses(self):
         return (self.hidden, *([self.gate] if self.gated_mlp else []), self.out)
@@ -106,9 +108,6 @@ class MLP(ConfiguredLayer):
     def fold(self, norm=None, scale=None):
         """Makes the weights those of `fold_products`, for inference."""
         assign_products(self.denses(), self.fold_products(norm, scale), norm, scale)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -137,9 +136,6 @@ class LayerScale(ConfiguredLayer):
 
     def call(self, x):
         return x if self.folded else x * ops.cast(self.gamma, x.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -257,9 +253,6 @@ class EncoderBlock(ConfiguredLayer):
         shifted = all(dense.use_bias for dense in self.attention.needs_biases())
         self.attention.fold(self.attention_norm if shifted else None, attention_scale)
         self.mlp.fold(self.mlp_norm, mlp_scale)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def compute_output_spec(self, z, training=None, return_weights=False, class_token=False, places=None):
         (n, l, d), dtype = z.shape, self.compute_dtype

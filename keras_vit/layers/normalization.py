@@ -51,9 +51,6 @@ class LayerNormalization(ConfiguredLayer):
         """The norm without its scale and shift, which `fold_norm_into_dense` puts into the layers that follow."""
         return ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 def fold_norm_into_dense(norm, dense):
     """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
@@ -66,6 +63,11 @@ def fold_norm_into_dense(norm, dense):
 def fold_scale(scale, kernel, bias):
     """Kernel and bias of a dense layer, with the `LayerScale` after it, which may be None."""
     return (kernel, bias) if scale is None else (kernel * scale.gamma, bias * scale.gamma)
+
+
+def as_dense(kernel, bias):
+    """A dense layer of that kernel and bias, as a function; the bias may be None."""
+    return lambda x: ops.matmul(x, kernel) if bias is None else ops.matmul(x, kernel) + bias
 
 
 def assign_products(denses, products, norm, scale):
@@ -110,6 +112,3 @@ class GELU(ConfiguredLayer):
 
     def export_call(self, x, training=None):
         return ops.gelu(x, approximate=self.approximate)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -113,9 +113,6 @@ class PositionEmbedding(ConfiguredLayer):
     def matrices(self, places):
         return grid_matrices(self.grid, [ops.cast(x, "float32") for x in places], self.interpolation, ops)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PositionEmbedding2D(PositionEmbedding):
@@ -319,6 +316,3 @@ class RotaryPositions(ConfiguredLayer):
         swapped = ops.concatenate([x[:, :, :, width // 2 :], x[:, :, :, : width // 2]], axis=-1)
         x = x * ops.cast(cos, x.dtype) + swapped * ops.cast(sin, x.dtype)
         return ops.reshape(x, (-1, l, d))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

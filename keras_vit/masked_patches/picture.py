@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_vit.data.augment.masked_patches import LEVELS, MaskedPatches
 from keras_vit.models.preprocessing import to_pixels
+from keras_vit.pages import write_figure
 
 GREY = 0.5  # of masked patches
 TITLES = ("images", "corrupted", "predicted", "right")
@@ -64,9 +65,6 @@ def draw_masked_patches(
         predictions: model(inputs).
         path: of the file.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     images, sources, places = (np.asarray(inputs[name]) for name in ("images", "sources", "places"))
     predictions = keras.ops.convert_to_numpy(predictions)
     predictions = predictions if model.objective.side is None else predictions.argmax(-1)
@@ -78,11 +76,9 @@ def draw_masked_patches(
         painted = patches.copy()
         painted[which, places] = picture_patches(values, model)
         rows.append(painted)
-    figure = Figure(figsize=(1.5 * len(images) + 1, 1.5 * len(rows)), layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)
-    for axes, title, row in zip(figure.subplots(len(rows), len(images), squeeze=False), TITLES, rows, strict=True):
-        for axis, picture in zip(axes, join(row, model.config.grid), strict=True):
-            axis.imshow(picture, vmin=0, vmax=1)
-            axis.set(xticks=[], yticks=[])
-        axes[0].set_ylabel(title)
-    figure.savefig(path)
+    with write_figure(path, 1.5 * len(images) + 1, 1.5 * len(rows)) as figure:
+        for axes, title, row in zip(figure.subplots(len(rows), len(images), squeeze=False), TITLES, rows, strict=True):
+            for axis, picture in zip(axes, join(row, model.config.grid), strict=True):
+                axis.imshow(picture, vmin=0, vmax=1)
+                axis.set(xticks=[], yticks=[])
+            axes[0].set_ylabel(title)

@@ -1,5 +1,6 @@
 from .axial.config import AxialResNetConfig, AxialViTConfig
-from .axial.models import AxialResNet, AxialVisionTransformer
+from .axial.resnet import AxialResNet
+from .axial.vit import AxialVisionTransformer
 from .building import build
 from .config import BackboneConfig, ResNetConfig, ViTConfig
 from .folding import fold

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import keras
 
-from keras_vit.models.axial.models import AxialResNet, AxialVisionTransformer
+from keras_vit.models.axial.resnet import AxialResNet
+from keras_vit.models.axial.vit import AxialVisionTransformer
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing
 from keras_vit.models.resnet import ResNet

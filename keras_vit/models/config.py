@@ -113,9 +113,14 @@ QkvBias = Literal["qkv", "qv", "none"]
 PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain", "dinov2"]
 
 
-def option(default):
-    """A field of a configuration that a file made before it leaves out: its default is what such a model computes."""
-    return dataclasses.field(default=default, metadata={"option": True})
+def option(default, later=True, fixed=False):
+    """A field of a configuration, with what loading must know of it.
+
+    Args:
+        later: whether a file made before the field leaves it out; its default is what such a model computes.
+        fixed: whether a checkpoint's weights decide it, so that loading cannot change it.
+    """
+    return dataclasses.field(default=default, metadata={"later": later, "fixed": fixed})
 
 
 @functools.cache
@@ -250,12 +255,12 @@ class ViTConfig:
         'column\'s; "relative", one for each offset between patches in raster order, in the attention of every block. '
         '"sincos2d" is big_vision\'s: sines and cosines of column and row, which do not learn; "rope" DINOv3\'s: '
         "queries and keys of every block are turned by row and column.",
-    ] = "1d"
+    ] = option("1d", later=False, fixed=True)
     position_embedding_at: Annotated[
         PositionEmbeddingPlace,
         'where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to the input of every '
         'block, each its own; "every-layer-shared", the same ones.',
-    ] = "stem"
+    ] = option("stem", later=False, fixed=True)
     stochastic_depth_rate: Annotated[
         float,
         "share of the examples for which training skips the last block, [0, 1); it grows linearly from 0 in the first "
@@ -267,23 +272,25 @@ class ViTConfig:
     ] = option("gelu")
     gated_mlp: Annotated[
         bool, "MLPs multiply their hidden layer by an activated gate, of as many weights; with silu, SwiGLU."
-    ] = option(False)
-    pre_norm: Annotated[bool, "a layer norm before the first block (CLIP)."] = option(False)
-    patch_bias: Annotated[bool, "the patch embedding has a bias; CLIP's has none."] = option(True)
+    ] = option(False, fixed=True)
+    pre_norm: Annotated[bool, "a layer norm before the first block (CLIP)."] = option(False, fixed=True)
+    patch_bias: Annotated[bool, "the patch embedding has a bias; CLIP's has none."] = option(True, fixed=True)
     head_bias: Annotated[bool, "the head has a bias; CLIP's projection has none."] = option(True)
     qkv_bias: Annotated[QkvBias, 'which of queries, keys and values have a bias: "qkv", "qv" (DINOv3) or "none".'] = (
-        option("qkv")
+        option("qkv", fixed=True)
     )
     layer_scale: Annotated[
         float | None, "what the learned scales of each block's two branches begin with (DINOv2); None for none."
-    ] = option(None)
-    num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = option(0)
+    ] = option(None, fixed=True)
+    num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = option(
+        0, fixed=True
+    )
     class_token: Annotated[
         bool | None, "a class token stands before the patches; None where the classifier reads it."
     ] = option(None)
     class_token_position: Annotated[
         bool, "the class token has a 1d position embedding too; False in DeiT-III. Registers have none."
-    ] = option(True)
+    ] = option(True, fixed=True)
     drop_remainder: Annotated[
         bool, "images may be no whole number of patches: their last pixels stay unread (SigLIP's So400m/14 at 384)."
     ] = option(False)
@@ -293,7 +300,7 @@ class ViTConfig:
         'FlexiViT\'s, "bicubic" timm, "bicubic-plain" (without antialiasing) transformers, "dinov2" its authors.',
     ] = option("linear")
     norm_after_pool: Annotated[bool, "the last norm comes after the mean of the patches (EVA, timm's SBB)."] = option(
-        False
+        False, fixed=True
     )
     unit_vectors: Annotated[
         bool,

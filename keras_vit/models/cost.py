@@ -81,9 +81,11 @@ def unit(inputs, width, stride, size, projects, norm_first, attention_cost=None)
 def trunk(config, size) -> Iterator[tuple[list, int]]:
     """(convolutions and attention, how often): the stem, then of every stage the first unit, and the equal ones after.
 
-    `config` is a ResNet's, or that of a hybrid, whose first convolution pads as TensorFlow does.
+    `config` is a ResNet's, or that of a hybrid, whose first convolution pads as TensorFlow does; a ViT has no trunk.
     """
     backbone = config if isinstance(config, ResNetConfig) else config.backbone
+    if backbone is None:
+        return
     bit = getattr(backbone, "norms_first", False)
     attention_cost = getattr(backbone, "attention_cost", None)
     width = int(64 * backbone.width_factor)
@@ -170,9 +172,7 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
     total = patch_weights(config) + config.patch_bias * d + position_weights(config) + config.prefix_tokens * d
     total += config.num_layers * config.block_parameters + 2 * d * (1 + config.pre_norm) + pooling_parameters(config)
     total += head_kernels(config) + (config.representation_size or 0) + config.head_bias * config.num_classes
-    if config.backbone:
-        total += add_up(config, (1, 1), lambda convolution: convolution.parameters)
-    return int(total)
+    return int(total + add_up(config, (1, 1), lambda convolution: convolution.parameters))
 
 
 def count_layers(config: ViTConfig | ResNetConfig) -> int:
@@ -227,7 +227,7 @@ def count_flops(
     block = tokens * (4 * d * d + mlp) + relative_logits(config, patches) * d
     total = patches * patch_weights(config) + config.num_layers * block + places(config, size) * head_kernels(config)
     total += 2 * config.count_pairs(size) * d + pooling_products(config, patches)
-    return int(2 * (total + (add_up(config, size, count) if config.backbone else 0)))
+    return int(2 * (total + add_up(config, size, count)))
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
@@ -245,4 +245,4 @@ def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, i
     block += config.num_heads * relative_logits(config, patches)
     total = patches * d + config.num_layers * block + config.num_heads * config.count_pairs(size)  # A
     total += places(config, size) * ((config.representation_size or 0) + config.num_classes)
-    return int(total + (add_up(config, size, count) if config.backbone else 0))
+    return int(total + add_up(config, size, count))

@@ -1,8 +1,9 @@
-"""ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head."""
+"""ResNet (BiT) (section 4.1; arXiv 1912.11370), read from the top: stem, stages, head; and the hybrid's ResNet."""
 
 import keras
 
-from keras_vit.layers import GroupNormalization, PreActivationBottleneck, StandardizedConv2D
+from keras_vit import _registration
+from keras_vit.layers import GroupNormalization, PostActivationBottleneck, PreActivationBottleneck, StandardizedConv2D
 from keras_vit.models.classifier import Classifier, classify_map
 from keras_vit.models.config import ResNetConfig
 
@@ -21,17 +22,20 @@ def stem(x, config, dtype):
     return keras.layers.MaxPooling2D(3, strides=2, dtype=dtype, name="root_pool")(x)
 
 
-def stages(x, config, dtype):
-    """A stage per depth; every stage after the first halves height and width and doubles the channels."""
+def stages(x, config, dtype, unit_class, name):
+    """A stage per depth; every stage after the first halves height and width and doubles the channels.
+
+    `name` is of the layers, with the numbers of stage and unit to come.
+    """
     filters = int(64 * config.width_factor)
-    for block, depth in enumerate(config.depths, start=1):
+    for stage, depth in enumerate(config.depths, start=1):
         for unit in range(1, depth + 1):
-            x = PreActivationBottleneck(
-                filters * 2 ** (block - 1),
-                strides=2 if block > 1 and unit == 1 else 1,
-                **PreActivationBottleneck.arguments_in(config),
+            x = unit_class(
+                filters * 2 ** (stage - 1),
+                strides=2 if stage > 1 and unit == 1 else 1,
+                **unit_class.arguments_in(config),
                 dtype=dtype,
-                name=f"block{block}_unit{unit:02d}",
+                name=name.format(stage, unit),
             )(x)
     return x
 
@@ -65,4 +69,26 @@ class ResNet(Classifier):
 
     @staticmethod
     def make_graph(images, config, dtype):
-        return head(stages(stem(images, config, dtype), config, dtype), images, config, dtype)
+        x = stages(stem(images, config, dtype), config, dtype, PreActivationBottleneck, "block{}_unit{:02d}")
+        return head(x, images, config, dtype)
+
+
+def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
+    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+    x = StandardizedConv2D(
+        int(64 * config.width_factor),
+        kernel_size=7,
+        strides=2,
+        padding="same",
+        variance_epsilon=config.kernel_variance_epsilon,
+        std_epsilon=config.kernel_std_epsilon,
+        dtype=dtype,
+        name="conv_root",
+    )(x)
+    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
+    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
+    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
+    return stages(x, config, dtype, unit_class, "block{}_unit{}")
+
+
+_registration.register()

@@ -4,22 +4,20 @@ from typing import Any
 
 import keras
 
+from keras_vit import _registration
 from keras_vit.layers import (
     AttentionPooling,
     AveragePatches,
     ClassToken,
     Dropout,
     EncoderBlock,
-    GroupNormalization,
     LayerNormalization,
     PatchEmbedding,
     PatchTokens,
     PositionEmbedding,
     PositionEmbedding2D,
-    PostActivationBottleneck,
     Registers,
     SineCosineEmbedding2D,
-    StandardizedConv2D,
     TakeClassToken,
 )
 from keras_vit.layers.base import wide_type
@@ -27,34 +25,7 @@ from keras_vit.layers.positions import PatchPlaces
 from keras_vit.models.classifier import Classifier, classify
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.cost import positioned_prefix
-
-
-def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
-    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
-    filters = int(64 * config.width_factor)
-    x = StandardizedConv2D(
-        filters,
-        kernel_size=7,
-        strides=2,
-        padding="same",
-        variance_epsilon=config.kernel_variance_epsilon,
-        std_epsilon=config.kernel_std_epsilon,
-        dtype=dtype,
-        name="conv_root",
-    )(x)
-    x = GroupNormalization(epsilon=config.group_norm_epsilon, dtype=dtype, name="norm_root")(x)
-    x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
-    x = keras.layers.MaxPooling2D(3, strides=2, padding="same", dtype=dtype, name="pool_root")(x)
-    for stage, depth in enumerate(config.depths, start=1):
-        for unit in range(1, depth + 1):
-            x = unit_class(
-                filters * 2 ** (stage - 1),
-                strides=2 if stage > 1 and unit == 1 else 1,
-                **unit_class.arguments_in(config),
-                dtype=dtype,
-                name=f"block{stage}_unit{unit}",
-            )(x)
-    return x
+from keras_vit.models.resnet import hybrid_backbone
 
 
 def position_layer(config, dtype, name):
@@ -197,3 +168,6 @@ class VisionTransformer(Classifier):
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row
             x = layer(x, images=images) if layer.name == "pixels" else layer(x)
         return x, keras.ops.concatenate(weights, axis=1)
+
+
+_registration.register()

@@ -37,12 +37,12 @@ def resolve(settings: Settings) -> Settings:
         KerasVitError: if the dataset or the model does not exist.
     """
     require_dataset(settings.dataset)
-    model = str(model_of(settings.model))
+    settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
     if settings.pretrain:
-        variant(model.partition(":")[0])
+        variant(settings.variant)
     else:
-        registry.resolve(choices.choose_checkpoint(model))
-    return dataclasses.replace(settings, model=model)
+        registry.resolve(choices.choose_checkpoint(settings.model))
+    return settings
 
 
 def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
@@ -69,7 +69,7 @@ def objective_of(settings):
         return None
     from keras_vit.masked_patches.model import require_patchwise
 
-    config = variant(settings.model.partition(":")[0]).config
+    config = variant(settings.variant).config
     require_patchwise(config)
     told = {"target": settings.patch_target, "rate": settings.corruption_rate}
     return data.MaskedPatches(config.patch_size, **{name: value for name, value in told.items() if value is not None})
@@ -117,7 +117,7 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
-    given: dict[str, Any] = {"examples": examples.num_examples, "model": settings.model.partition(":")[0]}
+    given: dict[str, Any] = {"examples": examples.num_examples, "model": settings.variant}
     if examples.objective:
         given |= examples.objective.recipe_changes
     if name.startswith("bit-hyperrule"):

@@ -24,11 +24,12 @@ from keras_vit.evaluation.paper import VTAB_TASKS, find_published, published
 from keras_vit.files import write_whole
 from keras_vit.models.variants import VARIANTS
 from keras_vit.trainers.plan import recipe_for, require_outside_dataset, resolve
+from keras_vit.trainers.resume import EVERY
 from keras_vit.trainers.search import describe_point, load_examples, make_grid, search_fields
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.trainers.train import train
-from keras_vit.training.errors import RunError, require_counts
-from keras_vit.training.results import ResultsFile
+from keras_vit.training.errors import COUNT, RunError, require_within
+from keras_vit.training.grid import ResultsFile
 from keras_vit.training.runs.folder import FOLDERS, hold_folder
 from keras_vit.training.strategies import count_workers
 
@@ -47,7 +48,7 @@ def require_one_worker():
 
 def require_protocol(settings, seeds):
     """Refuses settings that contradict the paper's protocol, before anything is trained."""
-    require_counts(seeds=seeds)
+    require_within(COUNT, seeds=seeds)
     if settings.pretrain:
         raise ConfigError("The paper's protocol fine-tunes a model. Received: pretrain=True.")
     if settings.learning_rate is not None:
@@ -68,7 +69,7 @@ def rule_settings(settings):
 
 def hyper_rule_for(settings, strategy):
     """The BiT-HyperRule, for ResNets, as B.1.1 tries it too; None for other models, or if a recipe was chosen."""
-    known = VARIANTS.get(settings.model.partition(":")[0])
+    known = VARIANTS.get(settings.variant)
     if settings.recipe is not None or known is None or known.family != "ResNet":
         return None
     return recipe_for(rule_settings(settings), load_examples(settings)[0], strategy.num_replicas_in_sync)
@@ -103,7 +104,7 @@ def summarize_seeds(settings, accuracies):
         "accuracies": accuracies,
         "mean": float(np.mean(accuracies)),
         "deviation": float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
-        "published": find_published(settings.model.partition(":")[0], settings.dataset),
+        "published": find_published(settings.variant, settings.dataset),
     }
 
 
@@ -113,7 +114,7 @@ def run_protocol(
     *,
     seeds: int = 3,
     resume: bool = False,
-    every: int = 200,
+    every: int = EVERY,
     tell: Callable[[str], object] = say,
     progress: Callable | None = None,
 ) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def run_vtab(
     *,
     tasks: Sequence[str] = (),
     sweep_settings: bool = False,
-    every: int = 200,
+    every: int = EVERY,
     tell: Callable[[str], object] = say,
     progress: Callable | None = None,
 ) -> dict[str, Any]:

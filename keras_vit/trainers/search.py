@@ -21,6 +21,7 @@ from keras_vit.trainers.plan import (
     resolve,
     training_batches,
 )
+from keras_vit.trainers.resume import EVERY
 from keras_vit.trainers.settings import Settings, parse_search
 from keras_vit.training.grid import SearchResult
 
@@ -126,7 +127,7 @@ def run_search(
     settings: Settings,
     out: str | os.PathLike,
     *,
-    every: int = 200,
+    every: int = EVERY,
     tell: Callable[[str], object] = say,
 ) -> SearchResult:
     """Tries the points of the settings' `search` and `grid_search` on the development set, and trains nothing else.

@@ -20,7 +20,7 @@ from keras_vit.text import without_secrets
 from keras_vit.training.errors import COUNT, POSITIVE, Range, require_within
 from keras_vit.training.recipe_rows import RECIPES
 from keras_vit.training.recipes import SEARCHABLE, RecipeChanges
-from keras_vit.training.scaling import FAMILIES
+from keras_vit.training.scaling import FAMILIES, unknown_recipe
 
 Objective = Literal["labels", "masked-patches"]
 Task = Literal["classification", "segmentation"]
@@ -288,9 +288,8 @@ class Settings:
         find_scheme(self.dataset)
         if self.augmentation is not None:
             find_augmentation(self.augmentation)
-        recipes = (*FAMILIES, *RECIPES)
-        if self.recipe is not None and self.recipe.casefold() not in map(str.casefold, recipes):
-            raise UnknownNameError(describe_unknown("recipe", self.recipe, recipes, "keras-vit recipes shows all."))
+        if self.recipe is not None and self.recipe.casefold() not in map(str.casefold, (*FAMILIES, *RECIPES)):
+            raise unknown_recipe(self.recipe)
 
     def require_task(self):
         """Refuses masks for another task than segmentation, and segmentation without masks."""
@@ -338,6 +337,11 @@ class Settings:
             )
 
     @property
+    def variant(self) -> str:
+        """The name of the model without its tag."""
+        return self.model.partition(":")[0]
+
+    @property
     def segments(self) -> bool:
         """Whether each pixel gets a class."""
         return self.dataset.startswith("masks:")
@@ -350,7 +354,7 @@ class Settings:
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: absolute paths, addresses without secrets, and the digest of a list
         of duplicates."""
-        is_file = self.model.partition(":")[0] not in VARIANTS and os.path.exists(self.model)
+        is_file = self.variant not in VARIANTS and os.path.exists(self.model)
         return {
             **dataclasses.asdict(self),
             "model": os.path.abspath(self.model) if is_file else without_secrets(self.model),

@@ -16,7 +16,7 @@ from .recipe_rows import RECIPES
 from .recipes import Recipe
 from .runs.checkpoints import Checkpoints
 from .runs.run import Run
-from .runs.weights import MaskedPatchModel, load_weights
+from .runs.state import MaskedPatchModel, load_weights
 from .scaling import choose_microbatches, recipe
 from .schedules import WarmupConstant, WarmupCosine, WarmupLinear, WarmupStaircase
 from .strategies import strategy

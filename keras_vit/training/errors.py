@@ -31,16 +31,6 @@ def require_within(allowed: Range, **values: Any) -> None:
             raise ConfigError(f"{name} must be {allowed.text}. Received: {name}={value!r}.")
 
 
-def require_counts(**counts: Any) -> None:
-    """Raises ConfigError unless each is a positive whole number below 2 ** 31, or None."""
-    require_within(COUNT, **counts)
-
-
-def require_positive(**values: Any) -> None:
-    """Raises ConfigError unless each is a positive number in the range of float32, or None."""
-    require_within(POSITIVE, **values)
-
-
 class RunError(KerasVitError, RuntimeError):
     """A run folder that cannot be used, or a run that cannot continue."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.errors import ConfigError
 from keras_vit.lora import add_factors, weights_without_lora
-from keras_vit.training.errors import require_counts
+from keras_vit.training.errors import COUNT, require_within
 
 if TYPE_CHECKING:
     import keras
@@ -150,7 +150,7 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
     >>> keras_vit.training.count_trainable(model)
     (7818, 142026)
     """
-    require_counts(rank=rank)
+    require_within(COUNT, rank=rank)
     found = list(dense_layers(model))
     if not found:
         raise ConfigError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, require_backend
 from keras_vit.models.config import PositionEmbeddingKind
-from keras_vit.training.errors import require_counts, require_positive
+from keras_vit.training.errors import COUNT, POSITIVE, require_within
 
 if TYPE_CHECKING:
     import os
@@ -190,9 +190,9 @@ class Recipe:
     stochastic_depth_rate: float = 0.0
 
     def __post_init__(self):
-        require_counts(batch_size=self.batch_size, steps=self.steps, examples=self.examples)
-        require_positive(learning_rate=self.learning_rate, epochs=self.epochs)
-        require_counts(total_steps=self.total_steps)
+        require_within(COUNT, batch_size=self.batch_size, steps=self.steps, examples=self.examples)
+        require_within(POSITIVE, learning_rate=self.learning_rate, epochs=self.epochs)
+        require_within(COUNT, total_steps=self.total_steps)
         for kind, name, rows in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("decay", self.decay, DECAYS),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from keras_vit.data.augment.rows import hyper_rule_sizes
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.models.variants import variant
-from keras_vit.training.errors import require_counts, require_positive
+from keras_vit.training.errors import COUNT, POSITIVE, require_within
 from keras_vit.training.recipe_rows import AUGREG_AUGMENTATIONS, HYPER_RULE, PHOTOS, RECIPES, SGD_ON_JFT, TABLE3
 from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
 
@@ -86,6 +86,11 @@ def fit_augmentation(row, model):
     return replace(row, augmentation=next(chosen, row.augmentation))
 
 
+def unknown_recipe(name: str) -> UnknownNameError:
+    """The error for a name that no recipe has."""
+    return UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+
+
 def find_row(name, examples, model, original_size):
     """The row of that name; of a family's, the one for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
@@ -98,7 +103,7 @@ def find_row(name, examples, model, original_size):
             raise ConfigError(f'{name} has a row for each model: give model=, such as "ViT-B/16".')
         return choose_pretraining_row(name.removeprefix("pretrain-"), model)
     if name not in folded:
-        raise UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
+        raise unknown_recipe(name)
     return fit_augmentation(folded[name], model)
 
 
@@ -181,8 +186,8 @@ def recipe(
     if changes.keys() - fields:
         wrong = sorted(changes.keys() - fields)[0]
         raise ConfigError(describe_unknown("field of a recipe to change", wrong, sorted(fields)))
-    require_counts(batch_size=batch_size, steps=steps, examples=examples)
-    require_positive(epochs=epochs)
+    require_within(COUNT, batch_size=batch_size, steps=steps, examples=examples)
+    require_within(POSITIVE, epochs=epochs)
     if steps is not None and epochs is not None:
         raise ConfigError(f"Give steps or epochs, not both. Received: steps={steps}, epochs={epochs}.")
     row = find_row(str(name).casefold(), examples, model, original_size)

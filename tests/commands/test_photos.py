@@ -9,8 +9,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from keras_vit.commands.completion import complete_place
 from keras_vit.commands.finetune import list_next_commands
+from keras_vit.commands.parsing import complete_place
 from keras_vit.commands.progress import FitProgress
 from keras_vit.errors import ConfigError
 from keras_vit.trainers import provenance

@@ -7,7 +7,7 @@ import pytest
 
 from keras_vit import export
 from keras_vit.errors import ExportError
-from keras_vit.export.keeping import count_examples, keep_artefacts
+from keras_vit.export.bundling import count_examples, keep_artefacts
 from keras_vit.export.staging import ExportFolder
 from keras_vit.models import VisionTransformer
 

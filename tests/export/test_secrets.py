@@ -12,8 +12,7 @@ from keras_vit import export
 from keras_vit.commands import export as command
 from keras_vit.console import Console
 from keras_vit.errors import ExportError
-from keras_vit.export.appendix import append_description
-from keras_vit.export.description import remove_secrets
+from keras_vit.export.description import append_description, remove_secrets
 from keras_vit.export.report import Report
 from keras_vit.models import VisionTransformer
 

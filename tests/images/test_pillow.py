@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import zlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -209,4 +210,4 @@ def test_links_that_fan_out_and_deep_folders_end(tmp_path):
     paths, _, _ = folder.scan(root, "train")
     # pytest removes old folders by a function that calls itself, too deep here.
     subprocess.run(["rm", "-rf", root / "dog" / "x"], check=True)
-    assert [path.relative_to(root).as_posix() for path in paths] == ["cat/0/a.png", "dog/0/a.png"]
+    assert [Path(path).relative_to(root).as_posix() for path in paths] == ["cat/0/a.png", "dog/0/a.png"]

@@ -12,7 +12,7 @@ from keras_vit import data, layers, models, training, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.export.preparation import prepare_model
 from keras_vit.lora import without_lora
-from keras_vit.training.runs.weights import write_weights
+from keras_vit.training.runs.state import write_weights
 
 SIZES = dict(image_size=16, patch_size=8, hidden_size=16, num_layers=3, num_heads=2, mlp_dim=32, num_classes=4)
 RNG = np.random.default_rng(0)

@@ -26,12 +26,12 @@ from safetensors.numpy import load_file, save_file
 
 from keras_vit import models, zoo
 from keras_vit.errors import CheckpointError, ConfigError
+from keras_vit.layers.interpolation import resize_patches, resize_positions
 from keras_vit.zoo.formats import npz, safetensors
 from keras_vit.zoo.formats.checkpoint import open_checkpoint
 from keras_vit.zoo.formats.safetensors import open_safetensors
 from keras_vit.zoo.formats.variables import official_variables
 from keras_vit.zoo.names.rows import class_names
-from keras_vit.zoo.resizing import resize_patches, resize_positions
 
 TORCH = {"timm_vit": 4, "hf_vit": 4, "timm_hybrid": 2, "timm_bit": None, "hf_bit": None}
 OFFICIAL = ("vit_token", "vit_prelogits", "vit_gap_linen", "hybrid_1_1_2", "bit_1_2_1_1")

@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.zoo.resizing import resize_positions
+from keras_vit.layers.interpolation import resize_positions
 
 
 def written(path, tensors):

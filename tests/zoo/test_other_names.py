@@ -12,8 +12,7 @@ from keras_vit.errors import UnknownNameError
 from keras_vit.models.config import ResNetConfig
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo import info, load
-from keras_vit.zoo.names.other_names import exact_name
-from keras_vit.zoo.names.registry import resolve
+from keras_vit.zoo.names.registry import exact_name, resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 TABLE = Path(__file__).parents[2] / "zoo" / "formats" / "torch" / "timm_architectures.json"

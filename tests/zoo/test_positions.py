@@ -9,7 +9,7 @@ from slowness import slow_but
 
 from keras_vit import zoo
 from keras_vit.errors import CheckpointError, ConfigError
-from keras_vit.zoo.resizing import POSITION_MATRICES, resize_offsets
+from keras_vit.layers.interpolation import POSITION_MATRICES, resize_offsets
 
 FORMATS = ("npz", "keras", "weights.h5", "safetensors")
 IN_TIMM = (("none", "stem"), ("1d", "stem"))

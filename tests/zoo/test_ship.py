@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import ship
-from registry_file import format_registry
 from samples import SAMPLES, TEST_SETS, draw_numbers, load_sample
 
 from keras_vit import zoo
@@ -100,7 +99,7 @@ def test_other_models_do_not_ship(fields, said, run, root):
 
 def test_the_registry_is_written_as_it_is():
     text = (ship.ROOT / "zoo/registry.json").read_text("utf-8")
-    assert format_registry(json.loads(text)) == text
+    assert ship.format_registry(json.loads(text)) == text
 
 
 def test_commands_are_what_was_typed(run, tmp_path):

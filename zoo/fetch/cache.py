@@ -14,19 +14,13 @@ import filelock
 from keras_vit.errors import DownloadError, RecordError
 from keras_vit.files import read_record, sha256_of_regular, write_whole
 from keras_vit.owned import is_digest, is_regular
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import GOOGLE, read_url, whole_address
+from keras_vit.zoo.fetch import places
+from keras_vit.zoo.fetch.places import read_url, requested_address
 
 FILE_NAME = re.compile(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]')  # that every system can have
 RECORD = {"sha256": is_digest, "stamp": [int]}
 
 logger = logging.getLogger(__name__)
-
-
-def requested_address(url: str) -> str:
-    """The address to ask for a file: the mirror's, if one is set, instead of Google's."""
-    url, mirror = whole_address(url), settings.mirror()
-    return mirror + url.removeprefix(GOOGLE) if mirror and url.startswith(f"{GOOGLE}/") else url
 
 
 def cached_path(url: str) -> Path:
@@ -47,7 +41,7 @@ def cached_path(url: str) -> Path:
     # No host has a "+" in its name.
     scheme, port = "" if parts.scheme == "https" else "http+", f"+{parts.port}" if parts.port else ""
     host = (parts.hostname or "").replace(":", "-")
-    return settings.cache_dir().joinpath(f"{scheme}{host}{port}", *names)
+    return places.cache_dir().joinpath(f"{scheme}{host}{port}", *names)
 
 
 @contextlib.contextmanager

@@ -21,8 +21,7 @@ from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline, open_regular
 from keras_vit.owned import is_regular
 from keras_vit.text import printable, without_secrets
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import whole_address
+from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.cache import (
     cached_path,
     describe_cache_errors,
@@ -31,10 +30,10 @@ from keras_vit.zoo.fetch.cache import (
     make_folder,
     record_path,
     recorded,
-    requested_address,
     store,
 )
-from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk, hub_form
+from keras_vit.zoo.fetch.hub import fetch_from_hub, find_on_disk
+from keras_vit.zoo.fetch.places import hub_form, requested_address, whole_address
 from keras_vit.zoo.fetch.web import (
     EndedEarlyError,
     NotFoundError,
@@ -236,7 +235,7 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
     PosixPath('.../storage.googleapis.com/vit_models/augreg/B_16-i21k-300ep-lr_0.001-...npz')
     """
     checkpoint = source if isinstance(source, PublicCheckpoint) else PublicCheckpoint(url=str(source))
-    most = min(most_bytes or settings.max_bytes(), settings.max_bytes())
+    most = min(most_bytes or places.max_bytes(), places.max_bytes())
     if (url := hub_form(checkpoint.url)).startswith("hf://"):
         return fetch_from_hub(url, most)
     address, path, bounds = requested_address(url), cached_path(url), size_bounds(checkpoint, most)
@@ -250,7 +249,7 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
                 f"{name} {state}, and KERAS_VIT_OFFLINE forbids fetching it. Unset KERAS_VIT_OFFLINE, or fetch "
                 f"{address} elsewhere and put it at {path}."
             )
-        make_folder(settings.cache_dir(), path)
+        make_folder(places.cache_dir(), path)
         with lock_file(path):
             if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it meanwhile
                 with progress_bar(checkpoint.name if checkpoint.tag else path.name) as draw:

@@ -8,23 +8,11 @@ from pathlib import Path
 from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline, sha256
 from keras_vit.owned import is_digest
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import is_loopback, read_hub, read_url
+from keras_vit.zoo.fetch import places
+from keras_vit.zoo.fetch.places import is_loopback, read_hub, read_url
 from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: the Hub is asked for files alone
-
-
-def hub_form(url: str) -> str:
-    """An address of the Hub's pages as hf://owner/repo@revision/file; any other as it is.
-
-    >>> hub_form("https://huggingface.co/timm/vit/resolve/main/model.safetensors")
-    'hf://timm/vit@main/model.safetensors'
-    """
-    if url.startswith("hf://"):
-        return url
-    page = rf"{re.escape(settings.hub())}/([\w.-]+/[\w.-]+)/(?:resolve|blob)/([\w.-]+)/([^?#]+)(?:\?download=true)?"
-    return re.sub(f"^{page}$", r"hf://\1@\2/\3", url)
 
 
 def read_token(endpoint):
@@ -73,7 +61,7 @@ def find_on_disk(url: str) -> Path | None:
     import huggingface_hub
 
     repo, revision, file = read_hub(url)
-    found = huggingface_hub.try_to_load_from_cache(repo, file, settings.hub_cache(), revision)
+    found = huggingface_hub.try_to_load_from_cache(repo, file, places.hub_cache(), revision)
     return Path(found) if isinstance(found, str) else None
 
 
@@ -86,22 +74,22 @@ def fetch_from_hub(url: str, most_bytes: int) -> Path:
     """
     import huggingface_hub
 
-    (repo, revision, file), endpoint = read_hub(url), settings.hub()
+    (repo, revision, file), endpoint = read_hub(url), places.hub()
     if path := find_on_disk(url):
         return path
     if is_offline():
         raise DownloadError(
-            f"{url} is not in the Hub's cache, {settings.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
+            f"{url} is not in the Hub's cache, {places.hub_cache()}, and KERAS_VIT_OFFLINE forbids fetching it. "
             f"Unset KERAS_VIT_OFFLINE, or fill the cache by `hf download {repo} {file}`."
         )
-    token, wait = read_token(endpoint), settings.timeout()
+    token, wait = read_token(endpoint), places.timeout()
     with describe_hub_errors(url):
         address = huggingface_hub.hf_hub_url(repo, file, revision=revision, endpoint=endpoint)
         stated = huggingface_hub.get_hf_file_metadata(address, token=token, timeout=wait, endpoint=endpoint)
         if stated.size is None or stated.size > most_bytes:
             size = "an unknown number of" if stated.size is None else f"{stated.size:,}"
             raise DownloadError(f"{url} has {size} bytes; at most {most_bytes:,} are fetched.")
-        options = {"cache_dir": settings.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
+        options = {"cache_dir": places.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
         path = Path(huggingface_hub.hf_hub_download(repo, file, revision=revision, **options))
         if is_digest(stated.etag) and sha256(path) != stated.etag:  # a large file's ETag is its SHA-256
             for name in (path.resolve(), path):

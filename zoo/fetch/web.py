@@ -13,8 +13,8 @@ from requests.utils import get_auth_from_url
 from keras_vit.errors import DownloadError
 from keras_vit.files import is_offline
 from keras_vit.text import printable
-from keras_vit.zoo.fetch import settings
-from keras_vit.zoo.fetch.addresses import is_loopback, read_url
+from keras_vit.zoo.fetch import places
+from keras_vit.zoo.fetch.places import is_loopback, read_url
 
 RETRIED = (408, 416, 429, 500, 502, 503, 504)
 
@@ -29,7 +29,7 @@ class EndedEarlyError(Exception):
 
 def require_safe(url, first):
     """https anywhere; http only to this machine or the mirror, where that is what was asked for first."""
-    known = is_loopback(first) or first.geturl().startswith(f"{settings.mirror()}/")
+    known = is_loopback(first) or first.geturl().startswith(f"{places.mirror()}/")
     if url.scheme == "https" or (known and (url.scheme, url.hostname) == (first.scheme, first.hostname)):
         return
     raise DownloadError(
@@ -75,7 +75,7 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
         DownloadError: for an address or a redirect that is not followed.
         requests.RequestException: when no reply comes.
     """
-    first, wait = read_url(address), settings.timeout()
+    first, wait = read_url(address), places.timeout()
     require_safe(first, first)
     if is_offline():
         raise DownloadError(f"{address} is not fetched, since KERAS_VIT_OFFLINE is set. Pass a file.")

@@ -75,26 +75,20 @@ def read_classifier(tensors, stated):
     return classifier, None if token == (classifier in ("token", "token+gap")) else token
 
 
-def wanted_here(hints, step):
-    """[(the caller's image size, patch size)] in patches of the file; [] if none was given."""
-    return [] if hints.image_size is None else [(pair("image_size", hints.image_size), step)]
+def grid_of(image_size, step):
+    """(rows, columns) of the whole patches of an image, each of `step` pixels."""
+    return tuple(side // length for side, length in zip(image_size, step, strict=True))
 
 
-def own_size(hints, step):
-    """The image size for a file without positions or a stated size: the caller's, or about 224 pixels."""
-    wanted = wanted_here(hints, step)
-    return wanted[0][0] if wanted else tuple(max(PIXELS // side, 1) * side for side in step)
-
-
-def grid_of(image_size, patch_size):
-    """(rows, columns) of the whole patches of an image."""
-    return tuple(side // step for side, step in zip(image_size, patch_size, strict=True))
+def default_size(step):
+    """The image size for a file that tells none: whole patches, about 224 pixels."""
+    return tuple(max(PIXELS // side, 1) * side for side in step)
 
 
 def choose_size(grid, step, sizes):
     """The image size of a model with that grid: the first of `sizes` that fits, else whole patches."""
-    fits = [size for size, steps in sizes if grid_of(size, steps) == grid]
-    return fits[0] if fits else tuple(count * side for count, side in zip(grid, step, strict=True))
+    fits = (size for size in sizes if size and grid_of(size, step) == grid)
+    return next(fits, tuple(count * side for count, side in zip(grid, step, strict=True)))
 
 
 def computes_positions(tensors):
@@ -119,19 +113,14 @@ def describe_grid(length, wanted):
     return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
 
 
-def count_patches(image_size, patch_size):
-    """How many whole patches an image has."""
-    return math.prod(grid_of(image_size, patch_size))
-
-
 def read_grid(length, own, wanted):
     """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
 
-    `own` and `wanted` are None or (image size, patch size), of the file's images as stated and of the caller's. The
-    own size holds where it fits; then a square; then the one rectangle of the wanted aspect.
+    `own` is the grid of the file's images as stated, `wanted` the (image size, patch size) of the caller's, or None.
+    The own grid holds where it fits; then a square; then the one rectangle of the wanted aspect.
     """
-    if own and count_patches(*own) == length:
-        return grid_of(*own)
+    if own and math.prod(own) == length:
+        return own
     side = math.isqrt(max(length, 0))
     if side and side * side == length:
         return side, side
@@ -170,13 +159,6 @@ def read_width(tensors, name):
     return shape_of(tensors, name, 2)[1] if name in tensors else None
 
 
-def wanted_patches(hints, patch_size):
-    """(image size, patch size) that the caller wants, None where no image size is given."""
-    if hints.image_size is None:
-        return None
-    return pair("image_size", hints.image_size), pair("patch_size", hints.patch_size or patch_size)
-
-
 def count_units(tensors, pattern):
     """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
     units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
@@ -206,13 +188,14 @@ def read_vit(tensors, stated_size, hints, stated):
     stride = backbone.stride if backbone else 1
     step = ph * stride, pw * stride
     prefix = int("cls" in tensors and stated.get("class_token_position", True))
-    sizes = [(size, step) for size in (stated_size, hints.own_size) if size]
+    wanted = hints.image_size and pair("image_size", hints.image_size)
+    own_size = stated_size or hints.own_size
     if stated.get("position_embedding") == "rope":
-        positions, grid = {}, grid_of(*(sizes or [(own_size(hints, step), step)])[0])
+        positions, grid = {}, grid_of(own_size or wanted or default_size(step), step)
     else:
-        own = sizes[0] if sizes else None
-        positions, grid = read_positions(tensors, prefix, own, wanted_patches(hints, (ph, pw)))
-    image_size = choose_size(grid, step, [*sizes, *wanted_here(hints, step)])
+        aspect = wanted and (wanted, pair("patch_size", hints.patch_size or (ph, pw)))
+        positions, grid = read_positions(tensors, prefix, own_size and grid_of(own_size, step), aspect)
+    image_size = choose_size(grid, step, (stated_size, hints.own_size, wanted))
     return config_class(
         image_size=image_size,
         drop_remainder=any(size % s for size, s in zip(image_size, step, strict=True)),

@@ -88,6 +88,10 @@ class Tensor:
         """The tensor that `function` makes of this one's values, of the given shape."""
         return replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
+    def with_length(self, axis, length, function):
+        """The same, where `function` changes the length of one axis."""
+        return self.map((*self.shape[:axis], length, *self.shape[axis + 1 :]), function)
+
     def reshape(self, shape):
         return self.map(shape, lambda values: values.reshape(shape))
 
@@ -184,7 +188,7 @@ def read_description(description):
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
-        kept = [x.name for x in fields(kind) if not x.metadata.get("option") or x.name in values]
+        kept = [x.name for x in fields(kind) if not x.metadata.get("later") or x.name in values]
         config = kind(**{name: values[name] for name in kept})
         stated = values.get("preprocessing")
         preprocessing = preprocessing_of(stated) if stated else None
@@ -222,8 +226,8 @@ class Ending:
 ENDINGS = (
     Ending(".npz", "the authors' layouts", "keras_vit.zoo.formats.npz"),
     Ending(".safetensors", "timm's and transformers' state dicts", "keras_vit.zoo.formats.safetensors"),
-    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_model"),
-    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_weights"),
+    Ending(".keras", "a model of Keras", "keras_vit.zoo.formats.keras_files"),
+    Ending(".weights.h5", "weights of Keras", "keras_vit.zoo.formats.keras_files"),
 )
 
 

@@ -1,15 +1,19 @@
-"""*.npz: numpy archives in the authors' layouts. An archive that `write` wrote describes its model in its comment."""
+"""*.npz: numpy archives in the authors' layouts, brought to that of the first release, before Linen.
+
+An archive that `write` wrote describes its model in its comment.
+"""
 
 import json
 import math
+import re
 import struct
 import zipfile
 
 import numpy as np
 from numpy.lib import format as npy
 
-from keras_vit.zoo.formats.architecture import read_config
-from keras_vit.zoo.formats.bounds import MOST_MISSING, open_archive, parse_json, require_plausible
+from keras_vit.zoo.formats.architecture import POSITIONS, ROW_POSITIONS, read_config
+from keras_vit.zoo.formats.bounds import MOST_MISSING, MOST_TENSORS, open_archive, parse_json, require_plausible
 from keras_vit.zoo.formats.checkpoint import (
     Fault,
     OpenCheckpoint,
@@ -20,12 +24,44 @@ from keras_vit.zoo.formats.checkpoint import (
     read_description,
     serialize_model,
 )
-from keras_vit.zoo.formats.official import expand_norms, to_first_layout
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as a numpy archive (.npz)"
 MOST_HEADER = 10_000  # bytes of an array's header: numpy reads no longer ones
 MOST_COMMENT = 2**16 - 1  # bytes: a zip archive's comment holds no more
+
+# Where a file keeps the model, and what it may hold beside that, to be left out: optimizer slots, the text tower of a
+# two-tower model.
+PREFIXES = (
+    ("opt/target/", ("opt/state/",)),
+    ("params/img/", ("params/txt/", "params/t", "params/b", "opt/")),
+    ("params/", ("opt/",)),
+)
+
+# Linen counts the layers of a block per kind, pre-Linen all together.
+LINEN = (
+    (r"(encoderblock[_0-9]*)/LayerNorm_1/", r"\1/LayerNorm_2/"),
+    (r"(encoderblock[_0-9]*)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
+    (r"(encoderblock[_0-9]*)/MlpBlock_0/", r"\1/MlpBlock_3/"),
+)
+# models/bit_paper.py to the names of big_transfer: the inverse of its maybe_convert_big_transfer_format. A kernel of
+# the head becomes one of a 1x1 convolution; norms' parameters lose their leading axes (1, 1, 1, c).
+BIT_NAMES = (
+    (r"root_block/conv_root/kernel", r"resnet/root_block/standardized_conv2d/kernel"),
+    (r"(block\d+/unit\d+)/conv_proj/kernel", r"resnet/\1/a/proj/standardized_conv2d/kernel"),
+    *(
+        (rf"(block\d+/unit\d+)/{part}", rf"resnet/\1/{letter}/{name}")
+        for i, letter in enumerate("abc", start=1)
+        for part, name in (
+            (f"conv{i}/kernel", "standardized_conv2d/kernel"),
+            (f"gn{i}/scale", "group_norm/gamma"),
+            (f"gn{i}/bias", "group_norm/beta"),
+        )
+    ),
+    (r"norm-pre-head/scale", r"resnet/group_norm/gamma"),
+    (r"norm-pre-head/bias", r"resnet/group_norm/beta"),
+    (r"head/(kernel|bias)", r"resnet/head/conv2d/\1"),
+)
 
 
 def read_member(archive, member):
@@ -76,6 +112,145 @@ def open_npz(path):
     # The tensors keep the archive open; it closes with the last of them.
     tensors = [describe_member(archive, member) for member in archive.infolist()]
     return gather((tensor.source, tensor) for tensor in tensors)
+
+
+def strip_prefix(tensors):
+    """The model's tensors without the prefix; others in the file stay, to be reported as left over."""
+    for prefix, beside in PREFIXES:
+        if any(name.startswith(prefix) for name in tensors):
+            return gather(
+                (name.removeprefix(prefix), tensor)
+                for name, tensor in tensors.items()
+                if name.startswith(prefix) or not name.startswith(beside)
+            )
+    return tensors
+
+
+def require_transformer(tensors):
+    """Refuses tensors that are not those of a ViT or hybrid of the paper."""
+    if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
+        raise Fault(
+            "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
+            "BiT's, models/bit_paper.py, with the norm before it."
+        )
+    if "embedding/kernel" not in tensors or not any(name.startswith("Transformer/") for name in tensors):
+        raise Fault(
+            "is in none of the official layouts (ViT and hybrid: embedding/kernel and Transformer/...; "
+            f"BiT: resnet/... or root_block/...). It starts with: {', '.join(list(tensors)[:4]) or 'nothing'}."
+        )
+
+
+def rename_pooling(tensors):
+    """big_vision's old files have the parts of its attention pooling at the top, without MAPHead_0/."""
+    if "probe" not in tensors:
+        return tensors
+    parts = ("probe", "MlpBlock_0/", "MultiHeadDotProductAttention_0/", "LayerNorm_0/")
+    renamed = ((f"MAPHead_0/{name}" if name.startswith(parts) else name, tensor) for name, tensor in tensors.items())
+    return gather(renamed)
+
+
+def split_stacks(tensors, stacked, count):
+    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
+    for name, tensor in tensors.items():
+        if not name.startswith(stacked):
+            yield name, tensor
+            continue
+        whole = tensor.share(count)
+        for i in range(count):
+            block = whole.map(tensor.shape[1:], lambda values, i=i: values[i])
+            yield f"Transformer/encoderblock_{i}/{name.removeprefix(stacked)}", block
+
+
+def unstack_blocks(tensors):
+    """big_vision may stack all blocks along a leading axis: encoderblock/... (layers, ...) to encoderblock_i/..."""
+    stacked = "Transformer/encoderblock/"
+    layers = [tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)]
+    if not layers:
+        return tensors
+    if len(set(layers)) > 1 or () in layers:
+        raise Fault(f"stacks different numbers of blocks in its tensors. Received: {sorted(set(layers))}.")
+    (count,) = layers[0]
+    if not 0 < count * len(layers) <= MOST_TENSORS:
+        raise Fault(f"stacks {len(layers):,} tensors of {count:,} blocks each; expected 1 to {MOST_TENSORS:,} in all.")
+    return gather(split_stacks(tensors, stacked, count))
+
+
+def rename_linen(tensors):
+    """Renames Linen's names to pre-Linen ones, if the file has Linen's."""
+    if not any("/MlpBlock_0/" in name for name in tensors):
+        return tensors
+    for pattern, replacement in LINEN:
+        tensors = gather((re.sub(pattern, replacement, name), tensor) for name, tensor in tensors.items())
+    return tensors
+
+
+def prepend_zero(positions):
+    """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
+    return positions.with_length(1, 1 + positions.shape[1], lambda values: np.insert(values, 0, 0, axis=1))
+
+
+def join_position_embedding(tensors):
+    """big_vision adds the class token after the position embeddings: its own embedding is zero there."""
+    grid = tensors.get("pos_embedding")
+    if grid is None:
+        return tensors
+    rest = [(name, tensor) for name, tensor in tensors.items() if name != "pos_embedding"]
+    if "cls" in tensors and len(grid.shape) == 3:
+        grid = prepend_zero(grid)
+    return gather([(POSITIONS, grid), *rest])
+
+
+def is_hybrid_norm(name):
+    """Whether it names a parameter of a group norm under a hybrid: gn_root/scale, block1/unit1/gn_proj/bias."""
+    return re.search(r"(^|/)gn\w+/", name) is not None
+
+
+def squeeze_norms(tensors):
+    """Group norms of the hybrids are (1, 1, 1, c) in pre-Linen files, (c,) in Linen's."""
+    return {
+        name: tensor.reshape(tensor.shape[3:]) if is_hybrid_norm(name) and tensor.shape[:3] == (1, 1, 1) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def expand_norms(arrays):
+    """The inverse of `squeeze_norms`, for writing: {name: array} in pre-Linen shapes."""
+    return {name: values.reshape(1, 1, 1, -1) if is_hybrid_norm(name) else values for name, values in arrays.items()}
+
+
+def reshape_bit(name, tensor):
+    if name == "head/kernel":
+        return tensor.reshape((1, 1, *tensor.shape))
+    return tensor.reshape(tensor.shape[3:]) if tensor.shape[:3] == (1, 1, 1) and len(tensor.shape) == 4 else tensor
+
+
+def rename_bit(tensors):
+    """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
+
+    The model is also big_transfer's, and pads its root's max-pool with zeros; bit_paper.py pads with -inf.
+    """
+    for name, tensor in tensors.items():
+        rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
+        pattern, replacement = next(rows, (None, None))
+        yield (re.sub(pattern, replacement, name), reshape_bit(name, tensor)) if pattern else (name, tensor)
+
+
+def to_first_layout(tensors):
+    """The tensors of an official file under pre-Linen names; ResNets under `resnet/`.
+
+    Raises:
+        Fault: when the file is in none of the authors' layouts.
+    """
+    tensors = strip_prefix(tensors)
+    if any(name.startswith("root_block/") for name in tensors):
+        return gather(rename_bit(tensors))
+    if any(name.startswith("resnet/") for name in tensors):
+        unnumbered = r"standardized_conv2d_\d+", "standardized_conv2d"
+        return gather((re.sub(*unnumbered, name), tensor) for name, tensor in tensors.items())
+    if ROW_POSITIONS in tensors:
+        return squeeze_norms(tensors)
+    require_transformer(tensors)
+    return squeeze_norms(join_position_embedding(rename_linen(unstack_blocks(rename_pooling(tensors)))))
 
 
 def read(path, hints):

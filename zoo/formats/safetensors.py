@@ -9,7 +9,6 @@ from dataclasses import asdict
 import numpy as np
 
 from keras_vit.console import log
-from keras_vit.errors import CheckpointError
 from keras_vit.zoo.formats.architecture import may_lack_biases, read_config
 from keras_vit.zoo.formats.bounds import MOST_MISSING, parse_json, require_few, require_plausible
 from keras_vit.zoo.formats.checkpoint import (
@@ -22,7 +21,6 @@ from keras_vit.zoo.formats.checkpoint import (
     serialize_model,
 )
 from keras_vit.zoo.formats.torch.layouts import (
-    as_timm_has_it,
     complete_activation,
     find_layout,
     fold_register_positions,
@@ -30,7 +28,6 @@ from keras_vit.zoo.formats.torch.layouts import (
     require_ours,
     sizes_of,
     strip_model_prefix,
-    timm_state,
     to_official,
     with_numerics,
 )
@@ -41,8 +38,8 @@ from keras_vit.zoo.formats.torch.stated import (
     stated_preprocessing,
 )
 from keras_vit.zoo.formats.torch.timm_config import warn_of_quick_gelu
-from keras_vit.zoo.formats.torch.transformers_files import find_kind, make_state
-from keras_vit.zoo.formats.variables import official_arrays
+from keras_vit.zoo.formats.torch.timm_files import make_timm_state
+from keras_vit.zoo.formats.torch.transformers_files import make_transformers_state
 
 COMPLAINT = "cannot be read as .safetensors"
 # Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
@@ -160,31 +157,9 @@ def read(path, hints):
     config, preprocessing, labels = read_description(parse_json(text))
     tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
     if not getattr(config, "head_bias", True):
-        tensors.pop("head/bias", None)  # the zeros that `timm_state` added
+        tensors.pop("head/bias", None)  # the zeros that `make_timm_state` added
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
-
-
-def require_timm_model(config):
-    """Refuses position embeddings that timm has no names for: it adds 1-D ones at the stem, or none."""
-    kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
-    if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
-        raise CheckpointError(
-            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
-            f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
-        )
-
-
-def make_timm_state(model):
-    """(timm's configuration of an equal model, its state dict)."""
-    require_timm_model(model.config)
-    config, arrays = as_timm_has_it(model.config, official_arrays(model))
-    return config, timm_state(config, arrays)
-
-
-def make_transformers_state(model):
-    """(the model's configuration, transformers' state dict)."""
-    return model.config, make_state(find_kind(model.config), model.config, official_arrays(model))
 
 
 STATES = {"timm": make_timm_state, "transformers": make_transformers_state}

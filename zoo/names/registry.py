@@ -1,4 +1,4 @@
-"""From names to checkpoints. Imports neither TensorFlow nor Keras.
+"""From names to checkpoints, and from the names of other packages to ours. Imports neither TensorFlow nor Keras.
 
 A name is one of
 
@@ -10,6 +10,8 @@ A name is one of
     gs://bucket/file, https://...    a file anywhere
     path/to/file.npz                 a file on disk
     runs/1, path/to/folder           a folder with such a file: of a run, or as the Hub has it
+
+A model's name elsewhere, such as vit_base_patch16_224, is refused with its name here.
 """
 
 import difflib
@@ -18,12 +20,128 @@ import re
 from pathlib import Path
 
 from keras_vit.errors import UnknownNameError, describe_unknown
-from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo.fetch.addresses import whole_address
+from keras_vit.models.variants import VARIANTS, Variant
+from keras_vit.zoo.fetch.places import whole_address
 from keras_vit.zoo.formats.checkpoint import find_file
 from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.other_names import describe_unknown_model, exact_name
 from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
+
+SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
+BACKBONES = {"r": "R", "r26": "R26", "r50": "R50", "resnet50": "R50"}
+
+# timm's names of architectures; keras-hub's presets begin like them. The parts name a variant and a size in pixels.
+# What may follow is that of the authors' own trainings: others, such as DINO, have other weights.
+TRAINING = r"(?P<training>(_(in21k|sam|imagenet|imagenet21k|distilled|teacher|384))*(\.(augreg|orig|sam|goog)_\w+)?)"
+TIMM_VIT = re.compile(rf"vit_(?P<size>[a-z]+)_patch(?P<patch>\d+)_(?P<pixels>\d+){TRAINING}")
+TIMM_HYBRID = re.compile(
+    rf"vit_(?P<size>[a-z]+)_(?P<backbone>r\d*|resnet50)(_s(?P<patch>\d+)(_p8)?)?_(?P<pixels>\d+){TRAINING}"
+)
+TIMM_RESNET = re.compile(rf"resnetv2_(?P<depth>\d+)x(?P<width>\d+)_bitm?{TRAINING}")
+TIMM_TAGGED = re.compile(r"(vit|deit3?|flexivit|resnetv2)_\w+\.\w+")  # of other trainings, which its repositories hold
+# The authors' own: B_16, ViT-B_16.npz, BiT-M-R50x1.
+AUTHORS_BIT = re.compile(r"bit-(?P<data>[sm])-(?P<variant>r\d+x\d)(\.npz)?", re.IGNORECASE)
+HUB_OWNERS = ("google", "timm", "facebook", "winkawaks")  # of ViTs, hybrids and BiTs on the Hugging Face Hub
+
+# What a timm or keras-hub name says after the architecture, and the tags of that training; {} is the size in pixels.
+# The first row whose words are all there counts, and of its tags the first that the variant has.
+TRAININGS = (
+    (("sam",), ("sam",)),
+    (("distilled",), ("distill-224",)),
+    (("teacher", "384"), ("distill-teacher-384",)),
+    (("teacher",), ("distill-teacher-224",)),
+    (("goog", "in21k_ft_in1k"), ("bit-m-in1k",)),
+    (("goog", "in21k"), ("bit-m",)),
+    (("orig", "in21k_ft_in1k"), ("i21k-in1k-{}",)),
+    (("orig", "in21k"), ("i21k",)),
+    (("augreg_in1k",), ("augreg-in1k-{}",)),
+    (("in21k_ft_in1k",), ("augreg-i21k-in1k-{}-timm", "augreg-i21k-in1k-{}", "i21k-in1k-{}", "bit-m-in1k")),
+    (("in21k",), ("augreg-i21k", "i21k", "bit-m")),
+    (("imagenet21k",), ("i21k",)),  # keras-hub's are the paper's own
+    (("imagenet",), ("i21k-in1k-{}",)),
+    ((), ("augreg-i21k-in1k-{}-timm", "augreg-i21k-in1k-{}", "i21k-in1k-{}", "bit-m-in1k")),
+)
+
+
+def simplify(name):
+    """The letters and digits of a name, in lower case.
+
+    >>> simplify("ViT-B_16"), simplify("vit-b/16")
+    ('vitb16', 'vitb16')
+    """
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def respell(name):
+    """The variant meant by another spelling, or by the authors' name without "ViT-"; else None."""
+    spellings = {simplify(spelling): known for known in VARIANTS for spelling in (known, known.replace("ViT-", ""))}
+    return spellings.get(simplify(name.removesuffix(".npz")))
+
+
+def variant_of_timm(name):
+    """(variant, pixels, training) of a name of timm's architectures; None where it is not one of this zoo's."""
+    if found := TIMM_VIT.fullmatch(name):
+        variant = f"ViT-{SIZES.get(found['size'])}/{found['patch']}"
+    elif found := TIMM_HYBRID.fullmatch(name):
+        patch = found["patch"] or "16"
+        variant = f"{BACKBONES.get(found['backbone'])}+ViT-{SIZES.get(found['size'])}/{patch}"
+    elif found := TIMM_RESNET.fullmatch(name):
+        variant = f"R{found['depth']}x{found['width']}"
+    parts = found and found.groupdict()
+    return (variant, parts.get("pixels") or "224", parts["training"]) if parts and variant in VARIANTS else None
+
+
+def name_of_timm(name):
+    """What timm's name stands for: a checkpoint of that training where there is one, else the variant."""
+    parts = variant_of_timm(name.casefold())
+    if parts is None:
+        return None
+    variant, pixels, training = parts
+    tags = [row.tag for row in checkpoints() if row.variant == variant]
+    wanted = next(wanted for words, wanted in TRAININGS if all(word in training for word in words))
+    chosen = next((tag for tag in (w.format(pixels) for w in wanted) if tag in tags), None)
+    return f"{variant}:{chosen}" if chosen else variant
+
+
+def exact_name(name: str) -> str | None:
+    """The name for `zoo.load` of a model with that name elsewhere; None for an unknown name.
+
+    Known are other spellings of the variants, the authors' names of files, the architectures of timm with or without
+    their tags, the presets of keras-hub that begin like these, and repositories of the Hugging Face Hub.
+
+    >>> exact_name("vit-b/16"), exact_name("vit_base_patch16_384.augreg_in21k_ft_in1k")
+    ('ViT-B/16', 'ViT-B/16:augreg-i21k-in1k-384-timm')
+    >>> exact_name("google/vit-base-patch16-224"), exact_name("BiT-M-R50x1"), exact_name("cat.jpg")
+    ('hf://google/vit-base-patch16-224', 'R50x1:bit-m', None)
+    """
+    head, colon, tag = name.partition(":")
+    if variant := respell(head):
+        return variant + colon + tag
+    if found := AUTHORS_BIT.fullmatch(name):
+        variant = respell(found["variant"])
+        return variant and f"{variant}:bit-{found['data'].casefold()}"
+    owner, _, repository = name.partition("/")
+    if repository and owner.casefold() in HUB_OWNERS:
+        return f"hf://{name}"
+    return name_of_timm(name) or (f"hf://timm/{name}" if TIMM_TAGGED.fullmatch(name) else None)
+
+
+def describe_unknown_model(kind: str, name: str) -> str:
+    """The error's text for a name that no table has: what it is called here, or the nearest names."""
+    exact = exact_name(str(name))
+    if exact is None:
+        return describe_unknown(kind, name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
+    return f"There is no {kind} {str(name)!r}. Here it is called {exact}."
+
+
+def find_variant(name: str) -> Variant:
+    """The variant of that name.
+
+    Raises:
+        UnknownNameError: for any other name; the message has the right one, or the nearest.
+    """
+    if name in VARIANTS:
+        return VARIANTS[name]
+    raise UnknownNameError(describe_unknown_model("model", name))
 
 
 def checkpoint_at(url):

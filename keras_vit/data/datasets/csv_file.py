@@ -146,10 +146,10 @@ def choose_rows(file, rows, names, multi_label):
     if not stated["validation"]:
         # By the path from the file's folder, as in `folder:`. Of images with several classes any may be held out.
         entries = {
-            row: (Path(os.path.relpath(file.parent / row.path, file.parent)), None if multi_label else row.labels[0])
+            row: (os.path.relpath(file.parent / row.path, file.parent), None if multi_label else row.labels[0])
             for row in stated["train"]
         }
-        held_out = hold_out(set(entries.values()), Path())
+        held_out = hold_out(set(entries.values()), "")
         stated["validation"] = [row for row, entry in entries.items() if entry in held_out]
         stated["train"] = [row for row, entry in entries.items() if entry not in held_out]
     chosen = {row for name in names for row in stated[name]}

@@ -93,9 +93,9 @@ def find_images(folder, classes, warn):
     found, unread, irregular = set(), Counter(), []
     for label, name in enumerate(classes):
         for entry in walk_files(folder / name) if (folder / name).is_dir() else ():
-            suffix = Path(entry.name).suffix.lower()
+            suffix = os.path.splitext(entry.name)[1].lower()
             if suffix in SUFFIXES and entry.is_file():
-                found.add((Path(entry.path), label))
+                found.add((entry.path, label))
             elif suffix in SUFFIXES:
                 irregular.append(entry.path)
             elif suffix in FOREIGN_SUFFIXES:

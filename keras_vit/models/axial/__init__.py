@@ -1,4 +1,4 @@
-"""The axial models (Appendix D.6, Figure 13): configurations, attention along one axis, units, models."""
+"""The axial models (Appendix D.6, Figure 13): configurations, then each from attention to model."""
 
 import lazy_loader
 

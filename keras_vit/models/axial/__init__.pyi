@@ -1,7 +1,6 @@
-from .attention import AxialEncoderBlock, AxialSelfAttention
-from .bottleneck import AxialBottleneck, PositionSensitiveAttention
 from .config import AxialResNetConfig, AxialViTConfig
-from .models import AxialResNet, AxialVisionTransformer
+from .resnet import AxialBottleneck, AxialResNet, PositionSensitiveAttention
+from .vit import AxialEncoderBlock, AxialSelfAttention, AxialVisionTransformer
 
 __all__ = [
     "AxialBottleneck",

@@ -8,12 +8,11 @@ import keras
 
 from keras_vit.distribution.replicas import is_chief
 from keras_vit.extras import require
-from keras_vit.figures import write_figure
+from keras_vit.pages import write_figure
 from keras_vit.text import printable
 from keras_vit.training.runs.folder import EVENTS, warn_if_not_written
 from keras_vit.training.runs.history import count_epochs_without_gain, find_best, read_rows, score_row, write_rows
-from keras_vit.training.runs.state import restore_state
-from keras_vit.training.runs.weights import averaged_weights, write_weights
+from keras_vit.training.runs.state import averaged_weights, restore_state, write_weights
 
 
 class BeginRun(keras.callbacks.Callback):

@@ -76,6 +76,10 @@ class Checkpoints:
     def path(self, step, ending):
         return self.folder / f"step-{step:08d}{ending}"
 
+    def paths(self, step):
+        """The two files of a checkpoint, in the order in which they are written."""
+        return [self.path(step, ending) for ending in ENDINGS]
+
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
         """Writes a checkpoint, then removes the oldest; a full or failing disk damages no earlier one.
 
@@ -97,7 +101,7 @@ class Checkpoints:
         return True
 
     def write(self, step, arrays):
-        path, description = (self.path(step, ending) for ending in ENDINGS)
+        path, description = self.paths(step)
         with write_whole(path, partial_path(path)) as unfinished:
             np.savez(unfinished, **arrays)
             about = {"run": self.run_folder.run, "step": step}
@@ -110,7 +114,7 @@ class Checkpoints:
         entered = self.run_folder.read_own()["checkpoints"]
         if str(step) in entered:
             return
-        for path in (self.path(step, ending) for ending in ENDINGS):
+        for path in self.paths(step):
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
         self.run_folder.save_checkpoints({**entered, str(step): False})
@@ -120,7 +124,7 @@ class Checkpoints:
         entered, kept = self.run_folder.read_own()["checkpoints"], self.steps()[: self.keep]
         for step in map(int, entered):
             if step not in kept:
-                for path in (self.path(step, ending) for ending in ENDINGS):
+                for path in self.paths(step):
                     path.unlink(missing_ok=True)
                     partial_path(path).unlink(missing_ok=True)
         self.run_folder.save_checkpoints({str(step): True for step in kept})

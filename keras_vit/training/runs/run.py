@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_vit.distribution import GlobalUpdate
-from keras_vit.distribution.execution import build_for
 from keras_vit.distribution.optimizer import unwrap
-from keras_vit.distribution.replicas import is_chief
+from keras_vit.distribution.replicas import build_for, is_chief
 from keras_vit.errors import ConfigError, require_backend
 from keras_vit.files import require_local
-from keras_vit.training.errors import RunError, require_counts
+from keras_vit.training.errors import COUNT, RunError, require_within
 from keras_vit.training.runs.callbacks import (
     BeginRun,
     BestWeights,
@@ -31,8 +30,7 @@ from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.training.runs.folder import CHECKPOINTS, RunFolder, require_written
 from keras_vit.training.runs.history import list_epoch_ends, plan_segments
 from keras_vit.training.runs.saver import Saver
-from keras_vit.training.runs.state import collect_state, restore_state
-from keras_vit.training.runs.weights import used_later, write_weights
+from keras_vit.training.runs.state import collect_state, restore_state, used_later, write_weights
 
 if TYPE_CHECKING:
     import os
@@ -78,7 +76,7 @@ class Run:
 
     def __init__(self, folder: str | os.PathLike | RunFolder, every: int = 500, keep: int = 2):
         require_backend("A run that resumes", "tensorflow", "jax")
-        require_counts(every=every, keep=keep)
+        require_within(COUNT, every=every, keep=keep)
         self.files = folder if isinstance(folder, RunFolder) else RunFolder(folder)
         self.folder = self.files.path
         require_local(self.folder)
@@ -145,7 +143,7 @@ class Run:
             NotFiniteError: when a loss or weight is not finite.
             Preempted, Interrupted: after SIGTERM, after Ctrl-C, when the run is saved.
         """
-        require_counts(total_steps=total_steps, patience=patience)
+        require_within(COUNT, total_steps=total_steps, patience=patience)
         ends = list_epoch_ends(total_steps, steps_per_epoch or total_steps)
         check_compiled(model, min(steps_per_epoch or total_steps, total_steps))
         if patience is not None and validation is None:

@@ -6,8 +6,8 @@ import pytest
 from file_server import GOOGLE
 
 from keras_vit.errors import DownloadError, UnknownNameError
-from keras_vit.zoo.fetch import cache, download, hub, settings
-from keras_vit.zoo.fetch.addresses import read_url
+from keras_vit.zoo.fetch import cache, download, places
+from keras_vit.zoo.fetch.places import read_url
 
 NUMBER, SERVER = "must be a positive number", "must be an address such as https://host"
 ODD = ("http://[::1", "mirror", "ftp://mirror", "https://h/?key=SECRET", r"https://a\@b", "https://me:SECRET@h:x")
@@ -118,7 +118,7 @@ def test_places_are_told_apart():
         ("https://me:secret@h/a.npz#part", "h/a.npz"),
         ("https://h/a.npz?b", "h/3e23e8160039-a.npz"),
     ):
-        assert cache.cached_path(text) == settings.cache_dir() / place
+        assert cache.cached_path(text) == places.cache_dir() / place
 
 
 def test_passwords_of_odd_addresses_are_not_shown():
@@ -130,6 +130,8 @@ def test_passwords_of_odd_addresses_are_not_shown():
 
 def test_a_page_of_the_hub_is_its_file():
     for way in ("resolve", "blob"):
-        assert hub.hub_form(f"https://huggingface.co/o/r/{way}/main/a/b.npz?download=true") == "hf://o/r@main/a/b.npz"
-    assert hub.hub_form("https://example.org/o/r/resolve/main/x") == "https://example.org/o/r/resolve/main/x"
-    assert not pathlib.Path(settings.hub_cache()).exists()
+        assert (
+            places.hub_form(f"https://huggingface.co/o/r/{way}/main/a/b.npz?download=true") == "hf://o/r@main/a/b.npz"
+        )
+    assert places.hub_form("https://example.org/o/r/resolve/main/x") == "https://example.org/o/r/resolve/main/x"
+    assert not pathlib.Path(places.hub_cache()).exists()

@@ -7,7 +7,7 @@ import pytest
 from file_server import DATA, OTHER, send_status, show_repository
 
 from keras_vit.errors import DownloadError
-from keras_vit.zoo.fetch import download, settings
+from keras_vit.zoo.fetch import download, places
 from keras_vit.zoo.fetch.download import NotFoundError
 
 
@@ -23,7 +23,7 @@ def repository(server, tmp_path, monkeypatch):
 
 def test_a_file_is_fetched_once(server, repository, monkeypatch):
     path = download.fetch("hf://owner/repo")
-    assert path.read_bytes() == DATA and path.is_relative_to(settings.hub_cache())
+    assert path.read_bytes() == DATA and path.is_relative_to(places.hub_cache())
     assert server.requests[0][0] == "/owner/repo/resolve/main/model.safetensors"
     asked = len(server.requests)
     (repository / "model.safetensors").write_bytes(OTHER)
@@ -39,7 +39,7 @@ def test_a_file_that_is_not_the_one_stated(server, repository):
     with pytest.raises(DownloadError, match="does not have the sha256 that the Hub states"):
         download.fetch("hf://owner/repo")
     assert download.find_fetched("hf://owner/repo") is None
-    assert not [path for path in settings.hub_cache().rglob("*") if path.is_file() and path.read_bytes() == DATA]
+    assert not [path for path in places.hub_cache().rglob("*") if path.is_file() and path.read_bytes() == DATA]
     server.faults = [show_repository(repository, lie=hashlib.sha256(DATA).hexdigest())]
     assert download.fetch("hf://owner/repo").read_bytes() == DATA
 

@@ -1,6 +1,7 @@
-"""State dicts of timm and transformers: what family a file is of, its tensors under official names, and back."""
+"""State dicts of torch: what family a file is of, and its tensors under official names and back."""
 
 import functools
+import operator
 import re
 import string
 from collections.abc import Callable
@@ -239,14 +240,14 @@ def complete_activation(tensors, fields):
     return {**fields, "activation": "silu" if any(map(GATES.search, tensors)) else "gelu"}
 
 
-# Tensors that hold several of equal size: what is before and after their name, and the names of the parts.
+# Tensors that hold several of equal size: the beginning of their names, what follows it, and the names of the parts.
 PACKED = (
-    (r"(.*attn)\.qkv\.(weight|bias)", "qkv"),
-    (r"(attn_pool)\.kv\.(weight|bias)", "kv"),
-    (r"(head\.attention)\.in_proj_(weight|bias)", "qkv"),
-    (r"(.*mlp)\.w12\.(weight|bias)", ("w1", "w2")),
-    (r"(.*mlp)\.weights_in\.(weight|bias)", ("weights_gate", "weights_up")),
-    (r"(blocks\.\d+\.mlp)\.fc1\.(weight|bias)", ("fc1_g", "fc1_x")),
+    (r".*attn", "qkv.", "qkv"),
+    (r"attn_pool", "kv.", "kv"),
+    (r".*head\.attention", "in_proj_", "qkv"),
+    (r".*mlp", "w12.", ("w1", "w2")),
+    (r".*mlp", "weights_in.", ("weights_gate", "weights_up")),
+    (r"blocks\.\d+\.mlp", "fc1.", ("fc1_g", "fc1_x")),
 )
 
 
@@ -262,7 +263,8 @@ def split_packed(tensors):
     result = {}
     for name, tensor in tensors.items():
         name = re.sub(r"\.attn\.([qv])_bias$", r".attn.\1.bias", name)
-        found = next(((match, parts) for row, parts in PACKED if (match := re.fullmatch(row, name))), None)
+        rows = ((re.fullmatch(rf"({start})\.{whole}(weight|bias)", name), parts) for start, whole, parts in PACKED)
+        found = next((row for row in rows if row[0]), None)
         known = found and tensor.shape and not tensor.shape[0] % len(found[1])
         if not known or (".fc1." in name and not is_packed(name, tensors)):
             result[name] = tensor
@@ -271,10 +273,19 @@ def split_packed(tensors):
         d = tensor.shape[0] // len(parts)
         tensor = tensor.share(len(parts))
         for i, part in enumerate(parts):
-            result[f"{match[1]}.{part}.{match[2]}"] = tensor.map(
-                (d, *tensor.shape[1:]), lambda values, i=i, d=d: values[i * d : (i + 1) * d]
-            )
+            its_rows = operator.itemgetter(slice(i * d, (i + 1) * d))
+            result[f"{match[1]}.{part}.{match[2]}"] = tensor.with_length(0, d, its_rows)
     return result
+
+
+def pack(state, rows=PACKED):
+    """The inverse, of arrays {name: array}: those whose other parts are there are put together."""
+    for start, whole, parts in rows:
+        for match in filter(None, [re.fullmatch(rf"({start})\.{parts[0]}\.(weight|bias)", name) for name in state]):
+            names = [f"{match[1]}.{part}.{match[2]}" for part in parts]
+            if all(name in state for name in names):
+                state[f"{match[1]}.{whole}{match[2]}"] = np.concatenate([state.pop(name) for name in names])
+    return {name: np.ascontiguousarray(values) for name, values in state.items()}
 
 
 def find_layout(tensors):
@@ -322,11 +333,11 @@ def heads_by_size(tensors):
 def fold_register_positions(tensors):
     """Official tensors whose registers hold the position embeddings that timm adds to them."""
     registers, positions, first = tensors["registers"], tensors[POSITIONS].share(2), int("cls" in tensors)
-    count, (n, length, d) = registers.shape[1], positions.shape
+    count, (_, length, d) = registers.shape[1], positions.shape
     if length <= first + count or registers.shape[2] != d:
         raise Fault(f"holds {count} registers and {length} position embeddings, which do not fit each other.")
     end = first + count
-    rest = positions.map((n, length - count, d), lambda p: np.concatenate([p[:, :first], p[:, end:]], 1))
+    rest = positions.with_length(1, length - count, lambda values: np.delete(values, slice(first, end), axis=1))
     own = replace(registers, read=lambda: registers.read() + positions.read()[:, first:end])
     return {**tensors, "registers": own, POSITIONS: rest}
 
@@ -352,26 +363,6 @@ def to_official(tensors, layout, num_heads):
     return result
 
 
-# timm's tensors of several: the first part's name, the whole's, the parts.
-FUSED = (
-    (r"(.*\.attn)\.q\.(weight|bias)", "qkv", "qkv"),
-    (r"(attn_pool)\.k\.(weight|bias)", "kv", "kv"),
-    (r"(.*\.mlp)\.fc1_g\.(weight|bias)", "fc1", ("fc1_g", "fc1_x")),
-)
-
-
-def fuse(state, config):
-    """The inverse of `split_packed`, of arrays {name: array} in timm's names; its DINOv3 keeps gates apart."""
-    rotary = getattr(config, "position_embedding", None) == "rope"
-    for row, whole, parts in FUSED[: 2 if rotary else 3]:
-        for match in filter(None, [re.fullmatch(row, name) for name in state]):
-            names = [f"{match[1]}.{part}.{match[2]}" for part in parts]
-            if all(name in state for name in names):
-                state[f"{match[1]}.{whole}.{match[2]}"] = np.concatenate([state.pop(name) for name in names])
-    renamed = {re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name): values for name, values in state.items()}
-    return {name: np.ascontiguousarray(values) for name, values in renamed.items()}
-
-
 def with_numerics(config):
     """The configuration with a ResNet as that library computes it."""
     if not isinstance(config, ViTConfig):
@@ -381,48 +372,20 @@ def with_numerics(config):
     return replace(config, backbone=replace(config.backbone, **RESNET_NUMERICS, kernel_std_epsilon=0.0))
 
 
-def as_timm_has_it(config, arrays):
-    """(configuration, arrays) of an equal model of timm's.
-
-    Its class token beside registers has no position, so that the position is added to the token.
-    """
-    if not getattr(config, "num_registers", 0) or not config.has_class_token or POSITIONS not in arrays:
-        return config, arrays
-    if not config.class_token_position:
-        return config, arrays
-    positions = arrays[POSITIONS]
-    arrays = {**arrays, "cls": arrays["cls"] + positions[:, :1], POSITIONS: positions[:, 1:]}
-    return replace(config, class_token_position=False), arrays
-
-
-def timm_state(config, arrays):
-    """Official arrays {name: array} as timm's state dict of a model of that configuration.
+def to_torch(arrays, rows, library):
+    """Official arrays {name: array} under torch's names and in its shapes, by `rows` as `torch_names` gives them.
 
     Raises:
-        CheckpointError: for an axial model, or a tensor that timm has no name for.
+        CheckpointError: for an array that no row has.
     """
-    if not config.in_torch:
-        raise CheckpointError(
-            "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
-        )
-    rows = torch_names(BIT, TIMM_BIT)
-    if isinstance(config, ViTConfig):
-        is_bare = config.backbone is not None and not config.backbone.depths
-        rotary = config.position_embedding == "rope"
-        last_norm = {"Transformer/encoder_norm": "fc_norm" if config.norm_after_pool else "norm"}
-        rows = torch_names(VIT, (TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT) | last_norm)
     state = {}
     for name, values in arrays.items():
         names = ((translate(name, official, torch, TO_TORCH), kind) for torch, official, kind in rows)
         torch, kind = next((row for row in names if row[0]), (None, None))
         if torch is None:
             raise CheckpointError(
-                f"A .safetensors file is timm's, and no model of timm has {name}. Save it as .npz, .keras or "
-                ".weights.h5."
+                f"A .safetensors file has names of {library}, and no model of {library} has {name}. Save it as .npz, "
+                ".keras or .weights.h5."
             )
         state[torch] = AXES[kind].restore(values)
-    if getattr(config, "gated_mlp", False):
-        state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
-    if not getattr(config, "head_bias", True) and config.num_classes:
-        state["head.bias"] = np.zeros(config.num_classes, "float32")  # which timm's heads always have
-    return fuse(state, config)
+    return state

@@ -87,10 +87,10 @@ BY_TANH = {"activation": "gelu", "gelu_approximate": True}
 ACTIVATIONS = {
     "gelu": EXACT,
     "gelu_python": EXACT,
+    "gelu_pytorch_tanh": BY_TANH,
     "gelu_new": BY_TANH,
     "gelu_fast": BY_TANH,
     "gelu_accurate": BY_TANH,
-    "gelu_pytorch_tanh": BY_TANH,
     "gelu_python_tanh": BY_TANH,
     "quick_gelu": {"activation": "quick_gelu"},
     "silu": {"activation": "silu"},
@@ -141,6 +141,11 @@ def read_activation(config_json, default):
     return ACTIVATIONS[activation]
 
 
+def name_activation(config, known):
+    """The first of the names `known`, {name: fields}, that stands for a configuration's activation."""
+    return next(name for name, fields in known.items() if fields.items() <= vars(config).items())
+
+
 def read_transformer(config_json, fields, heads, without=()):
     """The `Stated` of a Transformer's configuration, with `fields`; `heads` where it does not say how many.
 
@@ -167,7 +172,8 @@ def require_type(config_json, types):
     require_stated(kind in types, f"the model_type {kind!r}", ", ".join(types))
 
 
-def require_fields(config_json, values):
+def require_values(config_json, values):
+    """Refuses, of the fields of a table {name: its known values}, other values; the first known one is the default."""
     for name, known in values.items():
         value = config_json.get(name, known[0])
         require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
@@ -188,9 +194,9 @@ def transformers_vit(config_json, tensors):
     is_ijepa = "embeddings.cls_token" not in tensors
     require_stated(not is_ijepa or "pooler.dense.weight" not in tensors, "a pooler of a patch", "their mean")
     if "pooler.dense.weight" in tensors:
-        require_fields(config_json, {"pooler_act": ("tanh",)})
+        require_values(config_json, {"pooler_act": ("tanh",)})
     if isinstance(config_json.get("backbone_config"), dict):
-        require_fields(config_json["backbone_config"], HYBRID_FIELDS)
+        require_values(config_json["backbone_config"], HYBRID_FIELDS)
     heads = 12 if config_json.get("model_type") in VIT_TYPES else None
     fields = read_activation(config_json, "gelu") | without_biases(config_json)
     # A DeiT's distillation token, with its position, is a register to whoever reads the class token alone.
@@ -211,7 +217,7 @@ def transformers_tower(config_json, tensors):
         require_stated("pre_layrnorm.weight" not in tensors, what, "classifiers of the mean after it")
         tower = {**tower, "vision_use_head": True}
     activation, epsilon = TOWERS[kind]
-    require_fields(tower, {"vision_use_head": (True,)})
+    require_values(tower, {"vision_use_head": (True,)})
     fields = {"layer_norm_epsilon": epsilon, **read_activation(tower, activation)}
     return read_transformer({"image_size": 224, **tower}, fields, 12)
 
@@ -222,7 +228,7 @@ def transformers_dinov2(config_json, tensors):
     gated = any(".mlp.weights_gate." in name for name in tensors)
     fields = ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu")
     fields = fields | without_biases(config_json)
-    require_fields(config_json, {"use_swiglu_ffn": (gated,)})
+    require_values(config_json, {"use_swiglu_ffn": (gated,)})
     if "classifier.weight" in tensors:
         fields["classifier"] = "token+gap"
     heads = 12 if config_json.get("model_type") in DINOV2_TYPES else None
@@ -235,7 +241,7 @@ def transformers_dinov3(config_json, tensors):
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
     known = {"rope_theta": (100.0, 100), "proj_bias": (True,), "mlp_bias": (True,)}
-    require_fields(config_json, {**known, "use_gated_mlp": (gated,)})
+    require_values(config_json, {**known, "use_gated_mlp": (gated,)})
     return read_transformer(config_json, fields, 6 if config_json else None)
 
 
@@ -247,7 +253,7 @@ def nothing_stated(config_json, tensors):
 def transformers_bit(config_json, tensors):
     """The `Stated` of a ResNet; raises as `transformers_vit` does."""
     require_type(config_json, BIT_TYPES)
-    require_fields(config_json, BIT_FIELDS)
+    require_values(config_json, BIT_FIELDS)
     return Stated()
 
 

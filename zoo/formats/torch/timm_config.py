@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from keras_vit.console import log
 from keras_vit.zoo.formats.checkpoint import Fault
-from keras_vit.zoo.formats.torch.stated import Stated, as_size, pretrained_cfg, require_stated
+from keras_vit.zoo.formats.torch.stated import (
+    BY_TANH,
+    EXACT,
+    Stated,
+    as_size,
+    pretrained_cfg,
+    require_stated,
+    require_values,
+)
 
 # Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
 HARMLESS = {
@@ -98,11 +106,11 @@ NOT_EVAS_DEFAULTS = (
     "use_fc_norm",
 )
 ACTIVATIONS = {
-    "gelu": {"activation": "gelu", "gelu_approximate": False},
-    "gelu_tanh": {"activation": "gelu", "gelu_approximate": True},
-    "quick_gelu": {"activation": "quick_gelu", "gelu_approximate": False},
-    "silu": {"activation": "silu", "gelu_approximate": False},
-    "SiLU": {"activation": "silu", "gelu_approximate": False},
+    "gelu": EXACT,
+    "gelu_tanh": BY_TANH,
+    "quick_gelu": {"activation": "quick_gelu"},
+    "silu": {"activation": "silu"},
+    "SiLU": {"activation": "silu"},
 }
 # What a head may read: (class token, global_pool) to `classifier`.
 POOLS = {
@@ -167,13 +175,11 @@ def state(args, config_json, fields, names):
     )
 
 
-def require_values(args, values):
-    for name, value in sorted(args.items(), key=lambda given: [*values, given[0]].index(given[0])):
-        if name in values:
-            default = values[name][0]
-            require_stated(value in values[name] or value is None, f"{name}={value!r}", f"{name}={default!r}")
-        else:
-            require_stated(name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
+def require_arguments(args, values):
+    """Refuses values of arguments that make another function, and unknown arguments."""
+    require_values({name: value for name, value in args.items() if value is not None}, values)
+    for name, value in args.items():
+        require_stated(name in values or name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
 
 
 def read_pooling(args, architecture, tensors):
@@ -241,7 +247,7 @@ def timm_vit(config_json, tensors):
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     if any(name in args for name in EVA_ALONE):
         return timm_eva(config_json, tensors)
-    require_values(args, VIT_VALUES)
+    require_arguments(args, VIT_VALUES)
     fields = {**read_numerics(args, architecture), **read_last_norm(tensors, read_pooling(args, architecture, tensors))}
     positioned = not args.get("no_embed_class", arguments_of(architecture) is None)
     if args.get("no_embed_class") is True:
@@ -258,7 +264,7 @@ def timm_eva(config_json, tensors):
     """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva; raises as `timm_vit` does."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     rotary = args.get("use_rot_pos_emb", "pos_embed" not in tensors)
-    require_values(args, DINOV3_VALUES if rotary else EVA_VALUES)
+    require_arguments(args, DINOV3_VALUES if rotary else EVA_VALUES)
     if rotary and arguments_of(architecture) is not None:
         for name in NOT_EVAS_DEFAULTS:
             require_stated(name in args, f"timm's default of {name}", f"{name}={DINOV3_VALUES[name][0]!r}")
@@ -277,5 +283,5 @@ def timm_eva(config_json, tensors):
 def timm_bit(config_json, tensors):
     """The `Stated` of a ResNet; raises as `timm_vit` does."""
     args = stated_arguments(config_json)
-    require_values(args, BIT_VALUES)
+    require_arguments(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})

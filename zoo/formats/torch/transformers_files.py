@@ -7,8 +7,10 @@ import numpy as np
 
 from keras_vit.errors import CheckpointError
 from keras_vit.models.config import ViTConfig
-from keras_vit.zoo.formats.names import AXES, HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
-from keras_vit.zoo.formats.torch.layouts import TO_TORCH, translate
+from keras_vit.zoo.formats.names import HF_DINOV2, HF_DINOV3, HF_TOWER, HF_VIT, VIT, torch_names
+from keras_vit.zoo.formats.torch.layouts import pack, to_torch
+from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, name_activation
+from keras_vit.zoo.formats.variables import official_arrays
 
 # What every class but those below computes alone, {field: value}.
 PLAIN = {
@@ -75,21 +77,6 @@ KINDS = {
         Kind("DINOv3ViTModel", "dinov3_vit", HF_DINOV3, "", DINOV3),
     ),
 }
-ACTIVATIONS = {
-    ("gelu", False): "gelu",
-    ("gelu", True): "gelu_pytorch_tanh",
-    ("quick_gelu", False): "quick_gelu",
-    ("quick_gelu", True): "quick_gelu",
-    ("silu", False): "silu",
-    ("silu", True): "silu",
-}
-# Whole tensors of transformers, and their parts.
-WHOLES = {
-    "in_proj_weight": ("q.weight", "k.weight", "v.weight"),
-    "in_proj_bias": ("q.bias", "k.bias", "v.bias"),
-    "weights_in.weight": ("weights_gate.weight", "weights_up.weight"),
-    "weights_in.bias": ("weights_gate.bias", "weights_up.bias"),
-}
 
 
 def unlike(kind, config):
@@ -149,7 +136,7 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
         "patch_size": config.patch_size[0],
         "num_channels": config.num_channels,
         "layer_norm_eps": config.layer_norm_epsilon,
-        "hidden_act": ACTIVATIONS[config.activation, config.gelu_approximate],
+        "hidden_act": name_activation(config, ACTIVATIONS),
     }
     if kind.model_type == "siglip":
         tower = found | {"model_type": "siglip_vision_model", "vision_use_head": False}
@@ -176,29 +163,25 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
     return found
 
 
-def pack(state):
-    """The tensors with those that transformers has in one put together."""
-    for whole, parts in WHOLES.items():
-        for name in [name for name in state if name.endswith(f".{parts[0]}")]:
-            start = name.removesuffix(parts[0])
-            if all(start + part in state for part in parts):
-                state[start + whole] = np.concatenate([state.pop(start + part) for part in parts])
-    return state
+def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
+    """(the model's configuration, its tensors under transformers' names, of those that it changed the older).
 
-
-def make_state(kind: Kind, config: ViTConfig, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Official arrays {name: array} under transformers' names; of those that it changed its files have the older."""
+    Raises:
+        CheckpointError: for a model that transformers does not have.
+    """
+    config, kind = model.config, find_kind(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
     layout = {ours: names if isinstance(names, str) else names[which] for ours, names in kind.layout.items()}
-    rows, state = torch_names(VIT, layout), {}
-    for name, values in arrays.items():
-        found = ((translate(name, official, torch, TO_TORCH), axes) for torch, official, axes in rows)
-        torch, axes = next(row for row in found if row[0])
-        values = AXES[axes].restore(values)
-        if kind.layout is HF_TOWER and name in ("cls", "Transformer/posembed_input/pos_embedding"):
-            values = values[0, 0] if name == "cls" else values[0]
-        torch = torch if name.startswith("head/") else kind.prefix + torch
-        state[torch.replace("visual_projection", "classifier") if kind.model_type == "siglip" else torch] = values
+    layout = {ours: name if ours == "head" else kind.prefix + name for ours, name in layout.items()}
+    if kind.model_type == "siglip":
+        layout["head"] = "classifier"
+    state = to_torch(official_arrays(model), torch_names(VIT, layout), "transformers")
+    if kind.layout is HF_TOWER:  # without the axes of one image and one token
+        name = f"{kind.prefix}embeddings.position_embedding.weight"
+        state[name] = state[name][0]
+    if kind.layout is HF_TOWER and config.has_class_token:
+        name = f"{kind.prefix}embeddings.class_embedding"
+        state[name] = state[name][0, 0]
     if kind.model_type == "deit":  # the token of distillation, here a register, holds its position
         name = "deit.embeddings.position_embeddings"
         state[name] = np.insert(state[name], 1, 0, axis=1)
@@ -207,7 +190,7 @@ def make_state(kind: Kind, config: ViTConfig, arrays: dict[str, np.ndarray]) -> 
         state[f"{kind.prefix}embeddings.mask_token"] = np.zeros(shape, "float32")
     if kind.layout is HF_DINOV3 and not config.num_registers:
         state["embeddings.register_tokens"] = np.zeros((1, 0, config.hidden_size), "float32")
-    return {name: np.ascontiguousarray(values) for name, values in pack(state).items()}
+    return config, pack(state)
 
 
 def write_config(model: Any) -> str:

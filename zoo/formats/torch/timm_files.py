@@ -1,11 +1,19 @@
-"""The config.json by which timm makes a model: `timm.create_model("local-dir:FOLDER", pretrained=True)`."""
+"""A model as timm has it: the tensors under its names, and the config.json that its `create_model` reads."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from keras_vit.errors import CheckpointError
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.config import ResNetConfig, ViTConfig
+from keras_vit.zoo.formats.architecture import POSITIONS
+from keras_vit.zoo.formats.names import BIT, TIMM_BARE, TIMM_BIT, TIMM_EVA, TIMM_VIT, VIT, torch_names
+from keras_vit.zoo.formats.torch.layouts import PACKED, pack, to_torch
+from keras_vit.zoo.formats.torch.stated import name_activation
 from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, read_architectures
+from keras_vit.zoo.formats.variables import official_arrays
 
 # What timm's class VisionTransformer computes alone, {field: value}.
 PLAIN = {
@@ -34,11 +42,59 @@ HYBRIDS = {
 LAYERS: dict[tuple[int, ...], int] = {(3, 4, 6, 3): 50, (3, 4, 23, 3): 101, (3, 8, 36, 3): 152}
 
 
-def name_activation(config: ViTConfig) -> str:
-    """timm's name of a ViT's activation."""
-    approximate = config.activation == "gelu" and config.gelu_approximate
-    wanted = {"activation": config.activation, "gelu_approximate": approximate}
-    return next(name for name, fields in ACTIVATIONS.items() if fields == wanted)
+def require_timm_model(config):
+    """Refuses models that timm has no names for: of its position embeddings there are 1-D ones at the stem, or none."""
+    if not config.in_torch:
+        raise CheckpointError(
+            "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
+        )
+    kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
+    if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
+        raise CheckpointError(
+            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
+            f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
+        )
+
+
+def move_class_position(config, arrays):
+    """(configuration, arrays) of an equal model whose class token has its position added to it.
+
+    timm's class token beside registers has no position.
+    """
+    if not (config.num_registers and config.has_class_token and config.class_token_position and POSITIONS in arrays):
+        return config, arrays
+    positions = arrays[POSITIONS]
+    arrays = {**arrays, "cls": arrays["cls"] + positions[:, :1], POSITIONS: positions[:, 1:]}
+    return replace(config, class_token_position=False), arrays
+
+
+def make_vit_state(config, arrays):
+    """The state dict of a ViT or hybrid, of official arrays {name: array}."""
+    is_bare = config.backbone is not None and not config.backbone.depths
+    rotary = config.position_embedding == "rope"
+    last_norm = {"Transformer/encoder_norm": "fc_norm" if config.norm_after_pool else "norm"}
+    layout = TIMM_BARE if is_bare else TIMM_EVA if rotary else TIMM_VIT
+    state = to_torch(arrays, torch_names(VIT, layout | last_norm), "timm")
+    if config.gated_mlp:
+        state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
+    if not config.head_bias and config.num_classes:
+        state["head.bias"] = np.zeros(config.num_classes, "float32")  # which timm's heads always have
+    state = pack(state, PACKED[:-1] if rotary else PACKED)  # its DINOv3 keeps gates apart
+    return {re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name): values for name, values in state.items()}
+
+
+def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.ndarray]]:
+    """(timm's configuration of an equal model, its state dict).
+
+    Raises:
+        CheckpointError: for a model that timm does not have.
+    """
+    config, arrays = model.config, official_arrays(model)
+    require_timm_model(config)
+    if not isinstance(config, ViTConfig):
+        return config, pack(to_torch(arrays, torch_names(BIT, TIMM_BIT), "timm"))
+    config, arrays = move_class_position(config, arrays)
+    return config, make_vit_state(config, arrays)
 
 
 def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
@@ -77,7 +133,7 @@ def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
         "class_token": config.has_class_token,
         "no_embed_class": not config.class_token_position,
         "reg_tokens": config.num_registers,
-        "act_layer": name_activation(config),
+        "act_layer": name_activation(config, ACTIVATIONS),
     }
     if config.classifier == "gap":
         arguments["fc_norm"] = config.norm_after_pool
@@ -96,7 +152,7 @@ def name_resnet(config: ResNetConfig) -> str:
     return name
 
 
-def make_timm_config(model: Classifier) -> dict[str, Any]:
+def make_timm_config(model: Any) -> dict[str, Any]:
     """The contents of timm's config.json for a model.
 
     Raises:

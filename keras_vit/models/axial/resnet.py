@@ -1,4 +1,4 @@
-"""Position-sensitive axial attention and the residual unit of AxialResNet (Appendix D.6; arXiv 2003.07853)."""
+"""AxialResNet (Appendix D.6; arXiv 2003.07853): position-sensitive attention along one axis, residual unit, model."""
 
 from typing import Any, Literal
 
@@ -7,9 +7,12 @@ from keras import ops
 
 from keras_vit.layers import fast
 from keras_vit.layers.base import ConfiguredLayer
-from keras_vit.layers.bottleneck import Bottleneck, build_in_turn
+from keras_vit.layers.bottleneck import PostActivationBottleneck
 from keras_vit.layers.convolution import GroupNormalization
-from keras_vit.models.axial.attention import AXES
+from keras_vit.models.axial.config import AxialResNetConfig
+from keras_vit.models.axial.vit import AXES
+from keras_vit.models.classifier import Classifier, classify_map
+from keras_vit.models.resnet import hybrid_backbone
 
 
 def split(qkv):
@@ -111,12 +114,9 @@ class PositionSensitiveAttention(ConfiguredLayer):
         copies = ops.reshape(ops.broadcast_to(r[None], (length, *r.shape)), (-1, r.shape[-1]))
         return ops.reshape(copies[length - 1 : -1], (length, 2 * length - 2, r.shape[-1]))[:, :length]
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBottleneck(Bottleneck):
+class AxialBottleneck(PostActivationBottleneck):
     """The hybrids' unit with row and column attention in place of its 3x3 convolution.
 
     Convolution 1x1, norm, ReLU; row attention, column attention, mean over 2x2 places where strides are 2, ReLU;
@@ -136,8 +136,6 @@ class AxialBottleneck(Bottleneck):
     >>> tuple(AxialBottleneck(64)(keras.ops.zeros((1, 8, 8, 64))).shape)
     (1, 8, 8, 256)
     """
-
-    padding = "same"
 
     def __init__(
         self,
@@ -159,27 +157,23 @@ class AxialBottleneck(Bottleneck):
         )
         self.num_heads = num_heads
 
+    def build(self, input_shape):
+        _, h, w, _ = input_shape
+        s = self.strides
+        if h is None or w is None or h % s or w % s:
+            raise ValueError(
+                f"{self.name} needs a known height and width that {s} divides. Received: {tuple(input_shape)}."
+            )
+        super().build(input_shape)
+
     def attention(self, axis):
         return PositionSensitiveAttention(
             axis, self.num_heads, self.group_norm_epsilon, dtype=self.dtype_policy, name=f"{axis}_attention"
         )
 
-    def build(self, input_shape):
-        n, h, w, _ = input_shape
-        f, s = self.filters, self.strides
-        if h is None or w is None or h % s or w % s:
-            raise ValueError(
-                f"{self.name} needs a known height and width that {s} divides. Received: {tuple(input_shape)}."
-            )
-        self.conv1, self.norm1 = self.conv(f, 1, 1, "conv1"), self.norm("norm1")
+    def make_middle(self):
         self.row_attention, self.column_attention = self.attention("row"), self.attention("column")
-        build_in_turn((self.conv1, self.norm1, self.row_attention, self.column_attention), input_shape)
-        self.conv3, self.norm3 = self.conv(4 * f, 1, 1, "conv3"), self.norm("norm3", gamma_initializer="zeros")
-        build_in_turn((self.conv3, self.norm3), (n, h // s, w // s, f))
-        self.shortcut = self.shortcut_norm = None
-        if self.changes_shape(input_shape):
-            self.shortcut, self.shortcut_norm = self.conv(4 * f, 1, s, "shortcut"), self.norm("shortcut_norm")
-            build_in_turn((self.shortcut, self.shortcut_norm), input_shape)
+        return self.row_attention, self.column_attention
 
     @fast.rematerialized
     def call(self, x, training=None):
@@ -189,3 +183,31 @@ class AxialBottleneck(Bottleneck):
         if self.strides > 1:
             y = ops.average_pool(y, self.strides, strides=self.strides, padding="valid", data_format="channels_last")
         return ops.relu(shortcut + self.norm3(self.conv3(ops.relu(y))))
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialResNet(Classifier):
+    """A ResNet with row and column attention, with relative positions, in place of its 3x3 convolutions.
+
+    Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). As the authors' code in Scenic has it: the
+    hybrids' ResNet, with group norm and standardized convolutions, and the mean over the last feature map. Every unit
+    is the layer "blockB_unitU" (both from 1).
+
+    Args:
+        FIELDS
+        preprocessing, labels, dtype, name, trainable: see `Classifier`.
+
+    Raises:
+        ConfigError: if an argument is invalid, or arguments contradict each other.
+
+    >>> tuple(AxialResNet(image_size=(32, 64), depths=(1, 1), num_classes=10)(np.zeros((2, 32, 64, 3))).shape)
+    (2, 10)
+    """
+
+    config: AxialResNetConfig
+    config_class = AxialResNetConfig
+
+    @staticmethod
+    def make_graph(images, config, dtype):
+        x = hybrid_backbone(images, config, dtype, AxialBottleneck)
+        return classify_map(x, images, config, dtype)

@@ -1,4 +1,4 @@
-"""Self-attention along one axis of the grid of tokens (Appendix D.6; arXiv 1912.12180): the blocks of Axial-ViT."""
+"""Axial-ViT (Appendix D.6; arXiv 1912.12180): attention along one axis of the grid of tokens, block, model."""
 
 import math
 from typing import Any, Literal
@@ -6,8 +6,11 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_vit import _registration
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.encoder import EncoderBlock
+from keras_vit.models.axial.config import AxialViTConfig
+from keras_vit.models.vit import VisionTransformer
 
 AXES = ("row", "column")
 
@@ -121,3 +124,39 @@ class AxialEncoderBlock(EncoderBlock):
         super().__init__(**kwargs)
         self.axis = axis
         self.grid = tuple(grid)
+
+
+@keras.saving.register_keras_serializable(package="keras_vit")
+class AxialVisionTransformer(VisionTransformer):
+    """Axial-ViT: two Axial Transformer blocks, of rows and of columns, in place of each block of ViT.
+
+    Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). The layers "encoderblock_0", 2, 4, ...
+    attend along rows, "encoderblock_1", 3, 5, ... along columns: after a row block a patch has seen its row, after the
+    column block that follows it everything. `attention` gives weights that are zero off the line.
+
+    The arguments are those of `VisionTransformer`, but for these.
+
+    Args:
+        num_layers: axial blocks, an even number: 24 for Axial-ViT-B.
+        classifier: "gap" reads the mean of the patch tokens, as the authors' code in Scenic does, whose axial encoder
+            has the patches in two dimensions and no class token; so do the named variants. With "token", ours, the
+            class token attends to all tokens and no patch to it, so that patches still see their lines alone.
+
+    Raises:
+        ConfigError: if an argument is invalid, or arguments contradict each other.
+
+    >>> model = AxialVisionTransformer(32, patch_size=8, hidden_size=64, num_layers=2, num_heads=4, mlp_dim=128)
+    >>> tuple(model(np.zeros((2, 32, 32, 3))).shape)
+    (2, 1000)
+    """
+
+    config: AxialViTConfig
+    config_class = AxialViTConfig
+    block_class = AxialEncoderBlock
+
+    @classmethod
+    def make_block(cls, i, config, dtype):
+        return super().make_block(i, config, dtype, axis="column" if i % 2 else "row")
+
+
+_registration.register()

@@ -1,18 +1,32 @@
-"""*.weights.h5: Keras' weights, with the description of their model that `write` adds as an attribute.
+"""*.keras and *.weights.h5, Keras' own files of a model and of weights.
 
-Such a file is checked before Keras reads it: it may hold only plain arrays, stored in the file itself.
+A .keras archive holds its weights as a .weights.h5 file; to one that stands alone `write` adds the description of its
+model as an attribute. Weights are checked before Keras reads them: they may be only plain arrays, stored in the file
+itself.
 """
 
 import contextlib
 import json
 import math
 import os
+import shutil
+import tempfile
 import zlib
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from keras_vit.zoo.formats.bounds import most_bytes, parse_json, require_few, require_plausible
+from keras_vit.zoo.formats.bounds import (
+    MOST_JSON,
+    most_bytes,
+    open_archive,
+    parse_json,
+    require_few,
+    require_plausible,
+)
 from keras_vit.zoo.formats.checkpoint import (
+    CONFIGS,
     Fault,
     OpenCheckpoint,
     Tensor,
@@ -22,6 +36,7 @@ from keras_vit.zoo.formats.checkpoint import (
 )
 from keras_vit.zoo.formats.variables import official_variables
 
+COMPLAINT = "cannot be read as a Keras model"
 ATTRIBUTE = "keras_vit"  # of the file, for the description of its model
 DEFLATE, SHUFFLE, CHECKSUM = 1, 2, 3  # numbers that HDF5 gives its filters
 DEEPEST = 32  # groups in groups; an encoder block's kernels lie six deep
@@ -139,8 +154,40 @@ def open_weights(path, weights, config, preprocessing, labels):
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 
 
-def read(path, hints):
-    """The file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
+def require_our_model(description):
+    """Refuses the description of a model of any class that this package does not register with Keras."""
+    is_object = isinstance(description, dict)
+    if is_object and description.get("registered_name") in [f"keras_vit>{name}" for name in CONFIGS]:
+        return
+    kind = description.get("class_name") if is_object else type(description).__name__
+    raise Fault(f"holds a {kind}, not a model of this package. Read it with keras.saving.load_model.")
+
+
+def read_trainable(config):
+    """Which parts of the model train: a bool, or {path: bool}."""
+    trainable = config.get("trainable")
+    values = trainable.values() if isinstance(trainable, dict) else [trainable]
+    if not all(isinstance(value, bool) for value in values):
+        raise Fault("does not say by True and False which parts of its model train.")
+    return trainable
+
+
+def read_model(path):
+    """A .keras file of one of our models, as an `OpenCheckpoint`."""
+    with open_archive(path, COMPLAINT) as archive, tempfile.TemporaryDirectory() as folder:
+        with blame_file(COMPLAINT), archive.open("config.json") as stream:
+            text = stream.read(MOST_JSON + 1)
+        description = parse_json(text)
+        require_our_model(description)
+        facts, trainable = read_description(description), read_trainable(description["config"])
+        weights = Path(folder, "model.weights.h5")
+        with blame_file(COMPLAINT), archive.open(weights.name) as stream, open(weights, "wb") as copy:
+            shutil.copyfileobj(stream, copy)
+        return replace(open_weights(path, weights, *facts), trainable=trainable)
+
+
+def read_weights(path):
+    """A .weights.h5 file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
     with open_file(path) as file:
         is_there = ATTRIBUTE in file.attrs and file.attrs.get_id(ATTRIBUTE).shape == ()
         description = file.attrs[ATTRIBUTE] if is_there else None
@@ -152,6 +199,11 @@ def read(path, hints):
     return open_weights(path, path, *read_description(parse_json(description)))
 
 
+def read(path, hints):
+    """The file as an `OpenCheckpoint`."""
+    return read_model(path) if path.suffix == ".keras" else read_weights(path)
+
+
 def require_room(path, size):
     """Raises OSError unless so many bytes can be written: on a full disk HDF5 would crash the process."""
     if hasattr(os, "posix_fallocate"):
@@ -160,9 +212,12 @@ def require_room(path, size):
 
 
 def write(model, path):
-    """Writes Keras' weights, with the model's description in an attribute."""
+    """Writes the whole model as Keras does, or its weights with the model's description in an attribute."""
     import h5py
 
+    if path.suffix == ".keras":
+        model.save(path)
+        return
     require_room(path, sum(4096 + 4 * math.prod(variable.shape) for variable in model.variables))
     model.save_weights(path, overwrite=True)
     with h5py.File(path, "a") as file:
