@@ -74,6 +74,7 @@ def test_imagenet_tpu(tmp_path):
     assert zoo.load(tmp_path / "model.keras").config.representation_size == 64
 
 
+@pytest.mark.long
 def test_finetune_then_export_then_verify(photos, tiny, tmp_path):
     """A stranger's folder of photos to a bundle of proved files, by the commands alone."""
     train = ("--data", f"folder:{photos}", "--out", tmp_path / "run", "--model", tiny)

@@ -100,7 +100,7 @@ def test_two_processes_train_as_one_device(tmp_path):
             equal(tmp_path / "one", out, case)
 
 
-ON_JAX = ("adam-accumulation", "lora", "pixels")
+ON_JAX = ("adam-accumulation", "lora")
 MORE_ON_JAX = (*(cases for _, cases in MIRRORED), (*WORKERS, "on-batches"))
 
 
@@ -124,6 +124,7 @@ def test_devices_of_jax_train_as_one(tmp_path, cases):
             np.testing.assert_allclose(b[name], value, atol=4 * 2**-10 * np.abs(value).max(), err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_of_jax_train_as_one_device(tmp_path):
     finish(start(tmp_path / "one", "jax", 1, "adamw", **cluster.on_jax(1)))
