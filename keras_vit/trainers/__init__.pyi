@@ -1,7 +1,7 @@
+from .judge import TrainingResult
 from .protocol import run_protocol, run_vtab
 from .search import run_search
 from .settings import Settings
-from .summary import TrainingResult
 from .train import finetune, pretrain
 
 __all__ = [

@@ -1,30 +1,14 @@
-"""What a training says: before it begins what is trained, on what and for how long; at its end how good it has become.
-
-Its best weights are judged on images that it never trained on.
-"""
-
-from __future__ import annotations
+"""Sentences, printed before a training begins: what is trained, on what, and for how long."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 
-from keras_vit import evaluation, training
-from keras_vit.distribution.replicas import is_chief
+from keras_vit import training
 from keras_vit.text import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.trainers.plan import evaluation_batches, recipe_for
-from keras_vit.training.runs.folder import CHECKPOINTS, EVENTS, FILES, read_monitor
-from keras_vit.training.runs.history import find_best, read_rows
+from keras_vit.trainers.plan import recipe_for
 
-DRAWN = 8  # images in masked_patches.png and masks.png
-# What a run writes, and what each file or folder is.
-WRITTEN = {
-    **FILES,
-    f"{CHECKPOINTS}/": "what a resumed run continues from",
-    f"{EVENTS}/": "the metrics, for TensorBoard",
-}
 UNEQUAL = 10  # times as many images in one class as in another
 
 
@@ -128,125 +112,3 @@ def describe_training(settings, model, recipe, splits):
             "sees at its own length."
         )
     return said
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingResult:
-    """What a training has come to.
-
-    Args:
-        folder: of the run.
-        epochs: that it has done.
-        best_epoch: whose weights are judged; None for those of the last step.
-        judged_by: "test", "validation", or None where nothing was held out or tested on.
-        metric: "accuracy", "mean_average_precision", "mean_iou" or, of the pixels of masked patches, "loss"; None if
-            not judged.
-        score: the metric; accuracy and precision from 0 to 1.
-        interval: (lowest, highest) accuracy that is likely, at 95 %; None for other metrics.
-        files: {name in the folder: what it is}.
-    """
-
-    folder: Path
-    epochs: int
-    best_epoch: int | None
-    judged_by: str | None
-    metric: str | None
-    score: float | None
-    interval: tuple[float, float] | None
-    files: dict[str, str]
-
-    @property
-    def accuracy(self) -> float | None:
-        """The share of correct answers; None if something else, or nothing, was measured."""
-        return self.score if self.metric == "accuracy" else None
-
-
-def load_best(model, folder):
-    """Loads a run's best weights into the model, if there are any, and returns their epoch."""
-    best = find_best(read_rows(folder / "metrics.csv"), read_monitor(folder))
-    if best is None or not (folder / "best.weights.npz").is_file():
-        return None
-    training.load_weights(model, folder / "best.weights.npz")
-    return best["epoch"]
-
-
-def judge_classes(run, model, examples, batches):
-    """("accuracy", its value, its interval, a sentence) of the model; writes the mistakes."""
-    found = evaluation.collect_predictions(model, batches)
-    if is_chief(model):
-        with run.writing("mistakes.png") as path:
-            evaluation.draw_mistakes(found, examples.class_names, path)
-        if (paths := examples.paths()) is not None:
-            with run.writing("mistakes.csv") as path:
-                evaluation.write_mistakes(found, examples.class_names, paths, path)
-    share = evaluation.Share(int(np.sum(found.labels == found.predicted)), len(found.labels))
-    return "accuracy", share.value, share.interval, str(share)
-
-
-def judge_several_classes(model, examples, batch_size):
-    """As `judge_classes`, for images with several classes."""
-    found = evaluation.evaluate_multi_label(model, examples, batch_size)
-    value = found.mean_average_precision
-    return "mean_average_precision", value, None, f"{value:.1%} of {found.count:,} images"
-
-
-def judge_masks(run, model, examples, batch_size):
-    """As `judge_classes`, for images with a class per pixel; draws the worst."""
-    found = evaluation.mean_iou(model, examples, batch_size, keep=DRAWN)
-    if is_chief(model):
-        with run.writing("masks.png") as path:
-            evaluation.draw_masks(found, path)
-    return "mean_iou", found.mean_iou, None, f"{found.mean_iou:.1%} of {found.images:,} images"
-
-
-def finish_masked_patches(run, model, shown, judged, batch_size):
-    """Writes the whole model, and a picture of what it predicts of `shown`; (metric, value), or (None, None)."""
-    found = {}
-    if judged:
-        found = model.evaluate(judged.evaluation(batch_size, model.preprocessing), verbose=0, return_dict=True)
-    if is_chief(model):
-        with run.writing("masked_patches.keras") as path:
-            model.save(path)
-    inputs, targets, _ = next(iter(shown.evaluation(DRAWN, model.preprocessing)))
-    predictions = model(inputs, training=False)
-    if is_chief(model):
-        with run.writing("masked_patches.png") as path:
-            evaluation.draw_masked_patches(model, inputs, targets, predictions, path)
-    metric = next((name for name in ("accuracy", "loss") if name in found), None)
-    return metric, found.get(metric)
-
-
-def judge(run, model, recipe, splits, tell):
-    """The `TrainingResult` of a run; judges the best weights and draws their mistakes."""
-    judged, name = splits.test or splits.held_out, "Test" if splits.test else "Held-out"
-    epochs, batch_size = len(read_rows(run.folder / "metrics.csv")), recipe.batch_size // model.microbatches
-    metric = score = interval = best = None
-    if splits.train.objective:
-        metric, score = finish_masked_patches(run, model, judged or splits.train, judged, batch_size)
-        if metric == "accuracy":
-            tell(f"{name} accuracy of the corrupted patches' colours: {score:.1%}.")
-        elif metric:
-            tell(f"{name} error of the corrupted patches' pixels, squared: {score:.4f}.")
-    elif judged:
-        best = load_best(model, run.folder)
-        if splits.train.multi_label:
-            metric, score, interval, said = judge_several_classes(model, judged, batch_size)
-        elif splits.train.masked:
-            metric, score, interval, said = judge_masks(run, model, judged, batch_size)
-        else:
-            batches = evaluation_batches(judged, recipe, model, model.microbatches)
-            metric, score, interval, said = judge_classes(run, model, judged, batches)
-        which = f"epoch {best}, the best of {epochs}" if best is not None else "the last step"
-        tell(f"{name} {metric.replace('_', ' ').replace('iou', 'IoU')} of {which}: {said}.")
-    if skipped := sum(len(split.unreadable.names) for split in splits if split):
-        tell(f"Images that cannot be read, and were skipped: {skipped}.")
-    return TrainingResult(
-        folder=run.folder,
-        epochs=epochs,
-        best_epoch=best,
-        judged_by=judged.split if judged else None,
-        metric=metric,
-        score=score,
-        interval=interval,
-        files={name: meaning for name, meaning in WRITTEN.items() if (run.folder / name).exists()},
-    )

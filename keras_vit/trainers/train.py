@@ -15,6 +15,7 @@ import keras
 from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.trainers import plan
+from keras_vit.trainers.judge import TrainingResult, judge
 from keras_vit.trainers.resume import (
     EVERY,
     choose_settings,
@@ -25,7 +26,7 @@ from keras_vit.trainers.resume import (
 )
 from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
-from keras_vit.trainers.summary import TrainingResult, describe_training, judge
+from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.folder import RunFolder, describe_weights
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 
