@@ -84,14 +84,14 @@ def hold_out(entries, folder):
 
 
 def entries_of_splits(names, places, classes):
-    """{(path, label)} of each of the splits; a folder that holds several splits is walked once."""
+    """Sets of (path, label) that are the splits together; a folder that holds several splits is walked once."""
     train = places["train"]
     folders = dict.fromkeys(places[name] or train for name in names)
     # Whoever loads validation alone does not hear again what loading train has said of the same folder.
     found = {folder: find_images(folder, classes, warn=folder != train or "train" in names) for folder in folders}
     for name in names:
         entries = found[places[name] or train]
-        if name == "test" or places["validation"]:
+        if name == "test" or places["validation"] or {"train", "validation"} <= set(names):  # or both parts of it
             yield entries
         else:
             held_out = hold_out(entries, train)
