@@ -1,11 +1,19 @@
-"""Makes the emoji dataset: a folder of drawings per class, from a vendor's npm package of iamcal/emoji-data.
+"""Makes the emoji dataset: a folder with three vendors' drawings, one of them to test on.
 
     npm pack emoji-datasource-google@16.0.0 emoji-datasource-twitter@16.0.0
-    python tools/emoji.py emoji-datasource-google-16.0.0.tgz emoji_google
-    python tools/emoji.py emoji-datasource-twitter-16.0.0.tgz emoji_twitter
+    npm pack @lobehub/fluent-emoji-3d@1.1.0 @lobehub/fluent-emoji-flat@1.1.0
+    pip install resvg-py==0.5.0
+    python tools/emoji.py PACKAGES EMOJI
 
-Google's drawings are Noto Emoji (Apache-2.0), Twitter's Twemoji (CC-BY-4.0). A class is one of Unicode's groups,
-without "Component"; the drawings are of 64 x 64 pixels, laid on white.
+PACKAGES is the folder of the four .tgz files. EMOJI then has
+
+    train/         Noto Emoji, Google's (Apache-2.0)
+    validation/    Fluent Emoji, Microsoft's (MIT), of two styles
+    test/          Twemoji, Twitter's (CC-BY-4.0)
+
+so that settings are chosen on a vendor that is neither trained nor tested on, and `--split train+validation` then
+trains on both. Drawings are of 64 x 64 pixels, on white. Classes are made of the subgroups of iamcal/emoji-data,
+which are Unicode's.
 """
 
 import argparse
@@ -16,38 +24,104 @@ from pathlib import Path
 
 from PIL import Image
 
-CLASSES_LEFT_OUT = ("Component",)
+from keras_vit.images.pillow import to_array
+
+SIDE = 64  # pixels
+LIST = "emoji-datasource-google"
+PACKAGES = {
+    LIST: "train",
+    "emoji-datasource-twitter": "test",
+    "lobehub-fluent-emoji-3d": "validation",
+    "lobehub-fluent-emoji-flat": "validation",
+}
+# Class: how the names of its subgroups begin. The first that fits counts.
+CLASSES = {
+    "animal": ("animal", "cat-face", "monkey-face"),
+    "plant": ("plant",),
+    "drink": ("drink",),
+    "food": ("food",),
+    "face": ("face",),
+    "heart": ("heart",),
+    "hand": ("hand", "body-parts"),
+    "person": ("person", "family"),
+    "clothing": ("clothing",),
+    "vehicle": ("transport-ground", "transport-water", "transport-air"),
+    "building": ("place-building", "place-religious"),
+    "clock": ("time",),
+    "sky": ("sky",),
+    "flag": ("country-flag", "subdivision-flag", "flag"),
+    "music": ("music",),
+    "sport": ("sport", "game", "award-medal"),
+    "symbol": (
+        *("alphanum", "arrow", "av-symbol", "currency", "gender", "geometric", "keycap", "math", "other-symbol"),
+        *("punctuation", "religion", "transport-sign", "warning", "zodiac", "emotion"),
+    ),
+    "object": ("",),
+}
+LEFT_OUT = "Component"  # skin tones alone
+BORROWED = "flag"  # class: Fluent Emoji has no flags of countries, and its packages have Noto's
 
 
-def lay_on_white(data):
-    """The bytes of a transparent picture as an RGB image."""
-    picture = Image.open(io.BytesIO(data)).convert("RGBA")
-    white = Image.new("RGBA", picture.size, "white")
-    white.alpha_composite(picture)
-    return white.convert("RGB")
+def choose_class(row):
+    return next(name for name, starts in CLASSES.items() if row["subcategory"].startswith(starts))
 
 
-def read_drawings(package):
-    """Yields (class, file name, image) of the drawings of an npm package, in the order of its list."""
-    with tarfile.open(package) as archive:
-        files = {member.name: member for member in archive.getmembers() if member.isfile()}
-        read = lambda name: archive.extractfile(files[name]).read()  # noqa: E731
-        vendor = json.loads(read("package/package.json"))["name"].rpartition("-")[2]
-        for row in json.loads(read("package/emoji.json")):
-            name = f"package/img/{vendor}/64/{row['image']}"
-            if row[f"has_img_{vendor}"] and row["category"] not in CLASSES_LEFT_OUT and name in files:
-                yield row["category"].replace(" & ", "_and_").replace(" ", "_"), row["image"], lay_on_white(read(name))
+def name_drawing(code):
+    """The code points of a drawing, as all packages write them but for variation selectors: "1f1eb-1f1f7"."""
+    return "-".join(point for point in code.lower().split("-") if point != "fe0f")
+
+
+def read_package(path):
+    """{file's path: its bytes} of an npm package."""
+    with tarfile.open(path) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
+
+
+def list_classes(files):
+    """{drawing: class} by iamcal's list."""
+    rows = json.loads(files["package/emoji.json"])
+    return {name_drawing(row["unified"]): choose_class(row) for row in rows if row["category"] != LEFT_OUT}
+
+
+def find_drawings(files):
+    """{drawing: file's path} of a package; without the sheets and larger sizes of iamcal's."""
+    folders = (f"/{SIDE}/", "package/assets/")
+    return {name_drawing(Path(path).stem): path for path in files if any(folder in path for folder in folders)}
+
+
+def render(path, data):
+    """A drawing as an RGB image of SIDE x SIDE pixels, on white."""
+    if path.endswith(".svg"):
+        import resvg_py
+
+        data = bytes(resvg_py.svg_to_bytes(svg_string=data.decode("utf-8"), width=SIDE, height=SIDE))
+    image = Image.fromarray(to_array(Image.open(io.BytesIO(data)), 3))
+    return image if image.size == (SIDE, SIDE) else image.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+
+
+def make_dataset(packages, out):
+    """Writes the folder; returns {split: number of drawings}."""
+    (listed,) = packages.glob(f"{LIST}-*.tgz")
+    classes, count = list_classes(read_package(listed)), dict.fromkeys(PACKAGES.values(), 0)
+    for package, split in PACKAGES.items():
+        (archive,) = packages.glob(f"{package}-*.tgz")
+        files = read_package(archive)
+        for drawing, path in find_drawings(files).items():
+            if drawing in classes and (split, classes[drawing]) != ("validation", BORROWED):
+                folder = out / split / classes[drawing]
+                folder.mkdir(parents=True, exist_ok=True)
+                render(path, files[path]).save(folder / f"{drawing}_{package.rpartition('-')[2]}.png")
+                count[split] += 1
+    return count
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", type=Path, help="the .tgz of emoji-datasource-google or -twitter")
+    parser.add_argument("packages", type=Path, help="the folder of the four .tgz files")
     parser.add_argument("out", type=Path, help="a new folder")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)
-    for group, name, image in read_drawings(arguments.package):
-        (arguments.out / group).mkdir(exist_ok=True)
-        image.save(arguments.out / group / name)
+    print(make_dataset(arguments.packages, arguments.out))
 
 
 if __name__ == "__main__":
