@@ -1,13 +1,14 @@
-"""Makes the emoji dataset: a folder with three vendors' drawings, one of them to test on.
+"""Makes the emoji dataset: a folder with three vendors' drawings, those of one to test on.
 
     npm pack emoji-datasource-google@16.0.0 emoji-datasource-twitter@16.0.0
     npm pack @lobehub/fluent-emoji-3d@1.1.0 @lobehub/fluent-emoji-flat@1.1.0
+    npm pack @iconify-json/noto@1.2.9 @iconify-json/noto-v1@1.2.5
     pip install resvg-py==0.5.0
     python tools/emoji.py PACKAGES EMOJI
 
-PACKAGES is the folder of the four .tgz files. EMOJI then has
+PACKAGES is the folder of the six .tgz files. EMOJI then has
 
-    train/         Noto Emoji, Google's (Apache-2.0)
+    train/         Noto Emoji, Google's (Apache-2.0), of today and of before 2017
     validation/    Fluent Emoji, Microsoft's (MIT), of two styles
     test/          Twemoji, Twitter's (CC-BY-4.0)
 
@@ -27,9 +28,10 @@ from PIL import Image
 from keras_vit.images.pillow import to_array
 
 SIDE = 64  # pixels
-LIST = "emoji-datasource-google"
+LIST, NAMES = "emoji-datasource-google", "iconify-json-noto"
 PACKAGES = {
     LIST: "train",
+    "iconify-json-noto-v1": "train",
     "emoji-datasource-twitter": "test",
     "lobehub-fluent-emoji-3d": "validation",
     "lobehub-fluent-emoji-flat": "validation",
@@ -83,15 +85,26 @@ def list_classes(files):
     return {name_drawing(row["unified"]): choose_class(row) for row in rows if row["category"] != LEFT_OUT}
 
 
-def find_drawings(files):
-    """{drawing: file's path} of a package; without the sheets and larger sizes of iamcal's."""
-    folders = (f"/{SIDE}/", "package/assets/")
-    return {name_drawing(Path(path).stem): path for path in files if any(folder in path for folder in folders)}
+def draw_icons(icons, names):
+    """{code points: SVG} of a package of Iconify's that lists its icons by name."""
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">{{}}</svg>'.format(**icons)
+    bodies = {code: icons["icons"][name]["body"] for code, name in names.items() if name in icons["icons"]}
+    return {code: svg.format(body).encode() for code, body in bodies.items()}
 
 
-def render(path, data):
+def find_drawings(files, names):
+    """{drawing: bytes of a picture} of a package, without the sheets and larger sizes of iamcal's."""
+    if "package/icons.json" in files:
+        found = draw_icons(json.loads(files["package/icons.json"]), names)
+    else:
+        folders = (f"/{SIDE}/", "package/assets/")
+        found = {Path(path).stem: data for path, data in files.items() if any(folder in path for folder in folders)}
+    return {name_drawing(code): data for code, data in found.items()}
+
+
+def render(data):
     """A drawing as an RGB image of SIDE x SIDE pixels, on white."""
-    if path.endswith(".svg"):
+    if data.startswith(b"<svg"):
         import resvg_py
 
         data = bytes(resvg_py.svg_to_bytes(svg_string=data.decode("utf-8"), width=SIDE, height=SIDE))
@@ -101,23 +114,26 @@ def render(path, data):
 
 def make_dataset(packages, out):
     """Writes the folder; returns {split: number of drawings}."""
-    (listed,) = packages.glob(f"{LIST}-*.tgz")
-    classes, count = list_classes(read_package(listed)), dict.fromkeys(PACKAGES.values(), 0)
+
+    def read(package):
+        (archive,) = packages.glob(f"{package}-[0-9]*.tgz")
+        return read_package(archive)
+
+    classes, count = list_classes(read(LIST)), dict.fromkeys(PACKAGES.values(), 0)
+    names = json.loads(read(NAMES)["package/chars.json"])
     for package, split in PACKAGES.items():
-        (archive,) = packages.glob(f"{package}-*.tgz")
-        files = read_package(archive)
-        for drawing, path in find_drawings(files).items():
+        for drawing, data in find_drawings(read(package), names).items():
             if drawing in classes and (split, classes[drawing]) != ("validation", BORROWED):
                 folder = out / split / classes[drawing]
                 folder.mkdir(parents=True, exist_ok=True)
-                render(path, files[path]).save(folder / f"{drawing}_{package.rpartition('-')[2]}.png")
+                render(data).save(folder / f"{drawing}_{package.rpartition('-')[2]}.png")
                 count[split] += 1
     return count
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", type=Path, help="the folder of the four .tgz files")
+    parser.add_argument("packages", type=Path, help="the folder of the six .tgz files")
     parser.add_argument("out", type=Path, help="a new folder")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)

@@ -17,7 +17,7 @@ from keras_vit.inference.listing import list_images
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs/images"
-QUERIES = ("1f604", "1f1f5-1f1f1", "1f561", "1f469-200d-2695-fe0f")  # a smile, a flag, a clock, a doctor
+QUERIES = ("1f601", "1f1f8-1f1fb", "1f565", "1f468-200d-1f52c")  # a smile, a flag, a clock, a scientist
 COUNT, SIDE, GAP = 7, 56, 6  # pictures in a row, pixels of a picture and between two
 LARGE = 224  # pixels of a side, of which each patch has 16
 MODELS = ("R20x0.5:fashion-mnist", "ViT-Mini/4:fashion-mnist")
@@ -79,7 +79,7 @@ def main():
         with zipfile.ZipFile(ROOT / "tests/samples/emoji.zip") as archive:
             archive.extractall(folder)
         paths = list_images([folder])
-        asked = [[Path(path).stem for path in paths].index(stem) for stem in QUERIES]
+        asked = [[Path(path).stem for path in paths].index(f"{code}_twitter") for code in QUERIES]
         draw_nearest(paths, asked).save(OUT / "nearest.png", optimize=True)
         draw_patches(paths, asked).save(OUT / "patches.png", optimize=True)
     draw_probes().savefig(OUT / "probes.png")

@@ -1,7 +1,7 @@
 """Samples of test sets, in tests/samples/: stratified, by a fixed seed, small enough to be committed.
 
     python tools/samples.py fashion-mnist FOLDER    # its four idx.gz files
-    python tools/samples.py emoji FOLDER            # the test vendor's folder, by tools/emoji.py
+    python tools/samples.py emoji EMOJI/test        # the test vendor's folder, by tools/emoji.py
 
 tests/samples/README.md names their licences.
 """
@@ -64,12 +64,13 @@ TEST_SETS = {
     ),
     "emoji": TestSet(
         dataset="emoji",
-        name="emoji_twitter",
+        name="twemoji",
         scheme="folder",
         split="train+validation",
         sample="emoji.zip",
-        data="to train on, Noto Emoji (emoji-datasource-google 16.0.0), Google, Apache-2.0; to test on, Twemoji "
-        "(emoji-datasource-twitter 16.0.0), Twitter and contributors, CC-BY-4.0; both by tools/emoji.py",
+        data="to train on, Noto Emoji (emoji-datasource-google 16.0.0 and @iconify-json/noto-v1 1.2.5), Google, "
+        "Apache-2.0, and Fluent Emoji (@lobehub/fluent-emoji-3d and -flat 1.1.0), Microsoft, MIT; to test on, Twemoji "
+        "(emoji-datasource-twitter 16.0.0), Twitter and contributors, CC-BY-4.0; by tools/emoji.py",
     ),
 }
 

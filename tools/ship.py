@@ -1,7 +1,7 @@
 """Makes a finished run into weights that come with the package: one command for each run.
 
     python tools/ship.py RUN fashion-mnist FOLDER     # the folder of Fashion-MNIST's four idx.gz files
-    python tools/ship.py RUN emoji FOLDER             # the test vendor's drawings, by tools/emoji.py
+    python tools/ship.py RUN emoji EMOJI/test         # the test vendor's drawings, by tools/emoji.py
 
 writes, or replaces,
 
