@@ -1,4 +1,4 @@
-"""The settings that the run in a folder began with, and whether it can continue as asked. Imports no Keras."""
+"""Reads the settings of a run that has begun, and checks that it can continue with new ones. Imports no Keras."""
 
 import dataclasses
 import os
@@ -15,9 +15,9 @@ from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.checkpoints import Checkpoints
 from keras_vit.zoo.fetch.download import find_fetched
 
-LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
-CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
-MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # that are fine-tuned, and pre-trained, where none is named
+LENGTHS = ("epochs", "steps")  # give one of them, or none
+CHANGEABLE = (*LENGTHS, "patience")  # may change after a run has begun
+MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # the defaults of fine-tuning and pre-training
 EVERY = 200  # steps between checkpoints
 
 
@@ -65,8 +65,8 @@ def require_fetched(model, folder):
     """Refuses an address in the config.json of `folder`, perhaps a stranger's, unless its file is in the cache."""
     if "://" in model and find_fetched(model) is None:
         raise ConfigError(
-            f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
-            f"this machine ask that address. If you trust it, resume with model={model!r} too."
+            f"The run in {folder} was begun with {model}, an address that was never fetched here, and is not fetched "
+            f"because of a file in a folder. If you trust it, resume with model={model!r} too."
         )
 
 
@@ -78,7 +78,7 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
         ConfigError: if a setting may not change after a saved step, or config.json names an address never fetched here.
     """
     if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to go on with. Begin one: give a dataset and a model.")
+        raise RunError(f"There is no run in {folder} to resume. Begin one: give a dataset and a model.")
     begun = read_begun(folder)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun.settings.items() if name in known}
@@ -103,7 +103,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     Raises:
         UnknownNameError: for an unknown field.
         ConfigError: when nothing says what to train on, or the settings contradict each other.
-        RunError: as `recall_settings`.
+        RunError: as for `recall_settings`.
     """
     known = {field.name for field in dataclasses.fields(Settings)} - {"pretrain", *(() if pretrain else MASKED_PATCHES)}
     for name in given:
@@ -115,7 +115,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     if resume and (folder / "config.json").is_file():
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
-        what = f"There is no run in {folder} to go on with" if resume else "Nothing says what to train on"
+        what = f"There is no run in {folder} to resume" if resume else "Nothing says what to train on"
         raise ConfigError(f"{what}. Give a dataset, such as folder:photos.")
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
@@ -125,10 +125,10 @@ def is_same_setting(name, before, now):
 
 
 def require_same_settings(settings: Settings, begun: Begun) -> Settings:
-    """The settings, with the batch size and learning rate that the run began with.
+    """Checks settings against a run that has begun; returns them with that run's batch size and learning rate.
 
-    The default batch follows the number of devices, and the rate may have been searched for; a run changes neither. Its
-    length and its patience may change.
+    The default batch size depends on the number of devices, and the rate may come from a search; neither changes within
+    a run. Its length and its patience may change.
 
     Raises:
         ConfigError: when another setting differs.
@@ -175,7 +175,7 @@ def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> 
             "epochs or steps, or choose another folder."
         )
     if start == recipe.total_steps:
-        return f"The run has all of its {start:,} steps: its last files are written again."
+        return f"The run has done all of its {start:,} steps: its last files are written again."
     said = f"The run goes on at step {start:,} of {recipe.total_steps:,}, in epoch {epoch} of {len(ends)}."
     if begun.total_steps in (None, recipe.total_steps):
         return said

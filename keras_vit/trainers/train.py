@@ -32,7 +32,7 @@ from keras_vit.training.runs.history import list_epoch_ends, read_rows
 
 
 def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
-    """Trains to the recipe's end, from the step `start` that the run has saved."""
+    """Trains to the recipe's end from the saved step `start`."""
     length = Fraction(splits.train.num_examples, recipe.batch_size)
     rows = read_rows(run.folder / "metrics.csv") if start else []
     monitor = plan.monitor_of(splits.train)
@@ -76,18 +76,18 @@ def train(
     progress: Callable[..., keras.callbacks.Callback] | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
-    """Trains, and keeps everything in the folder. The best weights are those that did best on held-out images; the test
-    split never chooses anything.
+    """Trains, and keeps everything in the folder. The best weights are those with the best score on held-out images;
+    the test split never chooses anything.
 
     Args:
-        settings: what to train, on what, and how, as `plan.prepare` returns them.
-        folder: of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
-        resume: continue the run in that folder.
+        settings: the settings, as `plan.prepare` returns them.
+        folder: folder of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
+        resume: whether to continue the run in that folder.
         every: steps between checkpoints.
-        tell: is called with each sentence on what will be trained and how good it is; None says nothing.
-        progress: makes a callback with a method `close`, of (steps, step of the beginning, batch size, epochs=, rows=,
-            monitor=); None leaves a line per epoch to Keras, if there is `tell`.
-        found: fields of the recipe that a search has found before.
+        tell: called with each sentence on the plan and the result; None prints nothing.
+        progress: a function of (steps, first step, batch size, epochs=, rows=, monitor=) that makes a callback with a
+            method `close`; None: Keras prints a line per epoch, if there is `tell`.
+        found: fields of the recipe that a search has found.
 
     Raises:
         KerasVitError: for anything that cannot be trained.
@@ -100,7 +100,7 @@ def train(
     if resume and not begun:
         tell(f"{run.folder} has no checkpoint yet: the run begins.")
     asked = require_same_settings(settings, begun) if begun else settings
-    # Several workers must know of each other before anything is computed.
+    # Several workers must find each other before any computation.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     splits = plan.load_splits(settings)
@@ -108,7 +108,7 @@ def train(
         require_same_classes(splits.train, begun)
     recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
     plan.require_batch(splits.train, recipe.batch_size)
-    plan.weights_of_classes(settings, splits.train)  # refused before anything is said of them
+    plan.weights_of_classes(settings, splits.train)  # raises its errors before the plan is printed
     if begun:
         ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
         tell(describe_continuation(begun, recipe, start, ends))
@@ -152,7 +152,7 @@ def finetune(
     tell: Callable[[str], object] | None = say,
     **settings: Any,
 ) -> TrainingResult:
-    """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
+    """Fine-tunes a model on your images: with a new head, by the paper's recipe, and with all files in one folder.
 
     Does what `keras-vit finetune` does; both end with the same bits.
 
