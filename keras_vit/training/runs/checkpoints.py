@@ -75,9 +75,7 @@ class Checkpoints:
             True, or False with a warning when the checkpoint could not be written.
         """
         try:
-            self.enter(step)
-            with self.run_folder.writing(self.name(step)) as path:
-                np.savez(path, **arrays)
+            self.write(step, arrays)
         except OSError as error:
             warnings.warn(
                 f"The checkpoint of step {step} could not be written to {printable(self.folder)}: {error.strerror}. "
@@ -90,14 +88,14 @@ class Checkpoints:
             self.run_folder.remove(map(self.name, old))
         return True
 
-    def enter(self, step):
-        """Records, before it is written, that the checkpoint of that step is the run's, unfinished too."""
-        files, path = self.run_folder.entries(), self.path(step)
-        if self.name(step) in files:
-            return
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
-        self.run_folder.save({**files, self.name(step): []})
+    def write(self, step, arrays):
+        files, name, path = self.run_folder.entries(), self.name(step), self.path(step)
+        if name not in files:
+            if os.path.lexists(path):
+                raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
+            self.run_folder.save({**files, name: []})  # so that what a kill leaves of it is removed by `save`
+        with self.run_folder.writing(name) as unfinished:
+            np.savez(unfinished, **arrays)
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint.

@@ -9,12 +9,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import RecordError
 from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
 from keras_vit.text import printable
-from keras_vit.training.errors import COUNT, RunError
+from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.history import find_best, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
@@ -209,18 +208,30 @@ class RunFolder(OwnFolder):
                 (self.path / CHECKPOINTS).rmdir()
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The contents of a run's config.json, of which any part may be missing; {} if it is damaged."""
+def read_config(folder: Path, to_resume: bool = False) -> dict[str, Any]:
+    """The contents of a run's config.json, of which any part may be missing; {} if it is missing or damaged.
+
+    Raises:
+        RunError: with `to_resume`, when it is missing or damaged, or lacks what a resumed run needs.
+    """
+    count = COUNT.__contains__
     fields = {
         "monitor?": str,
-        "total_steps?": COUNT.__contains__,
+        "total_steps?": count,
         "settings?": {"pretrain?": bool, "dataset?": str, "model?": str},
-        "recipe?": {"name?": str, "examples?": (COUNT.__contains__, None)},
-        "held_out?": (COUNT.__contains__, None),
+        "recipe?": {"name?": str, "examples?": (count, None)},
+        "held_out?": (count, None),
     }
+    if to_resume:
+        recipe = {"batch_size": count, "learning_rate": POSITIVE.__contains__}
+        fields |= {"settings": dict, "recipe": recipe, "classes?": ([str], None)}
+    what = "the record of what the run was begun with"
+    advice = "Restore the run's own file, or choose another folder."
     try:
-        return read_record(folder / "config.json", fields, what="the record of a run", follow_links=True)
-    except RecordError:
+        return read_record(folder / "config.json", fields, what=what, error=RunError, advice=advice, follow_links=True)
+    except RunError:
+        if to_resume:
+            raise
         return {}
 
 
