@@ -159,16 +159,14 @@ class OwnFolder:
         return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
-        """Refuses to go on where a file of these names, or of the record, is not own, or was changed since.
-
-        Every file that is there is read.
+        """Refuses to go on where a file of these names is not own, or was changed since; each that is there is read.
 
         Raises:
             KerasVitError: `error`, which names the file.
         """
         known = self.digests()
         begun = known or self.read() is not None
-        for name in sorted({*names, *known}):
+        for name in sorted(names):
             path = self.path / name
             self.require_plain_folders(name)
             foreign = [path] if os.path.lexists(path) and not self.is_own(name, known.get(name, ())) else []
@@ -236,7 +234,7 @@ class OwnFolder:
         """
         new = {name: [sha256_of_regular(staging / "new" / name)] for name in files_in(staging / "new")}
         old = self.digests()
-        self.require_own(new)
+        self.require_own({**old, **new})
         names = [*sorted({*old, *new} - {self.record}), self.record]
         for name in names:
             if (self.path / name).exists():

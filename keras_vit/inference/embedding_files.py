@@ -64,7 +64,7 @@ class Parts(OwnFolder):
                 f"{path} has unfinished vectors of another model or kind, {describe(begun)}. "
                 "Finish them as they were begun, or delete that folder."
             )
-        self.require_own(())
+        self.require_own(self.digests())
 
     def vectors_in(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """{digest: vector} of parts; the vectors stay on the disk until they are read."""

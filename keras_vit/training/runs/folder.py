@@ -134,10 +134,6 @@ class RunFolder(OwnFolder):
         self.choose_run()
         super().save(files)
 
-    def is_own(self, name, known):
-        """As of every `OwnFolder`; of a damaged checkpoint, which was the run's, loading it tells."""
-        return name not in FILES or super().is_own(name, known)
-
     def checkpoints(self):
         """{step: the checkpoint's entry}, which is a list until the checkpoint has its name."""
         files = self.entries()
