@@ -13,6 +13,7 @@ from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError
 from keras_vit.models.variants import variant
+from keras_vit.text import quote_some
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS
@@ -38,6 +39,9 @@ def resolve(settings: Settings) -> Settings:
     """
     require_dataset(settings.dataset)
     settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
+    if settings.teacher is not None:
+        settings = dataclasses.replace(settings, teacher=str(model_of(settings.teacher)))
+        registry.resolve(settings.teacher)
     if settings.pretrain:
         variant(settings.variant)
     else:
@@ -137,6 +141,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         given["stochastic_depth_rate"] = settings.stochastic_depth
     if settings.position_embedding is not None:
         given["position_embedding"] = settings.position_embedding
+    if settings.teacher is not None:
+        given["label_smoothing"] = 0.0
     if examples.multi_label:
         given["loss"] = "sigmoid"
     if examples.masked:
@@ -235,16 +241,36 @@ def weights_of_classes(settings, examples):
     return training.balanced_weights(counts)
 
 
+def load_teacher(settings, examples):
+    """The model to learn from, or None.
+
+    Raises:
+        ConfigError: when it has other classes than the data.
+    """
+    if settings.teacher is None:
+        return None
+    teacher = zoo.load(settings.teacher)
+    if list(teacher.labels or ()) != list(examples.class_names):
+        raise ConfigError(
+            f"The teacher must have the classes of {examples.name}, {quote_some(examples.class_names)}. "
+            f"{settings.teacher} has {quote_some(teacher.labels) if teacher.labels else 'no names of classes'}. "
+            "Fine-tune it on this dataset first."
+        )
+    return teacher
+
+
 def training_batches(settings, recipe, examples, model):
-    """A function of a step to the batches from that step on, for `Run.fit`; with weights if these are asked for."""
+    """A function of a step to the batches from that step on, for `Run.fit`; with weights if these are asked for, and
+    with a teacher's answers as labels."""
     augmentation = augmentation_for(settings, recipe, examples)
-    weights = weights_of_classes(settings, examples)
+    weights, teacher = weights_of_classes(settings, examples), load_teacher(settings, examples)
 
     def batches(step):
         drawn = examples.train(
             recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
         )
-        return drawn if weights is None else training.weigh_classes(drawn, weights)
+        drawn = drawn if weights is None else training.weigh_classes(drawn, weights)
+        return drawn if teacher is None else training.with_answers(drawn, teacher, model.preprocessing)
 
     return batches
 

@@ -103,6 +103,12 @@ def describe_file(path):
         return path
 
 
+def record_model(name):
+    """A model's name without secrets, or the absolute path of its file."""
+    is_file = name.partition(":")[0] not in VARIANTS and os.path.exists(name)
+    return os.path.abspath(name) if is_file else without_secrets(name)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
@@ -183,6 +189,13 @@ class Settings:
             "has at most the pixels of 32 images of 224 x 224."
         ),
         COUNT,
+    ] = None
+    teacher: Annotated[
+        str | None,
+        (
+            "Distillation: the model whose answers are learned in place of labels, of the same classes; a name, a "
+            "checkpoint or the folder of a run. Give many epochs."
+        ),
     ] = None
     freeze: Annotated[
         str | None,
@@ -299,9 +312,9 @@ class Settings:
                 f"task=segmentation learns from masks:FOLDER, a folder with images/ and masks/. Received: task={asked} "
                 f"and {self.dataset}. Give such a folder, or leave out the task."
             )
-        if self.segments and (self.objective == "masked-patches" or self.class_weights):
+        if self.segments and (self.objective == "masked-patches" or self.class_weights or self.teacher):
             raise ConfigError(
-                "Masks have a class for each pixel. Leave out objective=masked-patches and class_weights."
+                "Masks have a class for each pixel. Leave out objective=masked-patches, class_weights and teacher."
             )
 
     def require_objective(self):
@@ -313,7 +326,11 @@ class Settings:
             names.append(f"recipe={self.recipe}")
         if names and not masked:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
-        kept = [name for name in ("freeze", "lora", "class_weights") if masked and getattr(self, name) is not None]
+        kept = [
+            name
+            for name in ("freeze", "lora", "class_weights", "teacher")
+            if masked and getattr(self, name) is not None
+        ]
         if kept:
             raise ConfigError(
                 f"{kept[0]} needs a model with classes, but masked patches pre-train a model without any. Leave it out "
@@ -354,10 +371,10 @@ class Settings:
     def as_recorded(self) -> dict[str, Any]:
         """The settings as a run's files keep them: absolute paths, addresses without secrets, and the digest of a list
         of duplicates."""
-        is_file = self.variant not in VARIANTS and os.path.exists(self.model)
         return {
             **dataclasses.asdict(self),
-            "model": os.path.abspath(self.model) if is_file else without_secrets(self.model),
+            "model": record_model(self.model),
+            "teacher": self.teacher and record_model(self.teacher),
             "dataset": locate_dataset(self.dataset),
             "without": self.without and describe_file(self.without),
         }

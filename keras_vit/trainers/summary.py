@@ -60,6 +60,8 @@ def describe_kit(settings, model, examples):
     if trained < total:
         how = f"LoRA of rank {settings.lora}: " if settings.lora else ""
         said.append(f"{how}{trained:,} of {total:,} weights train ({trained / total:.1%}).")
+    if settings.teacher is not None:
+        said.append(f"Distillation: the answers of {without_secrets(settings.teacher)} are learned in place of labels.")
     if settings.layer_decay is not None:
         said.append(f"Layer decay: each layer learns at {settings.layer_decay:g} times the rate of the one above it.")
     if settings.remat:
