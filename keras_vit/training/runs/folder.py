@@ -154,25 +154,20 @@ class RunFolder(OwnFolder):
                 "folder."
             )
         try:
-            foreign = next(self.find_foreign(begun=found is not None), None)
-            if foreign:
-                raise RunError(
-                    f"{foreign} was not written by this run, which would overwrite it. Choose another folder, or move "
-                    "the file away."
-                )
-            self.require_own(FILES)
+            self.require_own({*FILES, *self.find_foreign(begun=bool(found))})
         except OSError as error:
             raise RunError(f"The folder {self.path} cannot be read: {error}. Choose another folder.") from error
 
     def find_foreign(self, begun):
-        """Yields files in place of the run's folders, or inside them before there is a run."""
+        """Yields the names of files in place of the run's folders, or inside them before there is a run."""
         for name in FOLDERS:
             path = self.path / name
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
-                yield path  # what a link leads to is not this run's to prune
+                yield name  # what a link leads to is not this run's to prune
             elif path.is_dir() and not begun:
                 # A run killed at its very first write leaves the record itself unfinished, and nothing else.
-                yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.record)})
+                for file in set(path.iterdir()) - {partial_path(self.path / self.record)}:
+                    yield f"{name}/{file.name}"
 
     def begin(self, resume):
         """Checks as `check`, then lets only this run write."""
