@@ -18,6 +18,7 @@ from keras_vit.trainers import plan
 from keras_vit.trainers.judge import TrainingResult, judge
 from keras_vit.trainers.resume import (
     EVERY,
+    MODELS,
     choose_settings,
     describe_continuation,
     require_same_classes,
@@ -33,14 +34,13 @@ from keras_vit.training.runs.history import list_epoch_ends, read_rows
 def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
     """Trains to the recipe's end, from the step `start` that the run has saved."""
     length = Fraction(splits.train.num_examples, recipe.batch_size)
-    rows = read_rows(run.folder / "metrics.csv") if start else []
     monitor = plan.monitor_of(splits.train)
     shown = progress and progress(
         recipe.total_steps,
         start,
         recipe.batch_size,
         epochs=len(list_epoch_ends(recipe.total_steps, length)),
-        rows=[row for row in rows if row["step"] <= start],
+        rows=read_rows(run.folder / "metrics.csv", start),
         monitor=monitor,
     )
     held_out = splits.held_out
@@ -141,7 +141,7 @@ def run_training(out, given, pretrain, resume, every, tell):
     return train(settings, folder, resume=resume, every=every, tell=tell)
 
 
-@with_settings(without=MASKED_PATCHES, model="ViT-B/16")
+@with_settings(without=MASKED_PATCHES, model=MODELS[False])
 def finetune(
     dataset: str | None = None,
     *,
@@ -177,7 +177,7 @@ def finetune(
     return run_training(out, {"dataset": dataset, **settings}, False, resume, every, tell)
 
 
-@with_settings(model="ViT-S/16")
+@with_settings(model=MODELS[True])
 def pretrain(
     dataset: str | None = None,
     *,
