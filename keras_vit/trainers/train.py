@@ -20,14 +20,13 @@ from keras_vit.trainers.resume import (
     EVERY,
     choose_settings,
     describe_continuation,
-    read_begun,
     require_same_classes,
     require_same_settings,
 )
 from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
-from keras_vit.training.runs.folder import RunFolder, describe_weights
+from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 
 
@@ -96,22 +95,22 @@ def train(
     tell = tell or (lambda sentence: None)
     run = training.Run(folder, every=every)
     start = max(run.store.steps(), default=0)
-    begun = read_begun(run.folder) if start else None
+    begun = read_config(run.folder, to_resume=True) if start else None
     if resume and not begun:
         tell(f"{run.folder} has no checkpoint yet: the run begins.")
-    asked = require_same_settings(settings, begun) if begun else settings
+    asked = require_same_settings(settings, run.folder, begun) if begun else settings
     # Several workers must know of each other before anything is computed.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     splits = plan.load_splits(settings)
     if begun:
-        require_same_classes(splits.train, begun)
+        require_same_classes(splits.train, run.folder, begun)
     recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
     plan.require_batch(splits.train, recipe.batch_size)
     plan.weights_of_classes(settings, splits.train)  # refused before anything is said of them
     if begun:
         ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
-        tell(describe_continuation(begun, recipe, start, ends))
+        tell(describe_continuation(run.folder, begun, recipe, start, ends))
     with data.data_errors():
         with strategy.scope():
             if settings.searches:
