@@ -64,7 +64,7 @@ class Parts(OwnFolder):
                 f"{path} has unfinished vectors of another model or kind, {describe(begun)}. "
                 "Finish those first, or delete that folder."
             )
-        self.require_own(())
+        self.require_own(self.digests())
 
     def vectors_in(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """{digest: vector} from parts; the vectors stay on the disk until they are read."""
@@ -196,7 +196,7 @@ def embed_files(
     arguments = {"vector": vector, "normalize": normalize, "batch_size": batch_size}
     with make_folder(out.absolute().parent), lock(out.with_name(f".{out.name}.lock"), busy):
         known, parts = read_known(out, origin), Parts(out.with_name(f"{out.name}.parts"), origin)
-        known.update(parts.vectors_in(sorted(parts.digests())))
+        known.update(parts.vectors_in(name for name in sorted(parts.digests()) if (parts.path / name).exists()))
         rows = compute(model, found, known, parts, skip or raise_error, tell or (lambda done, total: None), **arguments)
         if not rows:
             raise ImageError(f"None of {len(found)} images could be read.")

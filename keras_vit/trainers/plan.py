@@ -41,7 +41,7 @@ def resolve(settings: Settings) -> Settings:
     settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
     if settings.teacher is not None:
         settings = dataclasses.replace(settings, teacher=str(model_of(settings.teacher)))
-        registry.resolve(settings.teacher)
+        registry.resolve(str(settings.teacher))
     if settings.pretrain:
         variant(settings.variant)
     else:

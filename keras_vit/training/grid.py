@@ -17,7 +17,7 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.files import read_record, require_local, write_whole
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
-from keras_vit.training.runs.folder import CHECKPOINTS, require_written
+from keras_vit.training.runs.folder import RunFolder, require_written
 from keras_vit.training.runs.run import Run
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class SearchResult:
 
 def remove_run(folder):
     """Removes a run whose result is recorded; removes nothing but a run's files."""
-    ledger = folder / CHECKPOINTS / "run.json"
+    ledger = folder / RunFolder(folder).record
     if not ledger.is_file():
         return
     for path in folder.rglob("*"):
