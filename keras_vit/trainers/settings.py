@@ -32,11 +32,11 @@ LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
 STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
 SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head
-KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # what a value of a type may be
+KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # accepted kinds of values
 
 
 def require_fields(settings):
-    """Refuses a value outside the type, the words or the range that the row of its field states."""
+    """Refuses a value that does not fit the type, the choices or the range of its field."""
     for name, row in get_type_hints(type(settings), include_extras=True).items():
         hint, *about = get_args(row) if get_origin(row) is Annotated else [row]
         value, words, kinds = getattr(settings, name), [], []
@@ -111,10 +111,10 @@ def record_model(name):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
+    """The settings of a run; for None, `choices`, the recipe or the model decides.
 
     Each field has its type, default, meaning and range beside it, so that one check serves Python and the command line.
-    A field without a meaning is no argument. `plan.recipe_for` makes a recipe of the settings.
+    A field without a meaning is no argument. `plan.recipe_for` makes a recipe from the settings.
 
     Raises:
         ConfigError: if a field may not have its value, or two settings contradict each other.
@@ -369,7 +369,7 @@ class Settings:
         return self.grid_search or bool(self.search)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: absolute paths, addresses without secrets, and the digest of a list
+        """The settings as stored in a run's files: absolute paths, addresses without secrets, and the digest of a list
         of duplicates."""
         return {
             **dataclasses.asdict(self),

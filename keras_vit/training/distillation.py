@@ -1,4 +1,4 @@
-"""Distillation: a model learns what a larger one answers.
+"""Distillation: a model learns the answers of a larger one.
 
 "Knowledge distillation: A good teacher is patient and consistent" (arXiv 2106.05237): both see the very same crops and
 mixtures of images ("function matching", section 3), and no labels are used. It takes many epochs.
