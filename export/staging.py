@@ -158,7 +158,7 @@ def stage(path, names, *, is_folder, tell=None):
     with raise_file_errors(path):
         place = place_of(path, is_folder)
         with make_folder(place.path), hold_hidden_folder(place, path):
-            place.require_own(names)
+            place.require_own({*names, *place.digests()})
             new = place.hidden / "new"
             new.mkdir()
             yield new if is_folder else new / place.record

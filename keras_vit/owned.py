@@ -1,8 +1,8 @@
 """What this package has written in a folder, kept with digests, so that it replaces or removes that and nothing else.
 
 A folder has a record, a JSON file: {"files": {name: SHA-256}} and a few fields more. A file is entered before it takes
-its name. While it may be the old one or the new one, its entry is a list of both digests, so that after a kill at any
-moment what was written here is still known.
+its name. Until then its entry is a list of the digests that it may have, of the old file and the new one, so that after
+a kill at any moment what was written here is still known.
 
 This guards against accidents and unpacked folders, not against somebody who may write in the folder meanwhile.
 """
@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -131,18 +131,20 @@ class OwnFolder:
         what, advice = f"the list of what {self.writer} wrote", "Choose another folder."
         return read_record(path, fields, what=what, error=self.error, advice=advice, most_bytes=self.longest)
 
+    def entries(self) -> Mapping[str, str | list[str]]:
+        """{name: SHA-256} of the files that the record lists; a list of those that a file may have."""
+        return (self.read() or {"files": {}})["files"]
+
     def digests(self) -> dict[str, list[str]]:
         """{name: the SHA-256 that the file may have}, of what the record lists."""
-        files = (self.read() or {"files": {}})["files"]
-        return {name: [digest] if isinstance(digest, str) else digest for name, digest in files.items()}
+        return {name: [entry] if isinstance(entry, str) else entry for name, entry in self.entries().items()}
 
-    def save(self, files: dict[str, list[str]]) -> None:
-        """Writes the record of these files, which are {name: the SHA-256 that it may have}."""
+    def save(self, files: Mapping[str, str | list[str]]) -> None:
+        """Writes the record of these entries."""
         path = self.path / self.record
         path.parent.mkdir(parents=True, exist_ok=True)
-        settled = {name: known[0] if len(known) == 1 else known for name, known in files.items()}
         with write_whole(path, partial_path(path)) as unfinished:
-            unfinished.write_text(json.dumps({**self.facts, "files": settled}, indent=1) + "\n", "utf-8")
+            unfinished.write_text(json.dumps({**self.facts, "files": files}, indent=1) + "\n", "utf-8")
 
     def digest_of(self, name: str) -> str:
         """The SHA-256 of a regular file, which is not read again while it is the same file, unchanged."""
@@ -157,16 +159,14 @@ class OwnFolder:
         return bool(known) and is_regular(self.path / name) and self.digest_of(name) in known
 
     def require_own(self, names: Iterable[str]) -> None:
-        """Refuses to go on where a file of these names, or of the record, is not own, or was changed since.
-
-        Every file that is there is read.
+        """Refuses to go on where a file of these names is not own, or was changed since; each that is there is read.
 
         Raises:
             KerasVitError: `error`, which names the file.
         """
         known = self.digests()
         begun = known or self.read() is not None
-        for name in sorted({*names, *known}):
+        for name in sorted(names):
             path = self.path / name
             self.require_plain_folders(name)
             foreign = [path] if os.path.lexists(path) and not self.is_own(name, known.get(name, ())) else []
@@ -194,18 +194,20 @@ class OwnFolder:
 
         The caller has asked `require_own`. What a killed process has left of the file is replaced, never followed.
         """
+        if not self.is_name(name):
+            raise ValueError(f"{self.writer} writes no {name!r}")  # the record would be one that it never wrote
         path, known = self.path / name, self.digests()
         if not known:
             self.save({})  # so that a kill leaves an unfinished file beside the record that explains it
         with write_whole(path, partial_path(path)) as unfinished:
             yield unfinished
             digest = sha256(unfinished)
-            self.save({**self.digests(), name: [*known.get(name, []), digest]})
-        self.save({**self.digests(), name: [digest]})
+            self.save({**self.entries(), name: [*known.get(name, []), digest]})
+        self.save({**self.entries(), name: digest})
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files that the record lists, with what a killed process left of them, and folders then empty."""
-        left = self.digests()
+        left = dict(self.entries())
         for name in [name for name in names if name in left]:
             path = self.path / name
             path.unlink(missing_ok=True)
@@ -216,7 +218,7 @@ class OwnFolder:
 
     def enter(self, names: Iterable[str]) -> None:
         """Makes the record list these files, which others have written for this writer, as they are now."""
-        self.save({name: [self.digest_of(name)] for name in names})
+        self.save({name: self.digest_of(name) for name in names})
 
     def take(self, staging: Path) -> list[str]:
         """Replaces all that was written here by the files of the folder `staging`/new, on the same disk.
@@ -232,7 +234,7 @@ class OwnFolder:
         """
         new = {name: [sha256_of_regular(staging / "new" / name)] for name in files_in(staging / "new")}
         old = self.digests()
-        self.require_own(new)
+        self.require_own({**old, **new})
         names = [*sorted({*old, *new} - {self.record}), self.record]
         for name in names:
             if (self.path / name).exists():
@@ -245,7 +247,7 @@ class OwnFolder:
                 os.replace(staging / "new" / name, self.path / name)
             for name in gone:
                 (self.path / name).unlink()
-            self.save(new)
+            self.save({name: digest for name, (digest,) in new.items()})
         except BaseException:
             self.put_back(names, staging / "old")
             raise

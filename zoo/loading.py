@@ -18,7 +18,6 @@ from keras_vit.models.config import ModelFields, PositionInterpolation, ViTConfi
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 from keras_vit.zoo.adapt import HEADS, Request, adapt, plan_adaptation, plan_target, require_fields
-from keras_vit.zoo.fetch.download import fetch_with_companions
 from keras_vit.zoo.formats.checkpoint import Fault, Hints, about_file, open_checkpoint
 from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
@@ -153,6 +152,8 @@ def locate(name, hints, request):
         path = find_shipped(found)
     else:
         require_possible(found, request)
+        from keras_vit.zoo.fetch.download import fetch_with_companions
+
         path = fetch_with_companions(found)
     if found.variant is None:
         return open_checkpoint(path, hints), path.name.split(".")[0]

@@ -15,7 +15,7 @@ SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
 Schedule = partial(Option, rich_help_panel=SCHEDULE)
 Stopping = partial(Option, rich_help_panel=STOPPING)
 HEADINGS = {
-    "Data": ("task", "split", "examples", "test", "image_size", "augmentation", "class_weights", "without"),
+    "Data": ("task", "split", "examples", "test", "image_size", "augmentation", "class_weights", "teacher", "without"),
     "Weights": ("freeze", "lora", "layer_decay", "stochastic_depth", "position_embedding", "position_embedding_at"),
     SCHEDULE: ("recipe", "steps", "batch_size", "grid_search", "search", "seed"),
     "Memory and machines": ("microbatches", "remat", "strategy", "precision"),
@@ -25,6 +25,7 @@ HEADINGS = {
 COMPLETIONS = {
     "dataset": complete_dataset,
     "model": complete_place,
+    "teacher": complete_place,
     "recipe": complete_recipe,
     "augmentation": complete_augmentation,
 }

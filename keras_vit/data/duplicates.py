@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keras_vit.data import Examples
 
 BITS = 256  # of a hash: the signs of the 16 x 16 lowest frequencies of an image
-MOST_BITS = 48  # in which the hashes of duplicates differ
+MOST_BITS = 48  # by which the hashes of duplicates may differ
 SIDE = 64  # pixels of the small grey image whose cosine transform is taken
 MOST_BYTES = 2**30  # of a list
 ADVICE = "`keras-vit deduplicate` writes one, duplicates.json."
@@ -24,13 +24,13 @@ ADVICE = "`keras-vit deduplicate` writes one, duplicates.json."
 
 @dataclass(frozen=True)
 class Pair:
-    """A training example and the test example that it looks like.
+    """A training example and a test example that looks like it.
 
     Args:
-        number, name: of the training example, in its split.
-        against: the searched split that has the other.
-        other, other_name: of the test example.
-        bits: in which their hashes differ, of 256.
+        number, name: number and name of the training example in its split.
+        against: the split that has the test example.
+        other, other_name: number and name of the test example.
+        bits: number of bits, of 256, by which their hashes differ.
         mirrored: whether one is like the other's mirror image.
     """
 
@@ -48,8 +48,8 @@ class Duplicates:
     """The near-duplicates of one split among others.
 
     Args:
-        dataset, split, num_examples: of the examples that may be left out.
-        pairs: most alike first.
+        dataset, split, num_examples: the training split, and its number of examples.
+        pairs: the pairs, most alike first.
     """
 
     dataset: str
@@ -69,10 +69,10 @@ class Duplicates:
 
 
 def read_duplicates(path: str | os.PathLike) -> Duplicates:
-    """The list in a file that `Duplicates.save` wrote, perhaps with fewer pairs.
+    """Reads a list that `Duplicates.save` wrote; somebody may have deleted pairs from it.
 
     Raises:
-        DataError: when it cannot be read as one.
+        DataError: when the file is no such list.
     """
     what, kinds = "a list of duplicates", get_type_hints(Pair)
     fields = {"dataset": str, "split": str, "num_examples": int, "pairs": [kinds]}
@@ -82,23 +82,23 @@ def read_duplicates(path: str | os.PathLike) -> Duplicates:
     read["pairs"] = tuple(Pair(**{name: pair[name] for name in kinds}) for pair in read["pairs"])
     found = Duplicates(**{name: read[name] for name in fields})
     if not all(0 <= number < found.num_examples for number in found.numbers):
-        raise DataError(f"{path} is not {what}: it numbers an example that the split does not have. {ADVICE}")
+        raise DataError(f"{path} is not {what}: it has a number beyond the examples of its split. {ADVICE}")
     return found
 
 
 def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, source) -> list[int]:
-    """The numbers of a source's examples that a list names.
+    """The numbers of the examples of a source that a list says to leave out.
 
     Raises:
-        DataError: when the list is of another dataset or split, or of a folder that has changed since.
+        DataError: when the list is for another dataset or split, or the folder has changed since.
     """
     found, hint = read_duplicates(path), f"Make a new one: keras-vit deduplicate --data {dataset} --split {split}."
     paths = source.paths
     if found.split != split or (found.dataset != dataset and paths is None):
-        raise DataError(f"{path} is of the split {found.split} of {found.dataset}, not {split} of {dataset}. {hint}")
+        raise DataError(f"{path} is for the split {found.split} of {found.dataset}, not {split} of {dataset}. {hint}")
     if found.num_examples != source.num_examples:
         raise DataError(
-            f"{path} is of {found.num_examples:,} examples; {dataset} ({split}) now has {source.num_examples:,}. {hint}"
+            f"{path} is for {found.num_examples:,} examples; {dataset} ({split}) has {source.num_examples:,}. {hint}"
         )
     for pair in found.pairs if paths is not None else ():
         now = os.fsdecode(paths[pair.number].numpy())
@@ -108,7 +108,7 @@ def numbers_to_leave_out(path: str | os.PathLike, dataset: str, split: str, sour
 
 
 def hash_image(grey: np.ndarray) -> np.ndarray:
-    """The perceptual hash of imagehash of a small grey image, uint8 (64, 64): uint64 (4,), as 256 bits."""
+    """The perceptual hash, as of imagehash, of a small grey image, uint8 (64, 64): 256 bits, uint64 (4,)."""
     import imagehash
     from PIL import Image
 
@@ -118,10 +118,10 @@ def hash_image(grey: np.ndarray) -> np.ndarray:
 
 
 def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int], None] | None = None):
-    """(numbers int64 (m,) of the examples that can be read, their hashes uint64 (m, 1, 4)).
+    """Hashes the examples that can be read: (their numbers, int64 (m,), their hashes, uint64 (m, 1, 4)).
 
-    With `mirrored`, the hashes (m, 2, 4) are each image's and its mirror image's. Images are decoded a batch at a time,
-    and never kept. `tell` is as in `find_duplicates`.
+    With `mirrored`, the hashes, (m, 2, 4), are those of each image and of its mirror image. Images are decoded in
+    batches and not kept. `tell` is as in `find_duplicates`.
     """
     import tensorflow as tf
 
@@ -148,9 +148,9 @@ def hash_examples(examples: "Examples", mirrored: bool, tell: Callable[[str, int
 
 
 def near_pairs(first: np.ndarray, second: np.ndarray, most: int) -> np.ndarray:
-    """The pairs of hashes, uint64 (n, words) and (m, words), that differ in at most `most` bits: (pairs, 3) int.
+    """Finds the pairs of hashes, uint64 (n, words) and (m, words), that differ in at most `most` bits.
 
-    Each is (i, j, bits). All pairs are compared, 60,000 x 10,000 of four words in 3 seconds of a core.
+    Returns int (pairs, 3): rows of (i, j, bits). It compares all pairs: 60,000 x 10,000 of four words take 3 seconds.
 
     >>> near_pairs(np.array([[0, 0], [7, 0]], "uint64"), np.array([[3, 0]], "uint64"), most=1).tolist()
     [[1, 0, 1]]
@@ -172,20 +172,20 @@ def find_duplicates(
     most_bits: int = MOST_BITS,
     tell: Callable[[str, int], None] | None = None,
 ) -> Duplicates:
-    """The examples of `train` that look like one of other splits, or like its mirror image (section 4.1).
+    """Finds the examples of `train` that look like one of another split, or like its mirror image (section 4.1).
 
-    Images are compared by the perceptual hash of imagehash: 256 signs of low frequencies of the grey image. Copies of
-    another size, stronger compression, other brightness or contrast, and small marks are found; crops and turns are
-    not. Images of one colour are all alike.
+    Images are compared by the perceptual hash of imagehash: 256 signs of low frequencies of the grey image. It finds
+    copies of other size, compression, brightness or contrast, and with small marks, but not crops and rotations. All
+    images of a single colour count as alike.
 
     Args:
         train: the examples that may be left out.
         against: splits to test on.
-        most_bits: in which the hashes of duplicates differ at most, of 256. Different photographs differ in about 128.
-        tell: called with the name of what is read, and how many of its images have been.
+        most_bits: the most bits, of 256, by which duplicates' hashes may differ. Other photographs differ by some 128.
+        tell: called with the name of the split being read and the number of images read so far.
 
     Raises:
-        DataError: for a number of bits outside of 0 to 127.
+        DataError: when most_bits is not in 0 to 127.
 
     >>> digits = [keras_vit.data.load("digits", split) for split in ("train", "test")]
     >>> found = find_duplicates(digits[0], digits[1:], most_bits=10)
@@ -198,7 +198,7 @@ def find_duplicates(
     pairs = []
     for test in against:
         others, both = hash_examples(test, True, tell)
-        alike = {}  # {(i, j): (bits, mirrored)}: of an image that is like its own mirror image the nearer one
+        alike = {}  # {(i, j): (bits, mirrored)}: the nearer of image and mirror image, if both are alike
         for mirrored in (False, True):
             for i, j, bits in near_pairs(hashes[:, 0], both[:, int(mirrored)], most_bits).tolist():
                 alike[i, j] = min(alike.get((i, j), (BITS, False)), (bits, mirrored))
@@ -211,12 +211,12 @@ def find_duplicates(
 
 
 def read_images(examples: "Examples", numbers: Sequence[int], channels: int = 3) -> list[np.ndarray]:
-    """The images of those numbers at their own sizes, uint8 (h, w, channels) each; `channels` are 3, or 1 for grey."""
+    """Reads images by number, each uint8 (h, w, channels) at its own size; `channels` is 3, or 1 for grey."""
     from keras_vit.data.reading.decode import whole_image
     from keras_vit.data.reading.stream import Stream
 
     source, places = examples.source, np.asarray(numbers, int)
-    if isinstance(source, Stream):  # what is wanted of it is read into memory, in order
+    if isinstance(source, Stream):  # a stream's images are read into memory, in order
         order = np.unique(places)
         source, places = source.read_into_memory(order), np.searchsorted(order, places)
     return [source.read_part(data, whole_image, channels).numpy() for data in map(source.lookup, map(int, places))]

@@ -1,4 +1,4 @@
-"""The errors of data, also those raised inside TensorFlow's pipelines."""
+"""Errors of data, also those raised inside TensorFlow's pipelines."""
 
 import re
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ SPLITS = ("train", "validation", "test")
 
 
 class DataError(KerasVitError, ValueError):
-    """Images or labels that cannot be trained or evaluated on, or a dataset or split that does not exist."""
+    """Images or labels are unfit for training or evaluation, or a dataset or split does not exist."""
 
 
 def parse_splits(split: str, dataset: str) -> list[str]:
     """The splits in a name such as "train+validation", each once.
 
     Raises:
-        DataError: for a name that is no split; `dataset` is what it would be of.
+        DataError: for a name that is no split; `dataset` is the subject of its message.
     """
     names = list(dict.fromkeys(split.split("+")))
     if not set(names) <= set(SPLITS):
@@ -27,9 +27,9 @@ def parse_splits(split: str, dataset: str) -> list[str]:
 
 @contextmanager
 def data_errors() -> Iterator[None]:
-    """Raises the `DataError` of a dataset being read, without TensorFlow's error around it.
+    """Raises a `DataError` from inside a dataset itself, without TensorFlow's error around it.
 
-    Put it around whatever takes batches: `fit`, `evaluate` or a loop.
+    Use it around code that takes batches: `fit`, `evaluate` or a loop.
 
     >>> with keras_vit.data.data_errors():
     ...     (images, labels), *_ = keras_vit.data.load("digits").train(4, steps=1)

@@ -35,7 +35,7 @@ DTYPES = ("float32", "uint8")
 
 
 def weigh_mask(mask):
-    """(labels int32 (h, w), weights float32 (h, w)) of class numbers (h, w, 1): those of IGNORED do not count."""
+    """(labels int32 (h, w), weights float32 (h, w)) from class numbers (h, w, 1); IGNORED pixels have weight 0."""
     labels = tf.cast(mask[..., 0], tf.int32)
     return labels, tf.cast(labels != IGNORED, tf.float32)
 
@@ -50,14 +50,14 @@ class Examples:
     """One split of one dataset. No image is read before batches are asked for.
 
     Args:
-        name, split: what was loaded.
+        name, split: the dataset's name, and the split's.
         class_names: one per class.
-        source: where the examples are (`reading.sources`).
-        augmentation: name of the row that suits the dataset; `train` takes it unless told otherwise.
-        max_unreadable: how many images that cannot be read are skipped before it is an error.
-        objective: None for labels; or `MaskedPatches`, whose batches have no labels (`with_objective`).
-        evaluation_crop: the share of an image's middle that `evaluation` takes, its aspect ratio kept; None for what
-            the model's preprocessing takes.
+        source: the source of the examples (`reading.sources`).
+        augmentation: name of the row that suits the dataset, the default in `train`.
+        max_unreadable: number of unreadable images that are skipped before an error is raised.
+        objective: None to learn labels; or `MaskedPatches`, for batches without labels (`with_objective`).
+        evaluation_crop: share of the image that the central crop of `evaluation` keeps, at its aspect ratio; None for
+            the crop of the model's preprocessing.
 
     >>> digits = keras_vit.data.load("digits")
     >>> digits.num_examples, digits.num_classes
@@ -88,11 +88,11 @@ class Examples:
 
     @property
     def masked(self) -> bool:
-        """Whether an image has a class per pixel; labels are then int32 (h, w), 255 where they do not count."""
+        """Whether an image has a class per pixel; labels are then int32 (h, w), with 255 for pixels to ignore."""
         return self.source.masked
 
     def class_counts(self) -> np.ndarray | None:
-        """How many examples each class has, int (num_classes,); None if only reading all of them could tell.
+        """The number of examples of each class, int (num_classes,); None if that required reading all of them.
 
         >>> keras_vit.data.load("digits").class_counts()
         array([130, 126, ...])
@@ -105,19 +105,19 @@ class Examples:
         return np.bincount(labels, minlength=self.num_classes)
 
     def steps_per_epoch(self, batch_size: int) -> int:
-        """Batches that one pass over the examples needs, the last of them shared with the next pass."""
+        """The number of batches for one pass over the examples; the last of them also begins the next pass."""
         return -(-self.num_examples // batch_size)
 
     def with_objective(self, objective: MaskedPatches | None) -> "Examples":
-        """The same examples for a `keras_vit.training.MaskedPatchModel` of that objective; None for labels again.
+        """The same examples for a `keras_vit.training.MaskedPatchModel` of this objective; None to learn labels again.
 
         `train` then gives pairs, and `evaluation` triples with weights (n,), of
 
         - inputs: "images" (n, h, w, 3), "places" int32 (n, count), the patches that are corrupted and predicted, and
-          "sources" int32 (n, patches): the patch whose embedding stands at each place, -1 for the mask embedding;
+          "sources" int32 (n, patches), the patch whose embedding is used at each place, -1 for the mask embedding;
         - targets: those of the patches at "places", (n, count, ...); see `MaskedPatches.target_shape`.
 
-        What is corrupted is drawn anew at every visit in training, and stays the same in every evaluation.
+        Corruption is drawn anew at every visit in training, and is the same in every evaluation.
 
         >>> digits = keras_vit.data.load("digits").with_objective(keras_vit.data.MaskedPatches(patch_size=16))
         >>> inputs, targets = next(iter(digits.train(8)))
@@ -128,11 +128,11 @@ class Examples:
 
     @functools.cached_property
     def unreadable(self) -> Unreadable:
-        """The images that batches of these examples had to skip so far."""
+        """The images that were skipped in batches of these examples so far."""
         return Unreadable(self.source, f"{self.name} ({self.split})", limit=self.max_unreadable)
 
     def paths(self) -> list[str] | None:
-        """The files of the images in the order of `evaluation`, without those it had to skip so far; None for others.
+        """The image files in the order of `evaluation`, without those skipped so far; None if images are not files.
 
         >>> keras_vit.data.load("digits").paths()
         """
@@ -142,7 +142,7 @@ class Examples:
         return [os.fsdecode(path) for i, path in enumerate(files) if i not in self.unreadable.seen]
 
     def typical_size(self) -> tuple[int, int] | None:
-        """(height, width) in pixels: the medians of 32 images of the split. None when none of them can be read.
+        """(height, width) in pixels: the medians of 32 images of the split; None if none of these can be read.
 
         >>> keras_vit.data.load("digits").typical_size()
         (8, 8)
@@ -152,7 +152,7 @@ class Examples:
             try:
                 shapes.append(tuple(self.source.read_part(stored, whole_image, 3).shape[:2]))
             except (tf.errors.OpError, ImageError):
-                pass  # training skips it too, and says so
+                pass  # training skips it too, with a warning
         if not shapes:
             return None
         height, width = (int(statistics.median(sides)) for sides in zip(*shapes, strict=True))
@@ -172,25 +172,25 @@ class Examples:
     ) -> tf.data.Dataset:
         """Shuffled, augmented batches for training, of static shapes.
 
-        Epochs follow one another in one endless row, each a new shuffle; no example is dropped between them. Batch k
-        is the same whether the run started at 0 or at k, and whatever number of hosts reads it: what is random about
-        an example depends on the seed, its epoch and its number alone. Mixing is within a host's part of the batch.
+        Epochs follow one another endlessly, each in a new order; no example is dropped between them. Batch k is the
+        same whether the run started at 0 or at k, and for any number of hosts: all random draws for an example depend
+        only on the seed, its epoch and its number. Mixing is within a host's part of the batch.
 
         Args:
             batch_size: examples of a global batch.
             preprocessing: the model's (`model.preprocessing`); None for 224 pixels in [-1, 1].
             augmentation: an `Augmentation` or the name of a row of AUGMENTATIONS; None for the dataset's own.
             seed: any int.
-            start: the step to begin with, from 0, or (epoch, step) with `steps_per_epoch` steps to an epoch.
-            steps: the step to end before; None for no end.
+            start: the first step, from 0, or (epoch, step), with `steps_per_epoch` steps in an epoch.
+            steps: the step to stop before; None for endless batches.
             dtype: "float32": normalized as the model expects. "uint8": pixels 0..255, rounded, a quarter of the bytes
-                to the device; `(x / 255 - mean) / std` there is then up to half a pixel value from "float32".
-            context: of `tf.distribute`; batches are then this replica's part. None for the only host.
+                to transfer; normalizing them on the device differs from "float32" by up to half a pixel value.
+            context: that of `tf.distribute`; batches are then this replica's part. None for the only host.
 
         Returns:
-            Dataset of images (n, h, w, c), and labels int32 (n,) or, when they are mixed, float32 (n, num_classes);
-            with an `objective` as `with_objective` says. With masks, images, labels int32 (n, h, w), under the same
-            crops and mirrors, by the nearest pixel, and weights float32 (n, h, w), 0 where a label is 255.
+            Dataset of images (n, h, w, c), and labels int32 (n,) or, if mixed, float32 (n, num_classes); with an
+            `objective` see `with_objective`. With masks: images, labels int32 (n, h, w), cropped and mirrored like the
+            images, by the nearest pixel, and weights float32 (n, h, w), 0 where a label is 255.
 
         Raises:
             DataError: for a batch that cannot be split evenly, an unknown augmentation or dtype.
@@ -222,7 +222,7 @@ class Examples:
                 image = randaugment.apply(image, *augmentation.randaugment, visit)
             if self.objective is not None:
                 return corrupt_patches(image, self.objective, preprocessing, visit)
-            # Mixing is of pixels, before they are normalized or rounded.
+            # Pixels are mixed before they are normalized or rounded.
             image = image if augmentation.one_hot else normalize_or_round(image, preprocessing, dtype)
             label = self.source.read_label(example["label"], box)
             if self.masked:
@@ -249,20 +249,19 @@ class Examples:
     ) -> tf.data.Dataset:
         """Batches of every example once, of static shapes.
 
-        The last batch is filled up with examples of weight 0, and images that cannot be read are blank with weight 0,
-        so that weighted metrics count every example once: compile with
-        `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are in order, except that a blank one moves to the
-        end of its chunk of up to 32.
+        Examples of weight 0 fill the last batch, and blank images of weight 0 replace unreadable ones, so that weighted
+        metrics count every example once: compile with `weighted_metrics=[keras_vit.training.Accuracy()]`. Examples are
+        in order, except that a blank one moves to the end of its chunk of up to 32.
 
         Args:
-            batch_size, preprocessing, dtype, context: as `train`.
+            batch_size, preprocessing, dtype, context: as in `train`.
 
         Returns:
             Dataset of images (n, h, w, c), labels int32 (n,) and weights float32 (n,). The labels of
-            "imagenet2012_real" are float32 (n, 1000), 1 for every class that is right. Masks are as in `train`.
+            "imagenet2012_real" are float32 (n, 1000), 1 for every correct class. Masks are as in `train`.
 
         Raises:
-            DataError: as `train`.
+            DataError: as in `train`.
 
         >>> batches = keras_vit.data.load("digits", "test").evaluation(64)
         >>> len(batches), [tuple(x.shape) for x in next(iter(batches))]
@@ -290,16 +289,16 @@ class Examples:
                 )
                 return image, label, weight * counted
             if not self.multi_label and not label.dtype.is_integer:
-                weight *= tf.minimum(tf.reduce_sum(label), 1.0)  # 0 of an image without a class, as ImageNet ReaL has
+                weight *= tf.minimum(tf.reduce_sum(label), 1.0)  # 0 for an image without a class, as in ImageNet ReaL
             return image, label, weight
 
         batches = self.read_batches(self.source.evaluation_chunks(share), share, read, channels, redraw=False)
         return distribute(batches, share, context, self.source.evaluation_steps(share))
 
     def read_batches(self, chunks, share, read, channels, redraw):
-        """Dataset of this host's batches of what `read` returns for each example of the chunks.
+        """Applies `read` to each example of the chunks: a dataset of this host's batches of the results.
 
-        In place of an image that cannot be read comes another of its chunk, varied anew (`redraw`), or a blank one.
+        An unreadable image is replaced by another of its chunk with new random draws (`redraw`), or by a blank one.
         """
         read = tf.function(read, autograph=False)  # traced once, for all that call it
 

@@ -1,4 +1,4 @@
-"""`load`: a name to a split of a dataset."""
+"""Loads a split of a dataset by name."""
 
 import os
 import pkgutil
@@ -21,7 +21,7 @@ def load(
     download: bool = True,
     max_unreadable: int = 10,
 ) -> Examples:
-    """A split of a dataset.
+    """Loads a split of a dataset.
 
     Args:
         name: "folder:PATH", a folder that has one folder of images per class; "csv:FILE", a CSV file with the columns
@@ -31,19 +31,18 @@ def load(
             folder of images, for its test split.
         split: "train", "validation" (held out of the training examples, to choose settings by), "test", or
             "train+validation". With "tfds:NAME" also any split that TFDS understands, such as "train[:10%]".
-        examples: how many of the split, chosen at random; None for all. Those of a dataset that is too large for memory
-            are read into memory.
-        seed: of the choice. The same seed chooses 600 examples among its 6,000 (section 4.3).
-        stratified: keeps the share of each class among the chosen, to within one example.
-        without: a list of near-duplicates of this split to leave out: `find_duplicates(...).save(path)` or
-            `keras-vit deduplicate` writes one. Of a random choice the other examples stay the same.
+        examples: number of examples, chosen at random; None for all. They are read into memory if the dataset itself is
+            too large for that.
+        seed: seed of the choice. With the same seed, 600 examples are among the 6,000 (section 4.3).
+        stratified: whether the chosen examples keep the share of each class, to within one example.
+        without: path of a list of near-duplicates to leave out of this split, written by
+            `find_duplicates(...).save(path)` or `keras-vit deduplicate`. A random choice keeps its other examples.
         data_dir: folder of TensorFlow Datasets; None for its default.
-        download: lets TensorFlow Datasets download and prepare what is not there, unless KERAS_VIT_OFFLINE=1.
-        max_unreadable: how many images that cannot be read are skipped, each named in the log, before an error.
+        download: whether TensorFlow Datasets may download and prepare missing data; not with KERAS_VIT_OFFLINE=1.
+        max_unreadable: number of unreadable images, each named in the log, that are skipped before an error is raised.
 
     Raises:
-        DataError: for an unknown name or split, for more examples than there are, and for data that cannot be trained
-            on.
+        DataError: for an unknown name or split, for more examples than there are, or for data unfit for training.
 
     >>> load("digits", "validation").num_examples
     144
@@ -52,7 +51,7 @@ def load(
     """
     scheme, argument = find_scheme(name)
     given = {"data_dir": data_dir, "download": download}
-    open_split = pkgutil.resolve_name(scheme.opens)  # its module is imported now
+    open_split = pkgutil.resolve_name(scheme.opens)  # imports its module
     source, class_names = open_split(argument, split, **{option: given[option] for option in scheme.options})
     left_out = [] if without is None else numbers_to_leave_out(without, name, split, source)
     if examples is not None:

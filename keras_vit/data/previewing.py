@@ -1,4 +1,4 @@
-"""Draws what a model will see: images beside augmented versions of them."""
+"""Draws training images beside augmented versions of them."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from keras_vit.pages import write_figure
 from keras_vit.text import shorten
 
 TILE = 1.6  # inches
-LEAST_SHARE = 0.005  # of a label that is said
+LEAST_SHARE = 0.005  # of a label that is written out
 LINE = 0.14  # inches of a title's line
 CROPS = {
     "inception": "a random part",
@@ -36,11 +36,11 @@ def collect_views(
     versions: int,
     seed: int = 0,
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """Some images, and each of them as `versions` epochs of training show it.
+    """Reads some images, and the augmented views of each that training would see in `versions` epochs.
 
     Returns:
-        The originals, uint8 (h, w, c) of any size; the views, uint8 (count, versions, *image_size, c); what is in
-        each view, shares (count, versions, count) of the images, which add up to 1; the originals' labels.
+        The originals, uint8 (h, w, c) of any size; the views, uint8 (count, versions, *image_size, c); the share of
+        each image in each view, (count, versions, count), with the sum 1; the originals' labels.
 
     >>> digits = keras_vit.data.load("digits")
     >>> _, views, shares, _ = collect_views(digits, Preprocessing((32, 32)), "none", count=2, versions=3)
@@ -50,7 +50,7 @@ def collect_views(
     single = examples.source.labels is not None and np.ndim(examples.source.labels) == 1
     source = take_examples(examples.source, count, seed, stratified=single)
     labels, channels = np.asarray(source.labels), len(preprocessing.mean)
-    source.labels = tf.range(count)  # an image's number in place of its class tells what is in a mixed one
+    source.labels = tf.range(count)  # numbers of images in place of classes, to find the shares in a mixed image
     numbered = dataclasses.replace(examples, class_names=tuple(map(str, range(count))), source=source)
     stored = source.lookup(tf.range(count, dtype=tf.int64))
     originals = [np.asarray(source.read_part(each, whole_image, channels)) for each in stored]
@@ -65,7 +65,7 @@ def collect_views(
 
 
 def describe_shares(names, shares):
-    """ "cat", or of a mixed image "cat 70% + dog 30%"."""
+    """ "cat", or for a mixed image "cat 70% + dog 30%"."""
     present = [(share, name) for share, name in zip(shares, names, strict=True) if share > LEAST_SHARE]
     if len(present) == 1:
         return shorten(present[0][1], 18)
@@ -107,18 +107,18 @@ def draw_preview(
     versions: int = 5,
     seed: int = 0,
 ) -> None:
-    """Writes a PNG of what a model will see in training: a row for each image, the original first.
+    """Draws a PNG of training images: a row for each image, the original first, then augmented versions.
 
-    The views are those of the training pipeline itself, at the model's size. Images are mixed with others of the
+    The versions come from the training pipeline itself, at the model's size. Images are mixed with others of the
     preview; titles state the share of each class.
 
     Args:
         examples: from `keras_vit.data.load`.
         preprocessing: the model's; None for 224 pixels.
         augmentation: an `Augmentation` or the name of a row of AUGMENTATIONS; None for the dataset's own.
-        count: images, chosen at random, of as many classes as there are.
-        versions: of each image.
-        seed: chooses the images and varies them.
+        count: number of images, chosen at random, from as many classes as possible.
+        versions: number of augmented versions of each image.
+        seed: for the choice of images and for the augmentation.
 
     Raises:
         DataError: for more images than there are, an unknown augmentation, or an image that cannot be read.

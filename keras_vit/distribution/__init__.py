@@ -1,4 +1,4 @@
-"""What makes a step on N replicas equal to the step of one device: the one home of the hooks into Keras' training.
+"""Makes a step on N replicas equal to a step on one device. All hooks into Keras' training are here.
 
 On TensorFlow, Keras 3.15:
 (1) reads a real batch and averages it over the replicas to build a model's metrics, which fails for
@@ -8,9 +8,9 @@ replica 0 alone; (4) clips each replica's gradient before they are summed; (5) c
 condition to accumulate gradients and to overwrite weights by their average, which no graph allows; (6) puts the
 replicas' steps under a condition in a loop for steps_per_execution, which fails on MirroredStrategy; (7) scales the
 loss of float16 by whether replica 0's gradient is finite; (8) hands the whole batch of `train_on_batch` and
-its like to every replica. What Keras lacks on JAX stands in `jax_devices`.
+its like to every replica. For what Keras lacks on JAX see `jax_devices`.
 
-docs/private_names.md lists the private names that this takes; its test fails when one is gone.
+docs/private_names.md lists the private names used here; its test fails when one is gone.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Checks on the host, before a step, the first images that `fit`, `evaluate` and `predict` get."""
+"""Checks the first images of `fit`, `evaluate` and `predict` on the host, before a step."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ def first_leaf(batch):
 
 
 def watch_dataset(dataset, check):
-    """The dataset, with a check of its first batch of floats where that is made."""
+    """Adds a check of its first batch, if that holds floats, to a dataset."""
     if keras.backend.backend() == "jax":
         for batch in dataset.take(1).as_numpy_iterator():
             check(first_leaf(batch))
@@ -25,7 +25,7 @@ def watch_dataset(dataset, check):
 
     def pass_on(i, batch):
         images = tf.nest.flatten(batch)[0]
-        # Automatic control dependencies of the mapped function see to it that this runs.
+        # The mapped function's automatic control dependencies make this run.
         tf.cond(i == 0, lambda: tf.numpy_function(check, [images], tf.bool), lambda: True)
         return batch
 
@@ -40,7 +40,7 @@ def watch_batches(batches, check):
 
 
 def watch(data, check, several):
-    """The data, checked already or when its first batch passes by."""
+    """Checks the first images, at once or as the first batch is read; returns the data to read."""
     if inspect.isgenerator(data):
         return watch_batches(data, check)
     if hasattr(data, "element_spec"):
@@ -53,11 +53,11 @@ def watch(data, check, several):
 
 
 def checks_first_batch(method):
-    """`method`, an instance's `fit` or its like, which first has `self.check_images(images)` see the first images.
+    """Decorates `fit`, `evaluate` or `predict` to pass the first images to `self.check_images(images)`.
 
-    Of arrays these are the first 32. A generator's and a `tf.data.Dataset`'s first batch is checked as it passes by, so
-    that no batch is read twice; of a `tf.data.Dataset` not on several replicas. On JAX a dataset's is read beforehand:
-    an error amid Keras' loop would leave the model there without weights.
+    For arrays these are the first 32. The first batch of a generator or `tf.data.Dataset` is checked as it is read, so
+    that no batch is read twice; a `tf.data.Dataset` is not checked on several replicas. On JAX a dataset's first batch
+    is read beforehand: an error inside Keras' loop would leave the model without weights.
     """
     signature = inspect.signature(method)
 
@@ -69,11 +69,11 @@ def checks_first_batch(method):
             try:
                 self.check_images(keras.ops.convert_to_numpy(images))
             except Exception as error:
-                errors.append(error)  # which tf.data hides in one of its own
+                errors.append(error)  # tf.data hides it in an error of its own
                 raise
             return True
 
-        if kwargs.get("_use_cached_eval_dataset"):  # `fit` evaluates on data that are watched already
+        if kwargs.get("_use_cached_eval_dataset"):  # `fit` evaluates on data that are checked already
             return method(self, *args, **kwargs)
         several = getattr(getattr(self, "distribute_strategy", None), "num_replicas_in_sync", 1) > 1
         for name in given.arguments.keys() & {"x", "validation_data"}:

@@ -1,8 +1,8 @@
-"""Several devices on JAX: keras.distribution under the face of a tf.distribute strategy.
+"""Several devices on JAX: keras.distribution with the interface of a tf.distribute strategy.
 
-Keras 3.15 (1) lays out every batch of an epoch as the first one, so that a last batch which the devices do not divide
-fails; (2) gives each process its part of a tf.data.Dataset alone, and only where TensorFlow knows the batch size;
-(3) forgets, outside the scope, on which devices a model was made; (4) leaves a prediction spread over processes.
+Keras 3.15 (1) lays out every batch of an epoch like the first, and fails if the devices do not divide the last one;
+(2) gives each process only its part of a tf.data.Dataset, and only if TensorFlow knows the batch size; (3) forgets,
+outside the scope, on which devices a model was made; (4) leaves a prediction distributed over processes.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from keras.src.backend.jax.trainer import JAXEpochIterator
 
 from keras_vit.errors import ConfigError
 
-# The weights of an encoder block that the devices of a group share, by heads and by the MLP's hidden units. The
-# patterns match whole paths.
+# The weights of an encoder block that are split over the devices of a group, by heads and by the MLP's hidden units.
+# The patterns match whole paths.
 SPLIT = {
     r".*/attention/(query|key|value)/kernel": (None, "model"),
     r".*/attention/(query|key|value)/bias": ("model",),
@@ -31,10 +31,10 @@ SPLIT = {
 
 
 class WholeBatches:
-    """A keras.distribution for which `fit` gives every process the whole batches.
+    """A keras.distribution with which every process passes whole batches to `fit`.
 
-    If the devices divide a batch evenly, it is spread over them. Any other, such as an epoch's last, is computed whole
-    by each device. Either way the step equals that of one device.
+    A batch that the devices divide evenly is distributed over them. Any other, such as an epoch's last, is computed
+    whole by each device. Either way the step equals that of one device.
     """
 
     def get_data_layout(self, shape):
@@ -43,7 +43,7 @@ class WholeBatches:
         return keras.distribution.TensorLayout(axes, self.device_mesh)
 
     def place(self, array):
-        """The global array; each process makes the parts of its own devices."""
+        """Makes the global array; each process makes the parts for its own devices."""
         if array is None:
             return None
         array = np.asarray(array)
@@ -51,7 +51,7 @@ class WholeBatches:
         return jax.make_array_from_callback(array.shape, layout, lambda index: array[index])
 
     def gather(self, outputs):
-        """The outputs of a step, whole on every device, so that one process can read them."""
+        """Copies the outputs of a step whole to every device, so that any process can read them."""
         whole = jax.sharding.NamedSharding(self.device_mesh.backend_mesh, jax.sharding.PartitionSpec())
         return jax.lax.with_sharding_constraint(outputs, whole) if self.num_processes > 1 else outputs
 
@@ -70,8 +70,8 @@ class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
     """Each group of devices has its part of the batch; the devices of a group share the weights in `SPLIT`.
 
     Args:
-        devices: their names.
-        size: how many devices a group has.
+        devices: names of the devices.
+        size: number of devices in a group.
     """
 
     def __init__(self, devices, size):
@@ -102,10 +102,10 @@ class ModelParallel(WholeBatches, keras.distribution.ModelParallel):
 
 
 class JaxStrategy:
-    """A distribution with the names of a tf.distribute strategy.
+    """A distribution with the methods of a tf.distribute strategy.
 
     Args:
-        distribution: a `WholeBatches`, or None for the device that JAX takes by itself.
+        distribution: a `WholeBatches`, or None for JAX's default device.
     """
 
     def __init__(self, distribution):
@@ -123,13 +123,13 @@ class JaxStrategy:
 
 
 def names_several_processes():
-    """Whether the environment names other processes to train with: by Keras' variables, or as a TPU pod's hosts."""
+    """Whether the environment names other processes to train with, by Keras' variables or a TPU pod's hosts."""
     several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
     return several or "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
 
 
 def make_jax_strategy(devices=None, model_parallel=1):
-    """The strategy of the devices of these names (None: all), of all processes that the environment names."""
+    """Makes the strategy of the named devices (None: all) of all processes that the environment names."""
     if names_several_processes() and not jax.distributed.is_initialized():
         keras.distribution.initialize()
     if model_parallel > 1 and jax.process_count() > 1:
@@ -152,19 +152,19 @@ def make_jax_strategy(devices=None, model_parallel=1):
 
 
 def require_agreement(batch):
-    """Refuses processes whose batches differ: each would train on its own part of another batch."""
+    """Raises a ConfigError if the processes' batches differ: each would train on a part of a different batch."""
     parts = [np.ascontiguousarray(part) for part in keras.tree.flatten(batch) if part is not None]
     own = [zlib.crc32(part.tobytes(), zlib.crc32(str(part.shape).encode())) for part in parts]
     found = multihost_utils.process_allgather(np.array([len(own), zlib.crc32(str(own).encode())], "uint32"))
     if (found != found[0]).any():
         raise ConfigError(
-            f"The {len(found)} processes must train on the same batches, and their first ones differ. Give all of them "
+            f"The {len(found)} processes must train on the same batches, but their first ones differ. Give all of them "
             "the same data, batch size and seed, in the same order."
         )
 
 
 def iterate_batches(iterator, distribution, keras_iterate=JAXEpochIterator._get_distributed_iterator):
-    """In place of Keras' `JAXEpochIterator._get_distributed_iterator`, which lays all batches out as the first."""
+    """Replaces Keras' `JAXEpochIterator._get_distributed_iterator`: that lays out all batches like the first."""
     if not isinstance(distribution, WholeBatches):
         yield from keras_iterate(iterator, distribution)
         return
@@ -178,14 +178,14 @@ JAXEpochIterator._get_distributed_iterator = iterate_batches
 
 
 def read_whole(value):
-    """The array of a variable's value, wherever its parts lie; all processes must call it."""
+    """The array of a variable's value, from all devices that hold parts of it; all processes must call it."""
     if not value.is_fully_addressable and not value.is_fully_replicated:
         value = multihost_utils.process_allgather(value, tiled=True)
     return np.asarray(value)
 
 
 def any_process(flag):
-    """Whether any process says so; all must call it."""
+    """Whether the flag is set in any process; all must call it."""
     if jax.process_count() == 1:
         return flag
     return bool(multihost_utils.process_allgather(np.asarray(flag)).any())

@@ -11,7 +11,7 @@ from keras_vit.distribution.replicas import loss_reduction
 
 
 def on_its_devices(method):
-    """`method` of a model, in the scope of the distribution that the model was made in, wherever it is called."""
+    """Decorates a model's method to run in the scope of the model's distribution, wherever it is called."""
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
@@ -26,8 +26,8 @@ def batch_size(data):
 
 
 def cut(leaf, count):
-    """A batch (n, ...) as k microbatches (k, n / k, ...), each with every k-th example. k is the least divisor of n
-    that makes them as small as n / count, or single examples. Consecutive examples would lie on one device.
+    """Cuts a batch (n, ...) into k microbatches (k, n / k, ...), each of every k-th example, since consecutive ones are
+    on one device. k is the least divisor of n that makes them as small as n / count, or single examples.
     """
     n = leaf.shape[0]
     k = next(k for k in range(min(count, n), n + 1) if n % k == 0)
@@ -38,12 +38,12 @@ def cut(leaf, count):
 class DistributedModel(keras.Model):
     """A `keras.Model` that trains alike on one device and on many: construct it in the strategy's scope.
 
-    The gradient of a step is that of the global batch, however that is spread.
+    The gradient of a step is that of the global batch, however that is distributed.
 
     Attributes:
         distribute_strategy: the `JaxStrategy` of that scope.
-        microbatches: into how many microbatches the batch is cut, which are computed one after the other before the one
-            update: less memory, same result (the official code's accum_steps). Set it before `fit`.
+        microbatches: number of microbatches per batch. They are computed one after the other before a single update:
+            less memory, same result (the official code's accum_steps). Set it before `fit`.
     """
 
     microbatches: int = 1
@@ -69,7 +69,7 @@ class DistributedModel(keras.Model):
 
     @on_its_devices
     def compile_from_config(self, config):
-        """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""
+        """Compiles a loaded model like the saved one. Keras' method does nothing if `compile` is overridden."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
@@ -90,7 +90,7 @@ class DistributedModel(keras.Model):
             )
             share = self.loss_weight(part) / total
             sums = [s + g * ops.cast(share, g.dtype) for s, g in zip(sums, gradients, strict=True)]
-            # The epoch's mean loss counts all examples alike, as Keras does.
+            # In the epoch's mean loss all examples count alike, as in Keras.
             metrics = self.update_metrics(metrics, loss * share * count, batch_size(part), batch, y_pred)
             return (sums, others, metrics), None
 
@@ -107,7 +107,7 @@ class DistributedModel(keras.Model):
         _, (loss, y_pred, others, metrics) = self.compute_loss_and_updates(
             trainable, others, metrics, *batch, training=False
         )
-        # By the weights, not by the examples as Keras does: padding, of weight 0, must not count.
+        # By weights, not by examples as in Keras: padding has weight 0 and must not count.
         metrics = self.update_metrics(metrics, loss, self.loss_weight(data), batch, y_pred)
         return self.read_logs(metrics), (trainable, others, metrics)
 
@@ -117,7 +117,7 @@ class DistributedModel(keras.Model):
         return distribution.gather(outputs) if distribution else outputs, others
 
     def loss_weight(self, data):
-        """What a batch's summed loss is divided by to give its mean loss; 1 where Keras leaves the sum."""
+        """The divisor that makes a batch's summed loss its mean loss; 1 if Keras reports the sum."""
         weight = keras.utils.unpack_x_y_sample_weight(data)[2]
         reduction = loss_reduction(self)
         if reduction == "mean_with_sample_weight" and weight is not None:

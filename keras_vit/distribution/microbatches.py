@@ -1,4 +1,4 @@
-"""What TensorFlow's replicas compute at once: microbatches, an empty batch, one that the host holds, several steps."""
+"""Batches of TensorFlow's replicas: microbatches, empty batches, a host's batch, several steps in one call."""
 
 import keras
 import tensorflow as tf
@@ -7,14 +7,14 @@ from keras_vit.errors import ConfigError
 
 
 def batch_size(x):
-    """How many examples a batch holds, as a float32 scalar; x: a tensor, or a structure of them."""
+    """The number of examples in a batch, as a float32 scalar; x: a tensor, or a structure of them."""
     return tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], "float32")
 
 
 def microbatch(tensor, i, count):
-    """The i-th of `count` consecutive microbatches, as equal as can be: (n, ...) to (about n / count, ...).
+    """The i-th of `count` consecutive microbatches, as equal as possible: (n, ...) to (about n / count, ...).
 
-    i may be a tensor. A static n makes a static result, as XLA needs it.
+    i may be a tensor. If n is static, so is the result, as XLA requires.
 
     Raises:
         ConfigError: when `count` does not divide a static n.
@@ -34,11 +34,11 @@ def microbatch(tensor, i, count):
 def sum_gradients(compute_gradients, data, weights, count):
     """The sum of `compute_gradients(microbatch)` over the microbatches: one tensor per weight, or None.
 
-    A loop of the graph keeps one microbatch's activations in memory at a time; unrolled, TensorFlow may compute them
-    side by side.
+    A loop in the graph keeps the activations of one microbatch in memory at a time. TensorFlow could compute unrolled
+    iterations in parallel.
     """
-    # Which weights have a gradient is known once the body is traced, and None cannot be a variable of the loop: the
-    # body adds zeros for None, and leaves the answer here.
+    # Only tracing the body shows which weights have a gradient, and None cannot be a variable of the loop. So the body
+    # adds zeros for None, and records here which they are.
     has_gradient = []
 
     def add(i, sums):
@@ -54,7 +54,7 @@ def sum_gradients(compute_gradients, data, weights, count):
 
 
 def pad_empty_batch(data):
-    """The batch; if it is empty, as a replica's part of a last batch can be, one example of zeros.
+    """The batch, or one example of zeros if it is empty, as a replica's part of a last batch may be.
 
     TensorFlow's convolutions give empty batches a wrong shape.
     """
@@ -62,7 +62,7 @@ def pad_empty_batch(data):
     def pad(leaf):
         if leaf is None or leaf.shape[0]:
             return leaf
-        missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")  # 1 or 0: a condition on shapes, without a branch
+        missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")  # 1 or 0: a condition without a branch
         padded = tf.concat([leaf, tf.zeros((missing, *leaf.shape[1:]), leaf.dtype)], axis=0)
         return tf.ensure_shape(padded, (None, *leaf.shape[1:]))
 
@@ -70,7 +70,7 @@ def pad_empty_batch(data):
 
 
 def drop_padding(outputs, data):
-    """The outputs for `pad_empty_batch(data)`, as many as data has examples."""
+    """Cuts the outputs for `pad_empty_batch(data)` to the number of examples in data."""
     x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
     if x.shape[0]:
         return outputs
@@ -78,7 +78,7 @@ def drop_padding(outputs, data):
 
 
 def distribute_batch(strategy, batch):
-    """An iterator of the replicas' parts of one batch that the host holds."""
+    """An iterator over the replicas' parts of one batch on the host."""
     dataset = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*batch))
     dataset = dataset.batch(len(tf.nest.flatten(batch[0])[0]))
     return iter(strategy.experimental_distribute_dataset(dataset))
@@ -87,9 +87,9 @@ def distribute_batch(strategy, batch):
 def make_several_steps(model, step_function):
     """A function of an iterator that runs up to `steps_per_execution` steps in one call and returns the metrics.
 
-    In Keras' own, a condition inside the loop holds the replicas' steps, and MirroredStrategy cannot synchronize
-    replicas under a condition. Here the condition holds the next batch alone: each pass through the loop takes a batch
-    that is known to be there.
+    In Keras' function the replicas' steps are under a condition in the loop, and MirroredStrategy cannot synchronize
+    replicas there. Here only getting the next batch is under a condition: each pass through the loop has its batch
+    already.
     """
     strategy, count = model.distribute_strategy, model.steps_per_execution
 
@@ -103,7 +103,7 @@ def make_several_steps(model, step_function):
     def steps(iterator):
         def body(i, batch):
             one_step(batch.get_value())
-            # After the last step no batch is taken, which the next call would miss.
+            # After the last step no batch is taken: it would be lost for the next call.
             return i + 1, tf.cond(i + 1 < count, iterator.get_next_as_optional, lambda: batch)
 
         def more(i, batch):

@@ -1,6 +1,6 @@
 """`keras.Model` with the same training, evaluation and prediction on one replica and on many.
 
-TensorFlow's; JAX's is in `jax_model`, and on other backends `DistributedModel` is `keras.Model`.
+This one is for TensorFlow. JAX's is in `jax_model`; on other backends `DistributedModel` is `keras.Model`.
 """
 
 import functools
@@ -36,14 +36,14 @@ DATASETS = (tf.data.Dataset, tf.distribute.DistributedDataset)
 
 
 class Counts(NamedTuple):
-    """How large a batch is, as float32 scalars: its examples, and the `weight` that its mean loss is divided by."""
+    """The size of a batch, as float32 scalars: its examples, and the `weight` by which its mean loss is divided."""
 
     examples: tf.Tensor
     weight: tf.Tensor
 
 
 def warn_of_local_clipping(optimizer):
-    """Warns of an optimizer of Keras' own that would clip each replica's gradient for itself."""
+    """Warns of an optimizer of Keras' own that would clip each replica's gradient separately."""
     inner = unwrap(optimizer)
     clips = [name for name in ("clipnorm", "global_clipnorm", "clipvalue") if getattr(inner, name, None) is not None]
     if clips and replica_count() > 1 and not isinstance(inner, GlobalUpdate):
@@ -67,8 +67,8 @@ def require_in_scope(optimizer, strategy):
 def require_no_jit(jit_compile):
     if jit_compile is True and replica_count() > 1:
         raise ConfigError(
-            f"jit_compile=True cannot train on {replica_count()} replicas: XLA would take the step of all for one "
-            "device's. Leave it out (TPUStrategy compiles by itself), or train on one device."
+            f"jit_compile=True cannot train on {replica_count()} replicas: XLA would compile their step as that of one "
+            "device. Leave it out (TPUStrategy compiles by itself), or train on one device."
         )
 
 
@@ -76,20 +76,20 @@ def require_no_jit(jit_compile):
 class DistributedModel(keras.Model):
     """A `keras.Model` that trains alike on one replica and on many: construct it in the strategy's scope.
 
-    The gradient of a step is that of the global batch, however that is spread. A part is what one replica computes at
-    once: its batch, or a microbatch of it. Each part's mean loss counts by the part's share of the examples (of the
-    sample weights for losses with the reduction "mean_with_sample_weight"). A loss function must return one value per
-    example, as Keras' own do.
+    The gradient of a step is that of the global batch, however that is distributed. A part is what one replica computes
+    at once: its batch, or a microbatch of it. Each part's mean loss is weighed by the part's share of the examples (of
+    the sample weights for losses with the reduction "mean_with_sample_weight"). A loss function must return one value
+    per example, as Keras' own do.
 
     Attributes:
-        microbatches: into how many microbatches each replica's batch is cut, which are computed one after the other
-            before the one update: less memory, same result (the official code's accum_steps). Set it before `fit`.
+        microbatches: number of microbatches per replica's batch. They are computed one after the other before a single
+            update: less memory, same result (the official code's accum_steps). Set it before `fit`.
     """
 
     microbatches: int = 1
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """`keras.Model.compile`, in the scope of the strategy that the model was made in, wherever it is called.
+        """`keras.Model.compile`, in the scope of the model's strategy, wherever it is called.
 
         Raises:
             ConfigError: for an optimizer that was made outside that scope; for jit_compile=True on several replicas.
@@ -107,11 +107,11 @@ class DistributedModel(keras.Model):
         def fit(self, x=None, *args, **kwargs):
             given = FIT.bind(self, x, *args, **kwargs).arguments
             if "shuffle" not in given and isinstance(x, DATASETS):
-                kwargs["shuffle"] = False  # Keras' default, True, only warns that datasets are not shuffled
+                kwargs["shuffle"] = False  # the default, True, only makes Keras warn that it does not shuffle datasets
             return super().fit(x, *args, **kwargs)
 
     def compile_from_config(self, config):
-        """Compiles a loaded model as the saved one was. Keras' own does nothing where `compile` is overridden."""
+        """Compiles a loaded model like the saved one. Keras' method does nothing if `compile` is overridden."""
         with self.distribute_strategy.scope():
             self.compile(**keras.saving.deserialize_keras_object(config))
             if self.optimizer is not None:
@@ -145,8 +145,8 @@ class DistributedModel(keras.Model):
     def global_counts(self, data):
         """The counts of the global batch of which `data` is this replica's part."""
         counts = self.counts(data)
-        # A static shape is the same on every replica, so that nothing need be sent; with run_eagerly each replica
-        # knows its own shape alone.
+        # A static shape is the same on every replica, so nothing need be sent; with run_eagerly each replica knows
+        # only its own shape.
         static = not tf.executing_eagerly() and all(
             leaf.shape[0] is not None for leaf in tf.nest.flatten(data) if leaf is not None
         )
@@ -155,7 +155,7 @@ class DistributedModel(keras.Model):
         return Counts(*all_reduce(counts))
 
     def compute_gradients(self, data, totals):
-        """The replica's part of the global gradient, one tensor per trainable weight (None where there is none)."""
+        """The replica's part of the global gradient, one tensor per trainable weight; None for a weight without one."""
         if self.microbatches == 1:
             return self.part_gradients(data, totals)
         compute = functools.partial(self.part_gradients, totals=totals)
@@ -177,7 +177,7 @@ class DistributedModel(keras.Model):
         loss = loss * tf.cast(factor, loss.dtype)
         share = tf.math.divide_no_nan(counts.examples, totals.examples)
         self.weigh_output_losses(before, factor / replica_count(), share)
-        # In training Keras' mean counts all examples alike; in an evaluation padding, of weight 0, must not count.
+        # In training, Keras' mean counts all examples alike; in evaluation, padding has weight 0 and must not count.
         if training:
             self.track_loss(loss, counts.examples, totals.examples)
         else:
@@ -194,27 +194,27 @@ class DistributedModel(keras.Model):
             )
 
     def loss_factor(self, data, totals):
-        """What a part's loss is multiplied by: its share, times the replicas, by whose number Keras has divided means.
+        """The factor of a part's loss: its share times the number of replicas, since Keras has divided means by that.
 
-        Keras leaves a sum undivided; there the factor is 1, and 0 for the example that pads an empty part.
+        Keras does not divide a sum; there the factor is 1, or 0 for the example that pads an empty part.
         """
         if loss_reduction(self) == "sum":
             return tf.sign(self.counts(data).examples)
         return tf.math.divide_no_nan(self.counts(data).weight, totals.weight) * replica_count()
 
     def output_losses(self):
-        """The running means in which Keras keeps the loss of each of several outputs; none for one output."""
+        """Keras' running means of each output's loss; none for a model of one output."""
         return self._compile_loss.metrics if self._compile_loss else []
 
     def weigh_output_losses(self, before, factor, share):
-        """Makes the last update of each output's mean count by `share` of a batch, where Keras counts every part as 1.
+        """Weighs the last update of each output's mean by `share` of a batch; Keras gives every part the weight 1.
 
-        `compute_loss` returns the outputs' losses as one sum and leaves each one only in its running mean. The change
-        of the mean's (total, count) is that loss: it is taken back and added again, weighed.
+        `compute_loss` returns the sum of the outputs' losses, and leaves each loss only in its running mean. The change
+        of the mean's (total, count) is that loss: it is subtracted, and added again with its weight.
 
         Args:
             before: (total, count) of each mean before the part.
-            factor: the part's loss is multiplied by it.
+            factor: the factor of the part's loss.
         """
         for metric, (total, count) in zip(self.output_losses(), before, strict=True):
             loss = (metric.total - total) / (metric.count - count)
@@ -222,7 +222,7 @@ class DistributedModel(keras.Model):
             metric.count.assign(count + share)
 
     def track_loss(self, loss, n, total):
-        """Adds a part's loss to the running mean, in which the part weighs n of the step's `total`.
+        """Adds a part's loss to the running mean with the weight n, of the step's `total`.
 
         The parts' losses add up to the step's, so a part's own mean loss is loss * total / n.
         """
@@ -230,9 +230,9 @@ class DistributedModel(keras.Model):
         self._loss_tracker.update_state(value, sample_weight=n)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Builds from the dataset's element_spec, where Keras reads a batch and averages it over the replicas.
+        """Builds from the dataset's element_spec, instead of reading a batch and averaging it over the replicas.
 
-        Without a strategy Keras builds while it traces the first step. `weigh_output_losses` needs the means before.
+        Without a strategy Keras builds while tracing the first step, but `weigh_output_losses` needs the means earlier.
         """
         in_parts = self.microbatches > 1 or "mean_with_sample_weight" in loss_reductions(self)
         if iterator is not None and (in_parts or self._distribute_strategy is not None):
@@ -243,7 +243,7 @@ class DistributedModel(keras.Model):
             super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def _make_function(self, step_function):
-        """Keras' function; on several replicas it also runs several steps and spreads a host's batch."""
+        """Keras' function; on several replicas it also runs several steps and distributes a host's batch."""
         strategy = self.distribute_strategy
         if strategy.num_replicas_in_sync == 1:
             return super()._make_function(step_function)

@@ -1,4 +1,4 @@
-"""One update from the global gradient, however many replicas and batches it was gathered from."""
+"""One update from the global gradient, for any number of replicas and accumulated batches."""
 
 import keras
 from keras import ops
@@ -10,16 +10,16 @@ if TENSORFLOW:
 
 
 def unwrap(optimizer):
-    """The optimizer itself, where mixed_float16 has wrapped it in a LossScaleOptimizer."""
+    """The optimizer itself, without the LossScaleOptimizer that mixed_float16 puts around it."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def run_if(condition, assign, variables):
-    """Calls `assign`, which changes no others than `variables`, where `condition`, a scalar tensor, holds."""
+    """Calls `assign` if `condition`, a scalar tensor, is true; `assign` changes only `variables`."""
     if TENSORFLOW:
         tf.cond(condition, assign, lambda: None)
         return
-    # Elsewhere an assignment cannot leave a branch of the graph: both results are there, and one is taken.
+    # On other backends a branch of the graph cannot assign: both results are computed, and one is selected.
     before = [variable.value for variable in variables]
     assign()
     for variable, value in zip(variables, before, strict=True):
@@ -27,11 +27,11 @@ def run_if(condition, assign, variables):
 
 
 class GlobalUpdate:
-    """Mixin before a Keras optimizer: one update from the global gradient, made alike by every replica.
+    """Mixin before a Keras optimizer: one update from the global gradient, the same on every replica.
 
-    The gradients are summed over the replicas first; then accumulated, clipped, decayed, applied and averaged by each
-    replica on its own copy of the variables, so that nothing under a condition talks to other replicas. Subclasses
-    define `decays(variable)` and `multiplier(variable)`.
+    The gradients are first summed over the replicas. Then each replica accumulates, clips, decays, applies and averages
+    on its own copy of the variables, so that no communication is under a condition. Subclasses define
+    `decays(variable)` and `multiplier(variable)`.
 
     Attributes:
         unfinished: while True, the end of a `fit` does not put the averaged weights into the model.
@@ -40,18 +40,18 @@ class GlobalUpdate:
     unfinished = False
 
     def add_slot(self, variable, name, dtype=None):
-        """A zero variable of the shape of `variable`, on its devices, of its data type if `dtype` is None."""
+        """Makes a zero variable of the shape of `variable`, on its devices, and of its dtype if `dtype` is None."""
         strategy = getattr(self, "_distribution_strategy", None)  # other backends have none
         if several_workers(strategy):
-            # TensorFlow's collectives, which make a variable equal on all workers, know no bfloat16.
+            # TensorFlow's collectives, which make a variable equal on all workers, do not support bfloat16.
             dtype = None
         with colocate_with(variable, strategy):
             path = f"{variable.path.replace('/', '_')}_{name}"
-            layout = getattr(variable, "_layout", None)  # of JAX: how the devices share the variable
+            layout = getattr(variable, "_layout", None)  # on JAX: how the variable is split over devices
             return self.add_variable(variable.shape, dtype=dtype or variable.dtype, layout=layout, name=path)
 
     def index(self, variable):
-        """The place of `variable` among those that the optimizer was built for."""
+        """The index of `variable` among those that the optimizer was built for."""
         return self._get_variable_index(variable)
 
     def averages(self):
@@ -63,7 +63,7 @@ class GlobalUpdate:
             super().finalize_variable_values(var_list)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        """Keras clips each replica's gradient before the sum, and calls merge_call under a condition to accumulate."""
+        """Replaces Keras' method: it clips before summing over replicas, and calls merge_call under a condition."""
         grads = all_reduce(grads)
         steps = self.gradient_accumulation_steps
         if not steps:
@@ -81,7 +81,7 @@ class GlobalUpdate:
         run_if((self._iterations + 1) % steps == 0, update_and_reset, assigned)
 
     def _get_current_learning_rate(self):
-        """A schedule counts updates, not the batches accumulated for one."""
+        """The learning rate; a schedule counts updates, not accumulated batches."""
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()

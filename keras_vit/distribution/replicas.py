@@ -1,6 +1,6 @@
-"""What the replicas of a tf.distribute strategy agree on: sums, finite gradients, logs, the devices of variables.
+"""Communication between the replicas of a tf.distribute strategy: sums, finite gradients, logs, values of variables.
 
-Keras' other backends have one replica, which agrees with itself.
+On Keras' other backends there is one replica, and these functions do nothing.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ if JAX:
 
 
 def replica_count():
-    """How many replicas train in step, of the strategy in scope."""
+    """The number of replicas of the strategy in scope."""
     return tf.distribute.get_strategy().num_replicas_in_sync if TENSORFLOW else 1
 
 
 def replica_id():
-    """Which replica of the strategy in scope is running: an int32 tensor, or 0 where there is one replica."""
+    """The number of the running replica of the strategy in scope: an int32 tensor, or 0 if it is the only one."""
     context = tf.distribute.get_replica_context() if TENSORFLOW else None
     return context.replica_id_in_sync_group if context and context.num_replicas_in_sync > 1 else 0
 
 
 def several_workers(strategy):
-    """Whether `strategy` trains on several machines; None, as on other backends, does not."""
+    """Whether `strategy` trains on several machines; False for None, as on other backends."""
     if strategy is None:
         return False
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and strategy.extended._in_multi_worker_mode()
 
 
 def is_chief(model):
-    """Whether this process writes the model's files: the first worker, or the only one."""
+    """Whether this process, as the first or only worker, writes the model's files."""
     if JAX:
         return jax.process_index() == 0
     resolver = model.distribute_strategy.cluster_resolver
@@ -49,7 +49,7 @@ def is_chief(model):
 
 
 def any_worker(strategy, read_flag):
-    """Whether `read_flag()` holds on any worker; all of them must call this."""
+    """Whether `read_flag()` is true on any worker; all workers must call this."""
     if JAX:
         return jax_devices.any_process(bool(read_flag()))
     if not several_workers(strategy):
@@ -59,14 +59,14 @@ def any_worker(strategy, read_flag):
 
 
 def colocate_with(variable, strategy):
-    """A context in which new variables lie on the devices of `variable`; strategy: None on other backends."""
+    """A context that places new variables on the devices of `variable`; strategy: None on other backends."""
     if strategy is None:
         return contextlib.nullcontext()
     return strategy.extended.colocate_vars_with(variable.value)
 
 
 def all_reduce(values, op="SUM"):
-    """Each of a list of tensors summed ("SUM") or averaged ("MEAN") over the replicas; unchanged with one replica."""
+    """Sums ("SUM") or averages ("MEAN") each of a list of tensors over the replicas; unchanged for one replica."""
     if replica_count() == 1 or not values or tf.distribute.get_replica_context() is None:
         return list(values)
     context = tf.distribute.get_replica_context()
@@ -74,7 +74,7 @@ def all_reduce(values, op="SUM"):
 
 
 def average_logs(logs):
-    """The step's logs (scalars) averaged over the replicas, in the shape that Keras can reduce once more."""
+    """Averages the step's logs (scalars) over the replicas, and gives them the shape that Keras reduces again."""
     if replica_count() == 1:
         return logs
     flat = all_reduce([tf.cast(value, "float32") for value in tf.nest.flatten(logs)], "MEAN")
@@ -85,10 +85,10 @@ def average_logs(logs):
 
 
 def nan_unless_all_finite(gradients):
-    """The replica's gradients, or all NaN where any replica's are not finite.
+    """The replica's gradients, or all NaN if those of any replica are not finite.
 
-    LossScaleOptimizer looks at one replica's gradients to decide whether it skips the step and halves the scale. NaN
-    on every replica makes all of them decide alike.
+    LossScaleOptimizer skips the step and halves the scale if one replica's gradients are not finite. With NaN on every
+    replica, all of them do so.
     """
     present = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in present])
@@ -98,7 +98,7 @@ def nan_unless_all_finite(gradients):
 
 
 def map_replicas(variable, strategy, function):
-    """function(replica's number, its copy of the variable) on this process' replicas, as a value of the strategy."""
+    """Runs function(replica's number, its copy of the variable) on this process' replicas; a value per replica."""
     copies = strategy.experimental_local_results(variable.value)
 
     def call(context):
@@ -109,7 +109,7 @@ def map_replicas(variable, strategy, function):
 
 
 def read_values(variable, strategy):
-    """The variable's array; of a running metric of several replicas of TensorFlow each one's sum, (replicas, *shape).
+    """The variable's array; for a running metric on several replicas of TensorFlow all their sums, (replicas, *shape).
 
     On several workers all of them must call it.
     """
@@ -118,7 +118,7 @@ def read_values(variable, strategy):
     if strategy.num_replicas_in_sync == 1 or variable.value.synchronization != tf.VariableSynchronization.ON_READ:
         return np.asarray(variable.numpy())
     n = strategy.num_replicas_in_sync
-    # Each replica's sum in its own row of zeros, and the rows added up: strategy.gather would trace at each call.
+    # Adds up arrays that have each replica's sum in its own row: strategy.gather would trace at each call.
     rows = map_replicas(variable, strategy, lambda replica, own: tf.scatter_nd([[replica]], [own], (n, *own.shape)))
     return strategy.reduce("SUM", rows, axis=None).numpy()
 
@@ -128,7 +128,7 @@ def assign_per_replica(variable, array, strategy):
     if TENSORFLOW and len(array) == strategy.num_replicas_in_sync:
         map_replicas(variable, strategy, lambda replica, own: own.assign(array[replica]).read_value())
     else:
-        # The run continues on another number of replicas, so that only the total means anything.
+        # The run continues on another number of replicas, so only the total matters.
         variable.assign(array.sum(0))
 
 
@@ -148,12 +148,12 @@ def loss_reduction(model):
 
 
 def as_symbolic(spec):
-    """A KerasTensor in place of one leaf of a dataset's element_spec, for one replica."""
+    """A KerasTensor for one replica from a leaf of a dataset's element_spec."""
     spec = getattr(spec, "_value_specs", (spec,))[0]  # PerReplicaSpec holds a spec for each local replica
     return keras.KerasTensor(tuple(spec.shape), dtype=keras.backend.standardize_dtype(spec.dtype))
 
 
 def build_for(model, spec):
-    """Creates, as `fit` on data of that element_spec would, optimizer slots, metrics and loss."""
+    """Creates optimizer slots, metrics and loss, as `fit` would for data of this element_spec."""
     with model.distribute_strategy.scope():
         model._symbolic_build(data_batch=keras.tree.map_structure(as_symbolic, spec))

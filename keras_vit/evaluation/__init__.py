@@ -1,4 +1,4 @@
-"""How good a model is, and where it errs."""
+"""Measures how good a model is, and finds its mistakes."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Models and exported files side by side: accuracy, size, time and memory, and which one to take."""
+"""Compares models and exported files by accuracy, size, time and memory, and recommends one."""
 
 import os
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ import numpy as np
 from keras_vit.evaluation.scores import Share
 from keras_vit.pages import write_figure
 
-LOSS = 0.005  # of accuracy, below the best, that a smaller file may cost
+LOSS = 0.005  # of accuracy, compared with the best, that a smaller file may lose
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What was measured of a model or an exported file.
+    """The measurements of a model or an exported file.
 
     Args:
-        name: as it was given; of a bundle with the name of the file in it.
+        name: as it was given; for a bundle with the name of the file in it.
         top1: its accuracy.
-        predicted: the likeliest class of every example, (n,).
-        bytes: of the file or folder; None for what has no file of its own.
-        milliseconds: to answer for one image, preprocessing not counted.
-        memory: bytes that its process took to open it and to answer.
+        predicted: the most likely class of every example, (n,).
+        bytes: size of the file or folder; None for a model without its own file.
+        milliseconds: time to predict one image, without preprocessing.
+        memory: bytes that its process used to open it and to predict.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Candidate:
         return float(np.mean(self.predicted == other.predicted))
 
     def as_dict(self, first: "Candidate") -> dict:
-        """Numbers and names alone, as JSON holds them; the agreement is with `first`."""
+        """The fields as types of JSON, with the agreement with `first`."""
         return {
             "name": self.name,
             "top1": self.top1.value,
@@ -52,14 +52,14 @@ class Candidate:
 
 
 def size_on_disk(path: str | os.PathLike) -> int | None:
-    """Bytes of a file, or of the files in a folder; None where there is neither."""
+    """Bytes of a file, or of all files in a folder; None if there is neither."""
     path = Path(path)
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files) or None
 
 
 def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
-    """The smallest that loses under half a point to the most accurate, of equal sizes the fastest; and a sentence why.
+    """Chooses the smallest candidate within half a point of the best, the fastest of equal sizes; adds a reason.
 
     >>> small, large = (Candidate(f"{n}.onnx", Share(9, 10), np.zeros(10), n, 1.0, n) for n in (1, 2))
     >>> recommend([large, small])[0].name
@@ -69,7 +69,7 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
     near = [c for c in candidates if c.top1.value >= best.top1.value - LOSS]
     chosen = min(near, key=lambda c: (c.bytes is None, c.bytes, c.milliseconds))
     lost = 100 * (best.top1.value - chosen.top1.value)
-    kept = f"and loses {lost:.1f} points to the most accurate, {best.name}" if lost else "and none is more accurate"
+    kept = f"and loses {lost:.1f} points to the best, {best.name}" if lost else "and none is more accurate"
     fastest = min(near, key=lambda c: c.milliseconds)
     faster = "" if fastest is chosen else f" {fastest.name} is faster: {fastest.milliseconds:.1f} ms an image."
     if len(near) == 1:
@@ -78,7 +78,7 @@ def recommend(candidates: Sequence[Candidate]) -> tuple[Candidate, str]:
 
 
 def draw_comparison(candidates: Sequence[Candidate], path: str | os.PathLike) -> None:
-    """Writes a figure: accuracy with its interval over size and over time, a point for each candidate."""
+    """Writes a figure of accuracy, with its interval, over size and over time, with a point for each candidate."""
     with write_figure(path, 11, 4.5) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for axis, unit, read in (

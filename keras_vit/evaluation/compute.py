@@ -1,4 +1,4 @@
-"""What models cost: parameters, operations, activations, and the compute of pre-training (Tables 2 and 6)."""
+"""The cost of models: parameters, operations, activations, and the compute of pre-training (Tables 2 and 6)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ FLOAT32 = 4  # bytes
 
 @dataclass(frozen=True)
 class Cost:
-    """What one image costs.
+    """The cost of one image.
 
     Args:
-        parameters: weights of the model.
-        flops: of the forward pass; a multiply-add is two, as in the paper.
-        activation_bytes: of all results of convolutions and matrix products in the forward pass, in float32; a training
-            step keeps about this much for each image.
+        parameters: number of the model's weights.
+        flops: operations of the forward pass; a multiply-add is two, as in the paper.
+        activation_bytes: bytes of all outputs of convolutions and matrix products in the forward pass, in float32; a
+            training step keeps about this much for each image.
     """
 
     parameters: int
@@ -35,14 +35,14 @@ def cost(
     model_or_config: "VisionTransformer | ResNet | AxialResNet | ViTConfig | ResNetConfig",
     image_size: int | tuple[int, int] | None = None,
 ) -> Cost:
-    """Counts what a model costs, from its configuration alone.
+    """Counts the cost of a model from its configuration alone.
 
     Args:
-        image_size: in pixels, an int or (height, width); None for the model's own. It changes no parameter: those are
-            of the position embeddings that the model has.
+        image_size: in pixels, an int or (height, width); None for the model's own. It does not change the number of
+            parameters: position embeddings count as the model has them.
 
     Raises:
-        ConfigError: for a model of others, and for a ResNet of any image size without `image_size`.
+        ConfigError: for a model from elsewhere, and for a ResNet of any image size without `image_size`.
 
     >>> cost(keras_vit.models.variant("ViT-B/16").config).flops / 1e9
     35.1...
@@ -73,8 +73,8 @@ def pretraining_exaflops(
     R50+ViT-L/16 as 859, though its 14 epochs are 1668.
 
     Args:
-        images: of an epoch; JFT-300M has 303 million.
-        padding: whether the places of kernels on padding count. Table 6 leaves them out.
+        images: number of images in an epoch; JFT-300M has 303 million.
+        padding: whether to count a kernel's products with padding. Table 6 leaves them out.
 
     >>> round(pretraining_exaflops(keras_vit.models.variant("ViT-L/16").config, epochs=14))
     1567
@@ -85,8 +85,8 @@ def pretraining_exaflops(
 def core_days(exaflops: float, teraflops_per_core: float) -> float:
     """TPUv3-core-days of a pre-training, for an assumed speed of a core.
 
-    No one speed fits Table 2: it implies 26.7 TFLOP/s for ViT-L/16 and 19.7 for ViT-H/14 on JFT-300M, of the 61 that a
-    core has at most.
+    No single speed fits Table 2: it implies 26.7 TFLOP/s for ViT-L/16 and 19.7 for ViT-H/14 on JFT-300M; a core's
+    maximum is 61.
 
     >>> round(core_days(1567, 26.7))
     679

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_described(model: Any) -> None:
-    """Refuses a model without a preprocessing, such as any Keras model from elsewhere."""
+    """Refuses a model without preprocessing, such as a Keras model from elsewhere."""
     if not hasattr(model, "preprocessing") or not hasattr(getattr(model, "config", None), "num_classes"):
         raise ConfigError(
             f"A {type(model).__name__} does not say how images become its input. Expected a model of this package, or "
@@ -27,17 +27,17 @@ def require_described(model: Any) -> None:
 
 
 def renumber(labels, numbers, count):
-    """Labels, numbers (n, ...) or shares (n, classes), whose class i is the model's class `numbers[i]` of `count`."""
+    """Renumbers labels, numbers (n, ...) or shares (n, classes): class i becomes class `numbers[i]` of `count`."""
     labels = np.asarray(labels)
     if labels.dtype.kind == "i":
-        return numbers[np.minimum(labels, len(numbers) - 1)]  # larger ones are pixels of weight 0
+        return numbers[np.minimum(labels, len(numbers) - 1)]  # larger labels are pixels of weight 0
     renumbered = np.zeros((len(labels), count), labels.dtype)
     renumbered[:, numbers] = labels
     return renumbered
 
 
 def matched_batches(model, examples, batch_size):
-    """(names of the classes, batches of images, labels and weights), both as the model numbers its classes."""
+    """(names of the classes, batches of images, labels and weights), both in the model's order of classes."""
     names, labels = tuple(examples.class_names), getattr(model, "labels", None) or ()
     batches = examples.evaluation(batch_size, model.preprocessing)
     if labels and labels != names and len(set(labels)) == len(labels) and set(names) <= set(labels):
@@ -48,10 +48,10 @@ def matched_batches(model, examples, batch_size):
         others = f" Its labels have no {quote_some(unknown)}." if unknown else ""
         raise ConfigError(
             f"The model has {model.config.num_classes} classes, {examples.name} has {len(names)}.{others} "
-            "Fine-tune the model on these classes, or evaluate it on its own."
+            "Fine-tune the model on these classes, or evaluate it on its own classes."
         )
     if unknown:
-        log.warning("The model has no labels %s: classes are taken by their order, not by name.", quote_some(unknown))
+        log.warning("The model has no labels %s: classes are matched by their order, not by name.", quote_some(unknown))
     return names, batches
 
 
@@ -62,11 +62,11 @@ def predict_examples(
     keep: int = 0,
     tell: Callable[[int], None] | None = None,
 ) -> tuple[tuple[str, ...], Predictions]:
-    """The names of the classes and the `Predictions` of every example, with `keep` of the surest mistakes."""
+    """The names of the classes and the `Predictions` of every example, with the `keep` most confident mistakes."""
     require_described(model)
     if not model.config.num_classes:
         raise ConfigError(
-            f"The model has no head, so it knows no classes. Fine-tune it on those of {examples.name}, or judge its "
+            f"The model has no head, so no classes. Fine-tune it on those of {examples.name}, or judge its "
             "features by evaluate_few_shot (keras-vit fewshot)."
         )
     if examples.masked or model.config.classifier == "patches":
@@ -82,7 +82,7 @@ def predict_examples(
 
 
 def score_predictions(found: Predictions, names: tuple[str, ...]) -> Evaluation:
-    """The `Evaluation` of predictions of these classes."""
+    """Makes the `Evaluation` from predictions, given the names of the classes."""
     right = found.ranks == 0
     confusion = None if found.labels is None else found.confusion(len(names))
     return Evaluation(
@@ -98,19 +98,19 @@ def score_predictions(found: Predictions, names: tuple[str, ...]) -> Evaluation:
 def evaluate(
     model: keras.Model, examples: "Examples", batch_size: int = 64, tell: Callable[[int], None] | None = None
 ) -> Evaluation:
-    """Accuracy with its interval, calibration, and the classes one by one, over every example once.
+    """Accuracy with its interval, calibration, and the scores of each class, over every example once.
 
     Args:
         model: a classifier: a model of this package, or an exported one (`inference.open_classifier`). Its classes are
-            found by name where all of the examples' are among its labels, in any order; else they are as many, in
-            the same order.
-        examples: from `keras_vit.data.load`. Where an example has several classes (ImageNet ReaL), each of them is
-            right, and an example without any is left out.
-        batch_size: changes the time alone.
+            found by name if its labels include all of the examples' classes, in any order; otherwise they must be as
+            many, in the same order.
+        examples: from `keras_vit.data.load`. If an example has several classes (ImageNet ReaL), each of them is
+            correct, and an example without any is left out.
+        batch_size: affects only the time.
         tell: called after every batch with the number of examples so far.
 
     Raises:
-        ConfigError: for a model of others, without a head, or of other classes; where no example has a class.
+        ConfigError: for a model from elsewhere, without a head, or with other classes; if no example has a class.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> evaluate(model, keras_vit.data.load("digits", "test")).top1.count
@@ -122,7 +122,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class ClassPrecision:
-    """A class: how many images have it, and its average precision, in [0, 1]; None for a class without images."""
+    """A class: its number of images, and its average precision, in [0, 1], or None for a class without images."""
 
     name: str
     count: int
@@ -134,7 +134,7 @@ class MultiLabelEvaluation:
     """Average precision, class by class.
 
     Args:
-        count: images.
+        count: number of images.
         mean_average_precision: the mean over the classes that have images, in [0, 1].
         classes: one `ClassPrecision` per class.
     """
@@ -144,12 +144,12 @@ class MultiLabelEvaluation:
     classes: tuple[ClassPrecision, ...]
 
     def as_dict(self) -> dict:
-        """Numbers, lists and names alone, as JSON holds them."""
+        """The fields as types of JSON."""
         return asdict(self)
 
 
 def score_labels(labels, logits, names):
-    """The evaluation of logits (n, classes) by labels of 0 and 1, (n, classes)."""
+    """Evaluates logits (n, classes) by labels of 0 and 1, (n, classes)."""
     from sklearn.metrics import average_precision_score
 
     counts = (labels > 0).sum(0)
@@ -172,12 +172,12 @@ def evaluate_multi_label(
     """Average precision of every class (scikit-learn's), over every image once.
 
     Args:
-        model: of as many classes as the examples have.
-        examples: whose images have several classes, as of a "csv:FILE".
-        batch_size, tell: as `evaluate`.
+        model: a model with as many classes as the examples.
+        examples: examples whose images have several classes, as from a "csv:FILE".
+        batch_size, tell: as for `evaluate`.
 
     Raises:
-        ConfigError: for examples of one class each, and for a model of other classes.
+        ConfigError: for examples of one class each, or a model with other classes.
 
     >>> model = keras_vit.zoo.load("runs/1/model.keras")  # doctest: +SKIP
     >>> evaluate_multi_label(model, keras_vit.data.load("csv:photos.csv", "test"))  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The features of a dataset, for all that is judged by them: `few_shot` and the probes."""
+"""Extracts the features of a dataset, for `few_shot` and the probes."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from keras_vit.models.vectors import vector_reader
 if TYPE_CHECKING:
     from keras_vit.data import Examples
 
-BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and keep the middle 224 by 224
+BEFORE_CROP = 256 / 224  # the authors resize to 256 by 256, and crop the central 224 by 224
 
 
 def require_features(split, features, labels):
-    """(features, labels) as arrays, if they are (n, d) and class numbers (n,)."""
+    """Checks features (n, d) and class numbers (n,), and returns them as arrays."""
     features, labels = np.asarray(features), np.asarray(labels)
     if features.ndim != 2 or labels.shape != features.shape[:1] or not len(labels):
         raise ConfigError(
@@ -32,7 +32,7 @@ def require_features(split, features, labels):
 
 
 def require_one_width(train_features, test_features):
-    """Refuses test features that are no (m, d) of the training features' d."""
+    """Refuses test features that are not (m, d) with the training features' width d."""
     widths = [np.shape(features)[1:] for features in (train_features, test_features)]
     if len(widths[1]) != 1 or widths[0] != widths[1]:
         received = " and ".join(",".join(map(str, width)) or "no axis" for width in widths)
@@ -46,26 +46,26 @@ def extract_features(
     tell: Callable[[int], None] | None = None,
     vector: Vector = "features",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the head reads, of every example once: float32 (n, d), and labels int (n,).
+    """The features that the head reads, of every example once: float32 (n, d), and labels int (n,).
 
-    Images are resized as in the authors' few-shot evaluation: to a square 256 / 224 times as large as the model's,
-    whatever their aspect ratio, and then cropped to the middle.
+    Images are resized as in the authors' few-shot evaluation: to a square with 256 / 224 times the model's size,
+    without keeping the aspect ratio, and then cropped at the centre.
 
     Args:
         model: a model of this package, trained or not; or an exported one that gives vectors.
-        examples: from `keras_vit.data.load`, of one class each.
-        batch_size: changes the time alone.
+        examples: from `keras_vit.data.load`, with one class each.
+        batch_size: affects only the time.
         tell: called after every batch with the number of examples so far.
-        vector: another vector than what the head reads, by its name for `keras_vit.embed`.
+        vector: name, as for `keras_vit.embed`, of another vector than the features.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> extract_features(model, keras_vit.data.load("digits", "test"))[0].shape
     (360, 64)
     """
-    model = getattr(model, "encoder", model)  # of a MaskedPatchModel
+    model = getattr(model, "encoder", model)  # a MaskedPatchModel has one
     require_described(model)
     if examples.masked:
-        raise ConfigError(f"Features are judged by one class for each example; {examples.name} has one for each pixel.")
+        raise ConfigError(f"Features are judged by one class per example, but {examples.name} has one for each pixel.")
     reader = vector_reader(model, vector)
     batches = examples.evaluation(
         batch_size, dataclasses.replace(model.preprocessing, crop=1 / BEFORE_CROP, crop_mode="squash")
@@ -73,8 +73,8 @@ def extract_features(
     features, labels, done = np.empty((0, 0), "float32"), [], 0
     for _, _, batch_labels, outputs in predict_batches(reader, batches, tell):
         if batch_labels.ndim > 1:
-            raise ConfigError(f"Features are judged by one class for each example; {examples.name} has several.")
-        if not done:  # pages of it take memory as they are written
+            raise ConfigError(f"Features are judged by one class per example, but {examples.name} has several.")
+        if not done:  # its pages take memory only when written
             features = np.empty((examples.num_examples, outputs.shape[-1]), "float32")
         features[done : done + len(outputs)] = outputs
         labels.append(batch_labels)

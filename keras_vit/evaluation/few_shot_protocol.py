@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 SHOTS = (1, 5, 10, 25)
 SEEDS = (0, 1, 2)
-BIAS = 100.0  # the constant feature: so large that the penalty hardly shrinks its weight
+BIAS = 100.0  # constant feature, so large that the penalty hardly affects its weight
 SMALLEST_DEVIATION = 1e-5  # added to each feature's standard deviation
-ROWS = 8192  # of test features that are classified at a time, in float64
+ROWS = 8192  # test features that are classified at a time, in float64
 
 
 def choose(labels, shots, seed):
@@ -36,9 +36,9 @@ def choose(labels, shots, seed):
 
 
 def fit(x, labels, l2):
-    """The classifier (n, d) -> (n,) that ridge regression makes of x (k, d), by the smaller of two Gram matrices.
+    """Fits ridge regression to x (k, d) by the smaller of two Gram matrices; returns the classifier (n, d) -> (n,).
 
-    scikit-learn's Ridge does the same with two copies more of x, 0.5 GB for 25 shots of 1,000 classes.
+    scikit-learn's Ridge makes two more copies of x, 0.5 GB for 25 shots of 1,000 classes.
     """
     import scipy.linalg
 
@@ -67,22 +67,22 @@ def few_shot(
     seed: int = 0,
     l2: float = 2.0**10,
 ) -> float:
-    """The test accuracy, in [0, 1], of the linear map from features to {-1, 1} per class that few examples determine.
+    """The test accuracy, in [0, 1], of a linear map from features to {-1, 1} per class, fitted to few examples.
 
-    The map solves a ridge regression in closed form. Features are standardized with the moments of the chosen
-    examples, and get the constant feature 100.
+    The map is the closed-form solution of a ridge regression. Features are standardized by the moments of the chosen
+    examples, and the constant feature 100 is added.
 
     Args:
-        train_features: (n, d), such as `model.features` gives.
+        train_features: (n, d), such as those of `model.features`.
         train_labels: class numbers from 0, (n,).
         test_features: (m, d).
         test_labels: (m,).
         shots: examples of each class, chosen by `seed`; the paper's curves have 5 or 10 (Figures 4 and 8).
-        seed: of the choice. The same seed chooses 5 examples of a class among its 10.
+        seed: seed of the choice. With the same seed, the 5 examples of a class are among its 10.
         l2: the penalty of the squared weights.
 
     Raises:
-        ConfigError: for shapes that do not fit, and for a class with fewer training examples than `shots`.
+        ConfigError: for shapes that do not fit, or a class with fewer training examples than `shots`.
 
     >>> features = np.repeat(np.eye(3), 5, axis=0)
     >>> labels = np.repeat([0, 1, 2], 5)
@@ -115,11 +115,11 @@ def evaluate_few_shot(
     Args:
         train, test: splits of a dataset, from `keras_vit.data.load`.
         shots: examples of each class.
-        seeds: each chooses other examples; the authors take three.
+        seeds: each chooses different examples; the authors use three.
         batch_size, tell: as for `extract_features`, for `train` and then for `test`.
 
     Raises:
-        ConfigError: as `few_shot`, such as for a class with too few examples.
+        ConfigError: as for `few_shot`, such as for a class with too few examples.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> train, test = (keras_vit.data.load("digits", split) for split in ("train", "test"))
@@ -133,14 +133,14 @@ def evaluate_few_shot(
 class FewShot(keras.callbacks.Callback):
     """Few-shot accuracy while a model trains: the paper's on-the-fly evaluation (section 4.1, Figures 4 and 8).
 
-    Adds "few_shot_5", the mean over the seeds, to the logs of every `every`-th epoch; so it stands in the history.
+    Adds "few_shot_5", the mean over the seeds, to the logs, and so to the history, of every `every`-th epoch.
 
     Args:
-        train, test: splits of a dataset, from `keras_vit.data.load`; the classes may be others than those trained on.
+        train, test: splits of a dataset, from `keras_vit.data.load`; its classes need not be those of the training.
         shots: examples of each class.
-        seeds: choices that the mean is of.
-        every: epochs between two evaluations; the last epoch is always one.
-        batch_size: of the evaluation.
+        seeds: seeds of the choices to average over.
+        every: epochs between two evaluations; the last epoch is always evaluated.
+        batch_size: batch size of the evaluation.
 
     >>> callback = FewShot(keras_vit.data.load("digits"), keras_vit.data.load("digits", "test"), shots=[5, 10])
     """

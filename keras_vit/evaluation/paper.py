@@ -10,7 +10,7 @@ from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.variants import VARIANTS
 
-# What the tables call the datasets of `data.load`: in their column "dataset", or as a column of its own.
+# The tables' names of the datasets of `data.load`: in their column "dataset", or as names of columns.
 DATASETS = {
     "imagenet2012": ("ImageNet",),
     "imagenet2012_real": ("ImageNet ReaL",),
@@ -21,7 +21,7 @@ DATASETS = {
     "objectnet": ("top-1",),
     "vtab": ("VTAB (19 tasks)",),
 }
-# Likewise VTAB's tasks, columns of Table 9 in its order, by the groups of arXiv 1910.04867.
+# Table 9's names of VTAB's tasks, in the order of its columns, by the groups of arXiv 1910.04867.
 VTAB_GROUPS = {
     "Natural": {
         "caltech101": "Caltech 101",
@@ -54,10 +54,10 @@ VTAB_TASKS = VTAB_GROUPS["Natural"] | VTAB_GROUPS["Specialized"] | VTAB_GROUPS["
 
 @functools.cache
 def tables() -> dict:
-    """{table: {"title", "columns", "rows"}}, as printed; None where the paper prints a dash.
+    """{table: {"title", "columns", "rows"}}, as printed; None for a dash in the paper.
 
     Tables 5 and 6 disagree on ViT-H/14 (ImageNet 88.04 and 88.08), and Table 6 prints 859 exaFLOPs for 7 epochs of
-    R50x1+ViT-L/16, where half of its 14 epochs is 834.
+    R50x1+ViT-L/16, although half of its 14 epochs is 834.
     """
     return json.loads(importlib.resources.files("keras_vit.evaluation").joinpath("paper.json").read_text("utf-8"))
 
@@ -70,7 +70,7 @@ def published(table: int | str) -> list[dict]:
             ObjectNet.
 
     Raises:
-        UnknownNameError: for another.
+        UnknownNameError: for any other table.
 
     >>> [row["exaFLOPs"] for row in published(6) if row["model"] == "ViT-L/16"]
     [783, 1567]
@@ -83,7 +83,7 @@ def published(table: int | str) -> list[dict]:
 
 
 def name_variant(config: Any) -> str | None:
-    """The variant of that architecture, whatever its head, image size and dropout; None where there is none.
+    """The variant with this architecture, for any head, image size and dropout; None if there is none.
 
     >>> name_variant(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10, image_size=16).config)
     'ViT-Test/4'
@@ -110,7 +110,7 @@ def names_in_tables(model):
 
 
 def find_few_shot(model, dataset, shots):
-    """Table 8's ViT-B/16 with its learned 1-D position embedding: ImageNet, 5 shots, linear."""
+    """Table 8's row of ViT-B/16 with its learned 1-D position embedding: ImageNet, 5 shots, linear."""
     if (model, dataset, shots) != ("ViT-B/16", "imagenet2012", 5):
         return []
     (row,) = (row for row in published(8) if row["position embedding"] == "1d")
@@ -123,12 +123,12 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
 
     Args:
         model: a variant, such as "ViT-L/16"; None for any other model.
-        dataset: as `keras_vit.data.load` takes it; "vtab" for the mean over VTAB's tasks.
-        shots: of each class, for few-shot accuracy; None for fine-tuning.
+        dataset: a name for `keras_vit.data.load`; "vtab" for the mean over VTAB's tasks.
+        shots: number per class, for few-shot accuracy; None for fine-tuning.
 
     Returns:
-        {"table", "model", "pre-training", "value", "deviation"} each, in percent, None where the table does not say;
-        with "top-5" where the paper has it.
+        A list of {"table", "model", "pre-training", "value", "deviation"}, in percent, None for what the table does not
+        say; with "top-5" if the paper has it.
 
     >>> [row["value"] for row in find_published("ViT-L/16", "cifar10") if row["table"] == "2"]
     [99.42, 99.15]
@@ -152,7 +152,7 @@ def find_published(model: str | None, dataset: str, shots: int | None = None) ->
 
 
 def describe_published(rows: Iterable[dict]) -> list[str]:
-    """The rows of `find_published`, a line each.
+    """The rows of `find_published`, one line each.
 
     >>> describe_published(find_published("ViT-H/14", "vtab"))
     ['77.63 ± 0.23 %  ViT-H/14, pre-trained on JFT-300M (Table 2)']

@@ -23,15 +23,15 @@ SIDE = 6.5  # inches of each half of the figure
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts for every example.
+    """A model's predictions for every example.
 
     Args:
-        labels: true class, (n,); None where examples have several.
-        predicted: likeliest class, (n,).
-        confidence: probability of the likeliest class, (n,).
-        worst: the surest mistakes, as (image (h, w, c) in [0, 1], label, predicted, confidence), surest first.
-        ranks: how many classes are likelier than the right one, (n,).
-        images_per_second: of the model and its input together, without the first batch; None for one batch.
+        labels: true class, (n,); None if examples have several.
+        predicted: most likely class, (n,).
+        confidence: probability of the most likely class, (n,).
+        worst: the most confident mistakes, as (image (h, w, c) in [0, 1], label, predicted, confidence), in this order.
+        ranks: number of classes that are more likely than the correct one, (n,).
+        images_per_second: of the model and its input together, without the first batch; None for a single batch.
     """
 
     labels: Any
@@ -46,13 +46,13 @@ class Predictions:
         return float((self.labels == self.predicted).mean())
 
     def confusion(self, num_classes: int) -> np.ndarray:
-        """Counts (num_classes, num_classes): true classes down, predicted ones across."""
+        """Counts (true classes, predicted classes) of examples."""
         return count_confusion(self.labels, self.predicted, num_classes)
 
 
 def score_batch(probabilities, labels):
-    """Ranks, confidences, likeliest classes, labels. Labels: numbers (n,), or 1 for each right class (n, classes)."""
-    order = np.argsort(-probabilities, axis=-1, kind="stable")  # of equal ones the first class is first, as in argmax
+    """Ranks, confidences, most likely classes, labels. Labels: numbers (n,), or (n, classes) of 1 for correct ones."""
+    order = np.argsort(-probabilities, axis=-1, kind="stable")  # among equal ones the first comes first, as in argmax
     single = labels.ndim == 1
     right = order == labels[:, None] if single else np.take_along_axis(labels, order, -1) > 0
     return right.argmax(-1), probabilities.max(-1), order[:, 0], labels if single else np.zeros(len(labels), int)
@@ -61,13 +61,13 @@ def score_batch(probabilities, labels):
 def predict_batches(
     predict: Callable, batches: Iterable, tell: Callable[[int], None] | None = None
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
-    """(images, which of them count, labels and outputs of these) of batches of images, labels and weights.
+    """Yields (images, whether each counts, labels and outputs of those that do) from batches (images, labels, weights).
 
-    Examples of weight 0 do not count. `predict` is a function of images to outputs; `tell` receives the number so far.
+    Examples of weight 0 do not count. `predict` maps images to outputs; `tell` receives the number so far.
     """
     seen = 0
     for images, labels, weights in batches:
-        images, kept = np.asarray(images), np.asarray(weights) > 0  # JAX takes no tensors of TensorFlow
+        images, kept = np.asarray(images), np.asarray(weights) > 0  # JAX does not accept TensorFlow's tensors
         yield images, kept, np.asarray(labels)[kept], keras.ops.convert_to_numpy(predict(images))[kept]
         seen += int(kept.sum())
         if tell:
@@ -77,7 +77,7 @@ def predict_batches(
 def collect(
     predict: Callable, model: Any, batches: Iterable, keep: int, tell: Callable[[int], None] | None = None
 ) -> Predictions:
-    """The `Predictions` of a model by `predict`, from images to logits; `tell` as in `predict_batches`."""
+    """The `Predictions` of a model by `predict`, from images to logits; `tell` is as in `predict_batches`."""
     columns, worst, times, single = [], [], [], True
     for images, kept, labels, logits in predict_batches(predict, batches, tell):
         single = labels.ndim == 1
@@ -100,7 +100,7 @@ def collect_predictions(model: keras.Model, batches: Iterable, keep: int = 12) -
     Args:
         model: a classifier with a `preprocessing`: images (n, h, w, c) to logits (n, num_classes).
         batches: such as `examples.evaluation(64, model.preprocessing)`.
-        keep: how many of the surest mistakes to keep.
+        keep: number of the most confident mistakes to keep.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> collect_predictions(model, [(np.zeros((2, 32, 32, 3)), np.array([0, 1]), np.ones(2))]).accuracy
@@ -117,14 +117,14 @@ def draw_confusion(axis, predictions, class_names):
     names = [shorten(class_names[i], 20) for i in classes]
     shades = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     axis.imshow(shades, cmap=SHADES, vmin=0, vmax=1)
-    cell = 72 * 0.7 * SIDE / len(classes)  # in points; names and titles take the rest of the side
+    cell = 72 * 0.7 * SIDE / len(classes)  # in points; names and titles need the rest of the side
     for i, j in np.argwhere(matrix):
         size = float(np.clip(cell / (0.7 * len(str(matrix[i, j]))), 3, 10))
         colour = "white" if shades[i, j] > 0.5 else "black"
         axis.text(j, i, matrix[i, j], ha="center", va="center", fontsize=size, color=colour)
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=7, parse_math=False)
     axis.set_yticks(range(len(names)), names, fontsize=7, parse_math=False)
-    part = f" (the {len(classes)} classes most confused)" if len(classes) < len(class_names) else ""
+    part = f" (the {len(classes)} most confused classes)" if len(classes) < len(class_names) else ""
     axis.set(xlabel="predicted", ylabel="true", title=f"Confusion matrix{part}")
 
 
@@ -145,7 +145,7 @@ def draw_worst(figure, predictions, class_names):
 
 
 def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: str | os.PathLike) -> None:
-    """Writes a PNG: the confusion matrix (of the classes most confused, if there are many) and the surest mistakes."""
+    """Writes a PNG of the confusion matrix (of the most confused classes, if many) and the most confident mistakes."""
     with write_figure(path, 2 * SIDE, SIDE) as figure:
         left, right = figure.subfigures(1, 2)
         draw_confusion(left.subplots(), predictions, class_names)
@@ -156,9 +156,9 @@ def draw_mistakes(predictions: Predictions, class_names: Sequence[str], path: st
 def write_mistakes(
     predictions: Predictions, class_names: Sequence[str], images: Sequence[str], path: str | os.PathLike
 ) -> None:
-    """Writes a CSV in UTF-8 with a line per mistake, the surest first: image, class, predicted, probability.
+    """Writes a CSV in UTF-8 with a line per mistake, most confident first: image, class, predicted, probability.
 
-    `images` has the file of every example.
+    `images` holds the file of every example.
     """
     wrong = np.flatnonzero(predictions.labels != predictions.predicted)
     with open(path, "w", encoding="utf-8", errors="replace", newline="") as file:

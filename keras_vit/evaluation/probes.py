@@ -1,4 +1,4 @@
-"""What frozen features are worth: votes of the nearest neighbours, and logistic regression, beside `few_shot`."""
+"""Probes of frozen features besides `few_shot`: votes of the nearest neighbours, and logistic regression."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from keras_vit.evaluation.scores import Share
 from keras_vit.models.vectors import unit_vectors
 
 NEIGHBOURS = 20
-SIMILARITIES = 1 << 25  # that are in memory at a time
-STRENGTHS = (-6, -4, -2, 0, 2, 4, 6)  # decimal exponents of C that the search begins with, and
-FINEST = 1 / 8  # of a decade, where it ends (CLIP, arXiv 2103.00020, appendix A.3)
-SMALL = 1 << 23  # numbers of features that one thread fits
-MOST_STEPS = 1000  # of L-BFGS, as there
+SIMILARITIES = 1 << 25  # in memory at a time
+STRENGTHS = (-6, -4, -2, 0, 2, 4, 6)  # decimal exponents of C at the begin of the search
+FINEST = 1 / 8  # of a decade: the last step of the search (CLIP, arXiv 2103.00020, appendix A.3)
+SMALL = 1 << 23  # up to so many feature values, one thread is used
+MOST_STEPS = 1000  # of L-BFGS, as in CLIP's
 
 
 def require_matching(train_features, train_labels, test_features):
@@ -33,19 +33,19 @@ def nearest_neighbours(
     k: int = NEIGHBOURS,
     temperature: float = 0.07,
 ) -> np.ndarray:
-    """The class of each test example by the votes of the k training examples nearest to it: int (m,).
+    """Predicts the class of each test example by the votes of its k nearest training examples: int (m,).
 
-    As DINO is evaluated (arXiv 2104.14294): the nearest have the largest cosine s, and each votes for its class with
-    the weight exp(s / temperature). Of classes with equally many votes the first wins.
+    As in DINO's evaluation (arXiv 2104.14294), the nearest have the largest cosines s, and each votes for its class
+    with the weight exp(s / temperature). Among classes with equal votes the first wins.
 
     Args:
         train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
         test_features: (m, d).
-        k: neighbours.
-        temperature: the smaller, the more the nearest ones count.
+        k: number of neighbours.
+        temperature: a smaller one gives the nearest more weight.
 
     Raises:
-        ConfigError: for shapes that do not fit, and for a k that is not from 1 to n.
+        ConfigError: for shapes that do not fit, or a k that is not from 1 to n.
 
     >>> nearest_neighbours(np.eye(3), [0, 1, 2], [[1, 0.1, 0], [0, 0.2, 1]], k=2).tolist()
     [0, 2]
@@ -63,14 +63,14 @@ def nearest_neighbours(
         cosines = test[start : start + rows] @ train.T
         nearest = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
         cosines = np.take_along_axis(cosines, nearest, axis=1).astype("float64")
-        weights = np.exp((cosines - cosines.max(1, keepdims=True)) / temperature)  # of one row all are shortened alike
+        weights = np.exp((cosines - cosines.max(1, keepdims=True)) / temperature)  # the same factor within a row
         places = np.arange(len(cosines))[:, None]
         np.add.at(votes[start : start + rows], (places, labels[nearest]), weights)
     return votes.argmax(1)
 
 
 def hold_out(labels, share, seed):
-    """A mask (n,) of the examples to choose by: of each class that share, one at least, but never all."""
+    """A mask (n,) of examples to choose by: that share of each class, at least one, but never all."""
     rng, held = np.random.default_rng(seed), np.zeros(len(labels), bool)
     for label in np.unique(labels):
         of_class = rng.permutation(np.flatnonzero(labels == label))
@@ -85,20 +85,20 @@ def fit_regression(features, labels, strength):
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits  # scikit-learn's own requirement
 
-    # Threads of so small products cost more than they save, fifty times where other processes have the cores.
+    # Threads for such small products cost more than they save, 50 times as much if the cores are busy.
     threads = threadpool_limits(1 if features.size < SMALL else None, user_api="blas")
     with warnings.catch_warnings(), threads:
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty of classes apart has no end
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty of separable classes
         return LogisticRegression(C=strength, max_iter=MOST_STEPS).fit(features, labels)
 
 
 def choose_strength(
     train_features: np.ndarray, train_labels: np.ndarray, held_out: float = 0.2, seed: int = 0
 ) -> float:
-    """The inverse penalty C of `linear_probe`: the one that is right most often on the part held out.
+    """Chooses the inverse penalty C of `linear_probe`: the one with the best accuracy on the held-out part.
 
-    C is searched as CLIP's authors do: 10^-6, 10^-4, ..., 10^6, then on both sides of the best one at half of the
-    distance, and so on down to an eighth of a decade. Of equally good ones the smallest is taken.
+    The search is that of CLIP's authors: 10^-6, 10^-4, ..., 10^6, then both sides of the best one at half the distance,
+    and so on down to an eighth of a decade. Among equally good ones the smallest is chosen.
     """
     train, labels = require_features("train", train_features, train_labels)
     held = hold_out(labels, held_out, seed)
@@ -119,7 +119,7 @@ def choose_strength(
 
 
 def find_best(right):
-    """The smallest exponent of those with the largest share."""
+    """The smallest exponent among those with the largest share."""
     return max(sorted(right), key=right.get)
 
 
@@ -130,19 +130,19 @@ def linear_probe(
     held_out: float = 0.2,
     seed: int = 0,
 ) -> np.ndarray:
-    """The class of each test example by logistic regression on the features as they are: int (m,).
+    """Predicts the class of each test example by logistic regression on unscaled features: int (m,).
 
-    It is scikit-learn's, of at most 1,000 steps of L-BFGS. `choose_strength` chooses its penalty by a part of each
-    class that is held out; then all training examples are fitted with it.
+    It is scikit-learn's, of at most 1,000 steps of L-BFGS. `choose_strength` chooses its penalty by a held-out part of
+    each class; then it is fitted to all training examples.
 
     Args:
         train_features, train_labels: (n, d), and class numbers from 0, (n,), as `extract_features` gives them.
         test_features: (m, d).
-        held_out: the share of each class to choose by, in (0, 1).
-        seed: of the choice of these examples.
+        held_out: the share of each class to choose the penalty by, in (0, 1).
+        seed: seed of the choice of these examples.
 
     Raises:
-        ConfigError: for shapes that do not fit, fewer than two classes, and where no class has two examples.
+        ConfigError: for shapes that do not fit, fewer than two classes, or no class with two examples.
 
     >>> linear_probe(np.repeat(np.eye(3), 4, axis=0), np.repeat([0, 1, 2], 4), [[1, 0.1, 0], [0, 0.2, 1]]).tolist()
     [0, 2]
@@ -154,11 +154,11 @@ def linear_probe(
 def probe(
     train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], shots: Sequence[int] = (5,)
 ) -> dict[str, Share]:
-    """How often each probe of the same features is right on the test examples: {its name: a `Share`}.
+    """The test accuracy of each probe on the same features: {its name: a `Share`}.
 
     Args:
         train, test: features (n, d) and labels (n,), from `extract_features`.
-        shots: of `few_shot`, the mean of three choices of training examples, rounded to whole test examples.
+        shots: shots of `few_shot`; its result is the mean over three choices, rounded to whole test examples.
 
     >>> features = np.repeat(np.eye(3), 6, axis=0), np.repeat([0, 1, 2], 6)
     >>> print(probe(features, features)["linear"])

@@ -1,4 +1,4 @@
-"""Evaluates a model that gives each pixel a class: intersection over union, and pictures of its worst masks."""
+"""Evaluates segmentation: intersection over union, and pictures of a model's worst masks."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ MOST_NAMED = 24  # classes of a picture's legend
 
 @dataclass(frozen=True)
 class ClassIoU:
-    """A class: how many pixels have it, and intersection over union, in [0, 1]; None for one in no mask at all."""
+    """A class: its number of pixels, and intersection over union, in [0, 1], or None if no mask has the class."""
 
     name: str
     pixels: int
@@ -33,15 +33,15 @@ class ClassIoU:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """How good masks are, pixel by pixel, at the size of the model's input.
+    """The scores of masks, pixel by pixel, at the size of the model's input.
 
     Args:
-        images: how many.
-        mean_iou: the mean of the classes that a true or a predicted mask has, in [0, 1].
-        pixel_accuracy: the share of pixels that are right, in [0, 1].
+        images: number of images.
+        mean_iou: mean over the classes that occur in a true or predicted mask, in [0, 1].
+        pixel_accuracy: share of correct pixels, in [0, 1].
         classes: one `ClassIoU` per class.
-        confusion: counts of pixels (classes, classes), true ones down and predicted ones across.
-        worst: (image (h, w, c) in [0, 1], labels (h, w), predicted (h, w), share that is right), worst first.
+        confusion: counts of pixels (true classes, predicted classes).
+        worst: (image (h, w, c) in [0, 1], labels (h, w), predicted (h, w), share of correct pixels), worst first.
     """
 
     images: int
@@ -52,13 +52,13 @@ class Segmentation:
     worst: tuple = ()
 
     def as_dict(self) -> dict:
-        """Numbers, lists and names alone, as JSON holds them."""
+        """The fields as types of JSON."""
         facts = {name: getattr(self, name) for name in ("images", "mean_iou", "pixel_accuracy")}
         return {**facts, "classes": list(map(asdict, self.classes)), "confusion": self.confusion.tolist()}
 
 
 def score_confusion(confusion, names, images, worst=()):
-    """The `Segmentation` of counts of pixels (classes, classes)."""
+    """Makes the `Segmentation` from counts of pixels (true classes, predicted classes)."""
     right = confusion.diagonal()
     union = confusion.sum(0) + confusion.sum(1) - right
     classes = tuple(
@@ -76,19 +76,19 @@ def mean_iou(
     keep: int = 0,
     tell: Callable[[int], None] | None = None,
 ) -> Segmentation:
-    """Intersection over union of every class, over all pixels of all masks; those of 255 do not count.
+    """Intersection over union of every class, over all pixels of all masks except those of 255.
 
-    Masks are compared at the size of the model's input, to which the true ones come by the nearest pixel.
+    Masks are compared at the size of the model's input; the true ones are resized to it by the nearest pixel.
 
     Args:
-        model: of the examples' classes, with classifier="patches"; or an exported one.
-        examples: of a "masks:FOLDER".
-        batch_size: changes the time alone.
-        keep: how many of the worst masks to keep.
+        model: a model with classifier="patches" and the examples' classes; or an exported one.
+        examples: from a "masks:FOLDER".
+        batch_size: affects only the time.
+        keep: number of the worst masks to keep.
         tell: called after every batch with the number of examples so far.
 
     Raises:
-        ConfigError: for examples without masks, a model that gives an image one class, or other classes.
+        ConfigError: for examples without masks, a model with one class per image, or one with other classes.
 
     >>> model = keras_vit.zoo.load("runs/1/best.weights.npz")  # doctest: +SKIP
     >>> mean_iou(model, keras_vit.data.load("masks:photos", "validation")).mean_iou  # doctest: +SKIP
@@ -128,7 +128,7 @@ def require_masks(model, examples):
 
 
 def draw_masks(found: Segmentation, path: str | os.PathLike) -> None:
-    """Writes a PNG: of each of the worst masks the image, the true classes over it, and the predicted ones."""
+    """Writes a PNG of the worst masks: for each the image, the true classes over it, and the predicted ones."""
     from matplotlib.patches import Patch
 
     names, used = [score.name for score in found.classes], set()

@@ -15,7 +15,7 @@ TASKS = {task: group for group, tasks in VTAB_GROUPS.items() for task in tasks}
 
 
 def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """The tasks of these names, or of Table 9's names, in its order; all tasks for no name.
+    """The tasks with these names, or with Table 9's, in its order; all tasks if there are no names.
 
     >>> find_tasks(["EuroSAT", "dtd"])
     ('dtd', 'eurosat')
@@ -29,10 +29,10 @@ def find_tasks(names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
 
 
 def average_groups(accuracies: Mapping[str, float]) -> dict[str, float]:
-    """{"VTAB": the mean over the tasks, and of each group over its tasks}; groups without a task are left out.
+    """{"VTAB": mean over the tasks, group: mean over its tasks}; groups without a task are left out.
 
     Args:
-        accuracies: {task: value}. The mean over all 19 counts each task once, as Table 2's.
+        accuracies: {task: value}. The mean over all 19 counts each task once, as in Table 2.
 
     >>> average_groups({"dtd": 0.5, "svhn": 0.75, "eurosat": 1.0})
     {'VTAB': 0.75, 'Natural': 0.625, 'Specialized': 1.0}

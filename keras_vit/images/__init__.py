@@ -1,1 +1,1 @@
-"""Reading images, upright: by Pillow (pillow.py) or inside a TensorFlow graph (tf_jpeg.py); below all other rooms."""
+"""Reads images upright: by Pillow (pillow.py) or inside a TensorFlow graph (tf_jpeg.py). Imports no other room."""

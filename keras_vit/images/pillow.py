@@ -1,4 +1,4 @@
-"""Images from files by Pillow, as uint8 arrays: what may be opened, and how much of it.
+"""Reads image files by Pillow as uint8 arrays, within limits on their formats and sizes.
 
 TensorFlow's side, for the pipelines and exports that decode in a graph, is in tf_jpeg.py.
 """
@@ -14,8 +14,8 @@ import numpy as np
 from keras_vit.errors import ConfigError, ImageError
 from keras_vit.files import name_address, open_regular
 
-# How large an image may be, whoever reads it; also in predict.py of a bundle, into which `export.card` writes this out.
-MOST_PIXELS = 2**26  # 8192 x 8192; cameras' 61 million
+# Limits on images for every reader; `export.card` also writes them into predict.py of a bundle.
+MOST_PIXELS = 2**26  # 8192 x 8192; cameras have up to 61 million
 MOST_BYTES = 8 * MOST_PIXELS  # of a file: four channels of 16 bits each
 MOST_SCANNED = 64 * MOST_PIXELS  # pixels times scans of a JPEG: seconds. Encoders write 1 to 20 scans.
 # What Pillow may open; JPEG includes MPO. Others start programs (EPS: Ghostscript) or have old decoders (PSD, FITS).
@@ -26,17 +26,17 @@ ORIENTATION = 0x0112  # EXIF 2.3, section 4.6.4
 # A marker of ITU-T T.81, table B.1, that ends coded data and has a length: neither a stuffed zero nor a restart.
 MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 SOI, SOS, EOI = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
-# The beginning of a PNG (ISO/IEC 15948, clauses 5 and 11.2.2) with sides under 8192, of grey or RGB in 8 bits.
+# The first bytes of a PNG (ISO/IEC 15948, clauses 5 and 11.2.2) with sides under 8192, of grey or RGB in 8 bits.
 PNG = re.compile(rb"\x89PNG\r\n\x1a\n\0\0\0\rIHDR(\0\0[\0-\x1f].){2}\x08(?P<colour>[\0\x02])\0\0[\0\x01]", re.DOTALL)
 PNG_COLOURS = {1: b"\0", 3: b"\x02"}
-PNG_FRAME = 12  # bytes of a chunk beside its content: length, type and checksum
-# Chunks by which a PNG is not what its pixels say: transparency, an animation, and the ways to write that it is turned.
+PNG_FRAME = 12  # bytes of a chunk besides its content: length, type and checksum
+# Chunks that change how a PNG's pixels are shown: transparency, animation, and the ways to state a rotation.
 ASIDE = re.compile(rb"tRNS|acTL|eXIf|[tzi](?:TXt|EXt)(?:XML:com\.adobe\.xmp|Raw profile type)")
 
 
 @functools.cache
 def installed_formats():
-    """Those of FORMATS that Pillow reads here: HEIF by pillow-heif alone, from the extra `heic`."""
+    """The formats in FORMATS that Pillow reads here; HEIF needs pillow-heif, from the extra `heic`."""
     from PIL import Image
 
     with suppress(ImportError):
@@ -48,14 +48,14 @@ def installed_formats():
 
 
 def describe_missing(path):
-    """The sentence about a path where there is no file."""
+    """The message for a path where there is no file."""
     if address := name_address(path):
         return f"{address} is an address. Download it first, and pass the file."
     return f"There is no image {path}."
 
 
 def describe_error(error):
-    """What an error of Python's or Pillow's says, or its kind, with a full stop."""
+    """The message of an error of Python's or Pillow's, or else its class, with a full stop."""
     if isinstance(error, MemoryError):
         return "it needs more memory than there is."
     message = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -82,7 +82,7 @@ def read_bytes(path):
 
 
 def count_scans(data):
-    """Scans of a JPEG; what looks like others may lie in its comments and after its end."""
+    """The number of scans in a JPEG; bytes in its comments or after its end only look like more scans."""
     scans, at = 0, len(SOI)
     while (marker := MARKER.search(data, at)) and marker[0] != EOI:
         scans += marker[0] == SOS
@@ -91,10 +91,10 @@ def count_scans(data):
 
 
 def require_within_limits(image, data):
-    """Refuses too many pixels, and too many scans of a JPEG: each scan takes time for all pixels."""
+    """Refuses too many pixels, and too many scans of a JPEG, since each scan takes time for all pixels."""
     number = image.width * image.height
     if number > MOST_PIXELS:
-        raise ImageError(f"it has {image.width:,} x {image.height:,} pixels; at most {MOST_PIXELS:,} are read.")
+        raise ImageError(f"it has {image.width:,} x {image.height:,} pixels; the limit is {MOST_PIXELS:,}.")
     most = MOST_SCANNED // max(number, 1)
     if data.startswith(SOI) and data.count(SOS) > most:
         scans = count_scans(data)
@@ -103,7 +103,7 @@ def require_within_limits(image, data):
 
 
 def is_plain_png(data, num_channels):
-    """Whether a file's bytes are a PNG whose pixels are `num_channels` of 8 bits, upright and without transparency.
+    """Whether a file is an upright PNG of `num_channels` channels of 8 bits, without transparency.
 
     Its pixels are skipped, not decoded.
     """
@@ -121,7 +121,7 @@ def is_plain_png(data, num_channels):
 
 @contextmanager
 def blame_image():
-    """A scope in which Pillow reads an image: whatever it raises becomes an ImageError that begins with "it"."""
+    """A context for reading an image by Pillow: turns every error into an ImageError that begins with "it"."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -138,7 +138,7 @@ def blame_image():
 
 @contextmanager
 def open_image(data):
-    """Pillow's image of a file's bytes, in a scope of `blame_image`; only the header is decoded."""
+    """Opens the bytes of a file as Pillow's image, inside `blame_image`; decodes only the header."""
     from PIL import Image
 
     with blame_image(), Image.open(io.BytesIO(data), formats=installed_formats()) as image:
@@ -147,7 +147,7 @@ def open_image(data):
 
 
 def read_orientation(image):
-    """How the camera was turned, 1 (upright) to 8; 1 where Pillow's image says nothing or nonsense."""
+    """The EXIF orientation of Pillow's image, 1 (upright) to 8; 1 if it is missing or invalid."""
     try:
         found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # as in `blame_image`
@@ -156,7 +156,7 @@ def read_orientation(image):
 
 
 def to_8_bits(image):
-    """The image in 8 bits: the upper 8 of 16-bit grey, where Pillow would clip, with its transparency."""
+    """The image in 8 bits, with its transparency: the upper 8 bits of 16-bit grey, where Pillow would clip."""
     from PIL import Image
 
     if image.mode == "F":
@@ -172,7 +172,7 @@ def to_8_bits(image):
 
 
 def lay_on_white(pixels: np.ndarray) -> np.ndarray:
-    """How pixels (..., 4), uint8, the last of them opacity, look on white: uint8 (..., 3), to the nearest.
+    """Pixels (..., 4), uint8, the last channel opacity, laid on white: uint8 (..., 3), rounded.
 
     >>> lay_on_white(np.array([[255, 0, 0, 0], [255, 0, 0, 128], [255, 0, 0, 255]], "uint8")).tolist()
     [[255, 255, 255], [255, 127, 127], [255, 0, 0]]
@@ -182,7 +182,7 @@ def lay_on_white(pixels: np.ndarray) -> np.ndarray:
 
 
 def to_array(image, num_channels):
-    """Pillow's image as uint8 (h, w, num_channels), upright; what is transparent lies on white, but in 4 channels."""
+    """Pillow's image as uint8 (h, w, num_channels), upright; transparency is laid on white, except in 4 channels."""
     from PIL import Image, ImageOps
 
     if read_orientation(image) > 1:
@@ -197,11 +197,11 @@ def to_array(image, num_channels):
 def read_image(path: str | os.PathLike, num_channels: int = 3) -> np.ndarray:
     """Reads an image file of one of FORMATS as uint8 (h, w, num_channels), upright.
 
-    Of several frames it is the first. What is transparent is laid on white, unless `num_channels` is 4.
+    It reads the first of several frames. Transparency is laid on white, unless `num_channels` is 4.
 
     Raises:
         ImageError: when the file does not exist, is not an image, or is too large.
-        ConfigError: for a number of channels that image files do not have.
+        ConfigError: when num_channels is not 1, 3 or 4.
 
     >>> keras_vit.images.pillow.read_image("cat.jpg").shape  # doctest: +SKIP
     (375, 500, 3)

@@ -1,4 +1,4 @@
-"""What callers hand over as an image, as pixels: a file, its bytes, Pillow's image, an array."""
+"""Turns what callers pass as an image into pixels: a file, its bytes, Pillow's image or an array."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,10 @@ EXPECTED = "Expected whole numbers from 0 to 255 (uint8)."
 def require_pixels(array: np.ndarray) -> None:
     """Refuses an array whose numbers are not pixels from 0 to 255.
 
-    Floats are taken where they can be nothing else. Those up to 1 are refused: they may be shares of 255, and would all
-    be black.
+    Floats up to 1 are refused: they may be pixels divided by 255, and would all be black.
 
     Raises:
-        ImageError: names the numbers, and says what to do.
+        ImageError: with the range of the numbers, and what to do.
     """
     if array.dtype == "uint8" or not array.size:
         return
@@ -34,18 +33,18 @@ def require_pixels(array: np.ndarray) -> None:
     if least < 0:
         raise ImageError(f"{received} If the image is normalized already, give it to the model itself: model(images).")
     if not most <= 255:
-        raise ImageError(f"{received} Of 16 bits keep the upper 8: (image // 256).astype('uint8').")
+        raise ImageError(f"{received} For 16 bits keep the upper 8: (image // 256).astype('uint8').")
     if array.dtype.kind == "f" and 0 < most <= 1:
         raise ImageError(f"{received} Multiply it by 255: (255 * image).round().astype('uint8').")
 
 
 def require_images(images: Any, num_channels: int) -> None:
-    """Refuses what are not images (n, h, w, num_channels) with pixels from 0 to 255.
+    """Refuses all but images (n, h, w, num_channels) with pixels from 0 to 255.
 
-    Tensors are known by their shape alone, whose numbers may not exist yet.
+    For tensors it checks the shape alone: their numbers may not exist yet.
 
     Raises:
-        ImageError: says what to do.
+        ImageError: with what was received, and what to do.
     """
     if isinstance(images, str | bytes | os.PathLike):
         raise ImageError(
@@ -64,7 +63,7 @@ def require_images(images: Any, num_channels: int) -> None:
 
 
 def image_of_array(array):
-    """Pillow's image of an array, or of anything that numpy makes an array of, such as a tensor."""
+    """Makes Pillow's image from an array, or from anything that numpy converts to one, such as a tensor."""
     from PIL import Image
 
     if not hasattr(array, "__array__") and not hasattr(array, "shape"):
@@ -85,7 +84,7 @@ def image_of_array(array):
 
 
 def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
-    """One image of any kind as uint8 (h, w, num_channels), upright; what is transparent is laid on white.
+    """Reads one image of any kind as uint8 (h, w, num_channels), upright; transparency is laid on white.
 
     Args:
         image: a path, the bytes of a file, Pillow's image, or an array (h, w), (h, w, 1), (h, w, 3), or (h, w, 4) with
@@ -93,7 +92,7 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
 
     Raises:
         ImageError: when it cannot be read as an image, or its numbers are not pixels.
-        ConfigError: for a number of channels that images do not have.
+        ConfigError: when num_channels is not 1, 3 or 4.
 
     >>> read_any_image(np.full((30, 40), 255, "uint8")).shape
     (30, 40, 3)
@@ -111,7 +110,7 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
             with open_image(bytes(image)) as opened:
                 return to_array(opened, num_channels)
         if isinstance(image, Image.Image):
-            with blame_image():  # Pillow reads a file's pixels only now
+            with blame_image():  # Pillow reads a file's pixels here
                 require_within_limits(image, b"")
                 return to_array(image, num_channels)
     except ImageError as error:
@@ -120,9 +119,9 @@ def read_any_image(image: "Picture", num_channels: int = 3) -> np.ndarray:
 
 
 def class_colours(count: int) -> np.ndarray:
-    """Colours of classes, float (count, 3) in [0, 1]: neighbours lie a golden section of the circle apart.
+    """Colours of classes, float (count, 3) in [0, 1]; the hues of neighbours differ by the golden section of a circle.
 
-    The script of an exported page has the same ones.
+    The script of an exported page has the same colours.
 
     >>> class_colours(2).round(2).tolist()
     [[0.25, 0.25, 1.0], [0.98, 0.39, 0.13]]
@@ -132,7 +131,7 @@ def class_colours(count: int) -> np.ndarray:
 
 
 def paint_classes(image: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """An image (h, w, c) in [0, 1] under the colours of its pixels' classes (h, w), (h, w, 3); others stay bare."""
+    """Paints an image (h, w, c) in [0, 1] with the colours of its pixels' classes (h, w); other classes stay bare."""
     colours = np.vstack([class_colours(count), np.zeros(3)])
     painted = 0.45 * image + 0.55 * colours[np.minimum(classes, count)]
     return np.where((classes < count)[..., None], painted, image)

@@ -1,8 +1,7 @@
-"""What a JPEG (ITU-T T.81, Annex B) says before its pixels, read inside a TensorFlow graph.
+"""Reads the segments of a JPEG (ITU-T T.81, Annex B) before its pixels, inside a TensorFlow graph.
 
-Pipelines and exported models look here whether to decode a file, and exported models how the camera was turned. The
-orientation is read as Pillow reads it, in Pillow's order and with Pillow's tolerance, so that a model sees the same
-image when it is trained and when it is served.
+Pipelines and exported models decide by them whether to decode a file; exported models also read the orientation. It is
+read in Pillow's order and with Pillow's tolerance, so that a model sees the same image in training and in serving.
 """
 
 import numpy as np
@@ -10,46 +9,46 @@ import tensorflow as tf
 
 from keras_vit.images.pillow import MOST_SCANNED, ORIENTATION
 
-MOST_SEGMENTS = 1000  # that are looked at
+MOST_SEGMENTS = 1000  # read at most so many
 APP1, SOS = 0xFFE1, 0xFFDA
 EXIF, XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
-HEAD = 4  # bytes of a segment before its content: marker and length
+HEAD = 4  # bytes before a segment's content: marker and length
 SHORTEST_SCAN = 10  # bytes
 
-# The orientation that a camera wrote, in EXIF 2.3 (section 4.6.4) or XMP.
+# The orientation, in EXIF 2.3 (section 4.6.4) or XMP
 UNSTATED = -1
-HEADERS = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0")  # the last two are wrong, but written
-ENTRY, INLINE = 12, 4  # bytes of a directory's entry, and of the longest value that is in it
-BYTES_EACH = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 0)  # of a value by its type (TIFF 6.0, section 2)
+HEADERS = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0")  # the last two are invalid, but occur
+ENTRY, INLINE = 12, 4  # bytes of a directory's entry, and of the longest value inside it
+BYTES_EACH = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 0)  # size of a value by its type (TIFF 6.0, section 2)
 SHORT, LONG = (3, 8), (4, 9, 13)  # types of integers
 XMP_ORIENTATION = r'\C*?tiff:Orientation(?:="|>)([0-9])\C*'
 
 # (components, bytes of the segments with tables of quantization) as most encoders write them, after JFIF's segment.
 LAYOUTS = ((3, (67, 67)), (3, (132,)), (1, (67,)))
-# Lowest and highest byte: any; the upper of a side under 8192; of the marker of a sequential or progressive frame.
+# Lowest and highest byte: of any byte; a side's upper byte, under 8192; a sequential or progressive frame's marker.
 ANY, SMALL, FRAME = (0, 0xFF), (0, 0x1F), (0xC0, 0xC2)
 
 
 def segment_bounds(marker, size, *content):
-    """The lowest and highest value of each byte of a segment; any value for the bytes that are not given."""
+    """The lowest and highest value of each byte of a segment; bytes that are not given may have any value."""
     given = (0xFF, marker, size >> 8, size & 0xFF, *content)
     return [byte if isinstance(byte, tuple) else (byte, byte) for byte in given] + [ANY] * (size + 2 - len(given))
 
 
 def header_bounds(components, quantization):
-    """The same of a JPEG up to its frame's height and width, two bytes each, and number of components."""
+    """These bounds for the bytes of a JPEG up to its frame's height and width, two bytes each, and component count."""
     tables = [byte for size in quantization for byte in segment_bounds(0xDB, size)]
     frame = segment_bounds(FRAME, 8 + 3 * components, 8, SMALL, ANY, SMALL, ANY, components)
     return [(0xFF, 0xFF), (0xD8, 0xD8), *segment_bounds(0xE0, 16), *tables, *frame[:10]]
 
 
 def most_scans(data):
-    """The most scans that a file, a string (), has room for: int64 ()."""
+    """The largest number of scans for which a file, a string (), has room: int64 ()."""
     return tf.cast(tf.strings.length(data), tf.int64) // SHORTEST_SCAN
 
 
 def is_ordinary(data):
-    """Whether a file, a string (), is at a glance a JPEG without metadata before its tables, and quick to decode."""
+    """Whether the first bytes of a file, a string (), show a JPEG without metadata that is quick to decode."""
     rows = [header_bounds(*layout) for layout in LAYOUTS]
     places = [[*range(len(row) - 5, len(row) - 1)] for row in rows]  # of height and width
     size = max(map(len, rows))
@@ -74,7 +73,7 @@ def bytes_to_next(marker, size):
 
 
 def find_metadata(data):
-    """Where a JPEG, a string (), has its first EXIF and its last XMP segment: int32 () each, 0 for none."""
+    """The places of the first EXIF and the last XMP segment of a JPEG, a string (): int32 () each, 0 for none."""
     length = tf.strings.length(data)
 
     def advance(at, marker, exif, xmp):
@@ -93,17 +92,17 @@ def find_metadata(data):
 
 
 def read_content(data, start, name):
-    """What follows the name in the segment that begins at byte `start`, a string (); empty for 0."""
+    """The content after the name in the segment at byte `start`, a string (); empty for 0."""
     size = read_marker_and_length(tf.strings.substr(data, start, HEAD))[1] - 2 - len(name)
     after = tf.where(start > 0, start + HEAD + len(name), 0)
     return tf.strings.substr(data, after, tf.where(start > 0, tf.maximum(size, 0), 0))
 
 
 def has_few_scans(data, pixels):
-    """Whether a JPEG, a string (), of so many pixels, int64 (), has at most MOST_SCANNED of them in all its scans."""
+    """Whether the scans of a JPEG, a string () of `pixels`, int64 (), have at most MOST_SCANNED pixels in all."""
     counted = tf.where(most_scans(data) * pixels <= MOST_SCANNED, b"", data)  # counting takes time for large files
     values = tf.io.decode_raw(counted, tf.uint8)
-    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)  # in metadata, too; not in coded pixels
+    found = tf.equal(values[:-1], SOS // 256) & tf.equal(values[1:], SOS % 256)  # in metadata, too, but not in pixels
     return tf.cast(tf.math.count_nonzero(found, dtype=tf.int32), tf.int64) * pixels <= MOST_SCANNED
 
 
@@ -112,13 +111,13 @@ def byte_length(text):
 
 
 def take_bytes(text, start, size):
-    """`size` bytes of a string () from byte `start`, as many as there are."""
+    """At most `size` bytes of a string () from byte `start`."""
     start = tf.minimum(tf.cast(start, tf.int64), byte_length(text))
     return tf.strings.substr(text, start, tf.cast(size, tf.int64))
 
 
 def decode_numbers(text, dtype, is_big, size=None):
-    """Unsigned numbers of the bytes of `dtype`, int64 (n,), in a string (), or in its first `size` bytes."""
+    """Decodes a string (), or its first `size` bytes, as unsigned numbers of the size of `dtype`: int64 (n,)."""
     big, little = (tf.io.decode_raw(text, dtype, little_endian, size) for little_endian in (False, True))
     return tf.cast(tf.where(is_big, big, little), tf.int64) % 2 ** (8 * dtype.size)
 
@@ -128,14 +127,14 @@ def decode_number(text, dtype, is_big):
 
 
 def first_integer(value, kind, is_big):
-    """The first number of a value, a string (), of a type of integers; 0 of another type, UNSTATED of none."""
+    """The first number of a value, a string (), if its type is an integer; otherwise 0, or UNSTATED for no value."""
     short, long = decode_number(value, tf.uint16, is_big), decode_number(value, tf.int32, is_big)
     is_short, is_long = (tf.reduce_any(tf.equal(kind, kinds)) for kinds in (SHORT, LONG))
     return tf.where(is_short, short, tf.where(is_long, long, tf.where(kind > 0, kind * 0, UNSTATED)))
 
 
 def has_value(size, place, length):
-    """Which entries' values are in the file: Pillow skips values that alone exceed it, and ends at one outside."""
+    """Whether entries' values are in the file: Pillow skips one larger than the file, and stops at one outside."""
     is_outside = size > INLINE
     is_skipped = is_outside & (tf.cumsum(tf.where(is_outside, size, 0)) > length)
     ends = is_outside & ~is_skipped & (place + size > length)
@@ -143,7 +142,7 @@ def has_value(size, place, length):
 
 
 def directory_orientation(tiff, start, is_big):
-    """The orientation in the directory at byte `start` of a TIFF file, as `exif_orientation`."""
+    """The orientation in the directory at byte `start` of a TIFF file; see `exif_orientation`."""
     count = decode_number(take_bytes(tiff, start, 2), tf.uint16, is_big)
     count = tf.minimum(count, tf.maximum(byte_length(tiff) - start - 2, 0) // ENTRY)
     entries = take_bytes(tiff, start + 2, ENTRY * count)
@@ -151,14 +150,14 @@ def directory_orientation(tiff, start, is_big):
     _, count, place = tf.unstack(tf.reshape(decode_numbers(entries, tf.int32, is_big), (-1, ENTRY // 4)), axis=1)
     size = count * tf.gather(tf.constant(BYTES_EACH, tf.int64), tf.minimum(kind, len(BYTES_EACH) - 1))
     states = tf.equal(tag, ORIENTATION) & (size > 0) & has_value(size, place, byte_length(tiff))
-    first = tf.argmax(tf.pad(states, [[0, 1]], constant_values=True))  # the padding, an entry of zeros, if none does
+    first = tf.argmax(tf.pad(states, [[0, 1]], constant_values=True))  # if none does, the padding: an entry of zeros
     kind, size, place = (tf.pad(column, [[0, 1]])[first] for column in (kind, size, place))
     value = tf.where(size > INLINE, take_bytes(tiff, place, INLINE), take_bytes(entries, ENTRY * first + 8, INLINE))
     return first_integer(value, kind, is_big)
 
 
 def exif_orientation(tiff):
-    """The orientation in the first directory of a TIFF file, a string (): int64 (), UNSTATED where it has none."""
+    """The orientation in the first directory of a TIFF file, a string (): int64 (), UNSTATED if missing."""
     repeated = tf.equal(tf.strings.substr(tiff, 0, len(EXIF)), EXIF)
     tiff = tf.strings.substr(tiff, tf.where(repeated, len(EXIF), 0), 2**16)
     is_big = tf.equal(tf.strings.substr(tiff, 0, 1), b"M")
@@ -168,14 +167,14 @@ def exif_orientation(tiff):
 
 
 def xmp_orientation(text):
-    """The orientation in XMP data, a string (): int64 (), UNSTATED where they have none."""
+    """The orientation in XMP data, a string (): int64 (), UNSTATED if missing."""
     digit = tf.strings.regex_replace(text, XMP_ORIENTATION, r"\1", replace_global=False)
     value = tf.cast(tf.io.decode_raw(digit, tf.uint8, fixed_length=1)[0], tf.int64) - ord("0")
     return tf.where(tf.strings.length(digit) < tf.strings.length(text), value, UNSTATED)
 
 
 def read_orientation(data):
-    """1 (upright) to 8, int64 (), as Pillow understands a JPEG, a string (); 1 where it says nothing or nonsense."""
+    """The orientation of a JPEG, a string (), as Pillow reads it: int64 (), 1 (upright) to 8; 1 if missing or bad."""
     exif, xmp = find_metadata(data)
     by_exif = exif_orientation(read_content(data, exif, EXIF))
     by_xmp = xmp_orientation(read_content(data, xmp, XMP))

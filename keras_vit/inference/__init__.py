@@ -1,4 +1,4 @@
-"""Asking a model: images of any kind in, the likeliest classes or vectors out.
+"""Predictions: from images of any kind to the most likely classes, masks or vectors.
 
 >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, labels=["cat", "dog"])
 >>> keras_vit.predict(model, np.zeros((40, 50, 3), "uint8")).name  # random weights, with a zero head

@@ -1,4 +1,4 @@
-"""What can be asked: a model, a name, a run, a checkpoint, an exported file or a bundle, all asked alike."""
+"""Opens anything that can predict: a model, a name, a run, a checkpoint, an exported file or a bundle."""
 
 import os
 from dataclasses import dataclass
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedConfig:
-    """What an exported model is known to be."""
+    """The configuration of an exported model, as far as it is known."""
 
     num_classes: int
     num_channels: int
     image_size: tuple[int, int]
     probabilities: ProbabilityKind
-    classifier: Classifier = "gap"  # or "patches", where an image has more than one row of outputs
+    classifier: Classifier = "gap"  # or "patches", if an image has several rows of outputs
 
 
 class ExportedModel:
-    """An artefact in its own runtime, asked as a model of this package is.
+    """An artefact in its own runtime, used like a model of this package.
 
     Args:
-        artefact: what was opened.
-        preprocessing: how uint8 images become its input.
+        artefact: the opened artefact.
+        preprocessing: its preprocessing of uint8 images.
         labels: names of its classes, or None.
-        shape: of its outputs for one image, of which the last length is the number of classes.
-        probabilities: what makes probabilities of them, as of `VisionTransformer`.
+        shape: shape of its outputs for one image; the last length is the number of classes.
+        probabilities: how they become probabilities, as for `VisionTransformer`.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class ExportedModel:
 def open_model(
     model: "keras.Model | ExportedModel | str | os.PathLike", like: "str | os.PathLike | keras.Model | None" = None
 ) -> "keras.Model | ExportedModel":
-    """What a command, `predict` or `embed` was given for a model, ready to be asked, with or without classes.
+    """Opens the argument `model` of a command, `predict` or `embed`, with or without classes.
 
     Args:
         model: a model of this package, which is returned; a name or path for `zoo.load`, or the folder of a run: its
             model is folded (`models.fold`); an exported file or folder, or a bundle (its first artefact).
-        like: what has the preprocessing and labels of an exported file that states none, such as the run that it was
-            exported from: anything that `model` may be.
+        like: the source of preprocessing and labels for an exported file that states none, such as the run that it was
+            exported from; of any kind that `model` may have.
 
     Raises:
-        ConfigError: for a model of others, and for an exported file whose preprocessing is not known.
-        KerasVitError: as `zoo.load`, or for an exported file that cannot be opened.
+        ConfigError: for a model from elsewhere, or an exported file whose preprocessing is not known.
+        KerasVitError: as for `zoo.load`, or for an exported file that cannot be opened.
     """
     if isinstance(model, str | os.PathLike):
         model = open_by_name(model, like)
@@ -94,7 +94,7 @@ def open_model(
 def open_classifier(
     model: "keras.Model | ExportedModel | str | os.PathLike", like: "str | os.PathLike | keras.Model | None" = None
 ) -> "keras.Model | ExportedModel":
-    """`open_model` of a model that has classes.
+    """`open_model` for a model with classes.
 
     Raises:
         ConfigError: for a model without a head.
@@ -109,7 +109,7 @@ def open_classifier(
 
 
 def open_by_name(name, like):
-    """The model that a name or path stands for."""
+    """Opens the model for a name or path."""
     text = str(name)
     if "://" not in text and text.partition(":")[0] not in VARIANTS:
         artefact = open_artefact(Path(os.path.expanduser(name)))
@@ -120,7 +120,7 @@ def open_by_name(name, like):
 
 
 def describe_artefact(artefact, like):
-    """An `ExportedModel` by what the artefact says of itself, else by what it is like."""
+    """Makes an `ExportedModel` from the artefact's own description, or else from `like`."""
     about = artefact.about or {"preprocessing": None, "labels": None}
     if about["preprocessing"]:
         preprocessing = Preprocessing(**about["preprocessing"])
@@ -139,12 +139,12 @@ def describe_artefact(artefact, like):
 
 
 def find_shape(artefact, preprocessing, labels):
-    """The shape of what it gives for a blank image; it ends with as many classes as there are names."""
+    """The shape of its outputs for a blank image; checks that it ends with the number of class names."""
     blank = np.zeros((1, *preprocessing.image_size, len(preprocessing.mean)), "float32")
     try:
         shape = artefact.run(blank).shape
-    except Exception as error:  # whatever a runtime raises
+    except Exception as error:  # a runtime may raise anything
         raise ExportError(f"{artefact.path} does not run on images {blank.shape[1:]}: {error}") from error
     if labels is not None and len(labels) != shape[-1]:
-        raise ConfigError(f"{artefact.path} has {shape[-1]} classes, and names for {len(labels)}. Export it again.")
+        raise ConfigError(f"{artefact.path} has {shape[-1]} classes, but names for {len(labels)}. Export it again.")
     return shape

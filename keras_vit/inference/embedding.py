@@ -1,4 +1,4 @@
-"""`embed`: a vector for each image, from wherever they are; and `embed_each`, for more than memory holds."""
+"""`embed`, for one vector per image from any source; and `embed_each`, for more than memory holds."""
 
 import dataclasses
 import hashlib
@@ -32,17 +32,17 @@ def embed(
     """A vector for each image: float32 (n, d), one row for a single image.
 
     Args:
-        model: as for `predict`, with or without a head. Load it once where you ask often: `inference.open_model(name)`.
+        model: as for `predict`, with or without a head. Load it once if you call often: `inference.open_model(name)`.
         images: as for `predict`: an image of any kind, a list of them, a folder or a pattern.
-        vector: which one.
-            "output" is what the model itself gives: the vector of a model without a head, as DINO's and SigLIP's, and
-            CLIP's after its projection, which stands beside those of texts. Exported models have this one alone.
-            "features" is what the head reads, CLIP's before the projection.
-            "token", "gap" and "token+gap" are the class token, the mean of the patches, and both in a row, after the
-            last norm of a `VisionTransformer`.
-            None takes "output" where that is a vector, and "features" of a classifier.
-        normalize: whether each vector is divided by its length, so that products of two are cosines.
-        batch_size: images at a time; it changes the time alone.
+        vector: the kind of vector.
+            "output" is the model's own output: for DINO and SigLIP, which have no head, their vector; for CLIP, the
+            vector after its projection, comparable with those of texts. Exported models have only this one.
+            "features" is the input of the head, for CLIP before the projection.
+            "token", "gap" and "token+gap" are the class token, the mean of the patches, and both joined, after the last
+            norm of a `VisionTransformer`.
+            None is "output" if that is a vector, and "features" for a classifier.
+        normalize: whether to divide each vector by its length, so that products of two are cosines.
+        batch_size: images at a time; affects only the time.
 
     Raises:
         ImageError: when an image cannot be read.
@@ -69,12 +69,12 @@ def embed_each(
     batch_size: int = BATCH_SIZE,
     skip: Callable[["Picture", ImageError], object] | None = None,
 ) -> "Iterator[tuple[Picture, np.ndarray]]":
-    """Pairs of an image and its vector (d,), for endless images, in their order: memory holds a few batches of them.
+    """Yields each image with its vector (d,), for any number of images, in order; memory holds only a few batches.
 
     Args:
-        model, vector, normalize, batch_size: as `embed`.
-        images: any iterable, read as the vectors are asked for.
-        skip: called with an image that cannot be read and the error, and then that image is left out; None raises.
+        model, vector, normalize, batch_size: as for `embed`.
+        images: any iterable, read as the vectors are consumed.
+        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> [vector.shape for _, vector in embed_each(model, [np.zeros((8, 8, 3), "uint8")])]
@@ -92,9 +92,9 @@ def embed_batches(model, read, images, normalize, batch_size, skip):
 
 
 def digest_of_model(model: Any) -> str:
-    """The SHA-256 of what makes a model's vectors: weights, preprocessing, and options that are not the usual ones.
+    """The SHA-256 of all that affects a model's vectors: weights, preprocessing, and options other than the defaults.
 
-    Names do not count. Of an exported model it is that of its files.
+    Names do not count. For an exported model it is the SHA-256 of its files.
     """
     if isinstance(model, ExportedModel):
         path = model.path

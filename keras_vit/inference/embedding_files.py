@@ -1,7 +1,7 @@
-"""`embed_files`: the vectors of any number of image files into one file, resumed after a kill, and not computed twice.
+"""`embed_files` writes the vectors of any number of image files into one file, and resumes after a kill.
 
-Vectors are known by the SHA-256 of the image file. Those in the file that is being replaced, and those in the folder
-beside it where a killed process left its parts, are taken from there.
+Vectors are identified by the SHA-256 of the image file. Those in the file that is being replaced, or in the folder
+beside it with the parts of a killed process, are not computed again.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ PART = 1024  # images whose vectors are written together
 
 
 def is_alike(one, other):
-    """Whether vectors were made alike; the same model may have been given by another path."""
+    """Whether vectors were made in the same way; the path of the model may differ."""
     return replace(one, model="") == replace(other, model="")
 
 
@@ -49,7 +49,7 @@ def describe(origin):
 
 
 class Parts(OwnFolder):
-    """The folder of what was computed so far, a file for each part: rows of (digest, vector), mapped into memory."""
+    """The folder of results so far, one file per part: rows of (digest, vector), mapped into memory."""
 
     record, writer, error = "embedding.json", "keras-vit embed", ConfigError
     names = re.compile(r"part-\d{6}\.npy", re.ASCII)
@@ -62,12 +62,12 @@ class Parts(OwnFolder):
         if found and not is_alike(begun := Origin(**{name: found["origin"][name] for name in FIELDS}), origin):
             raise ConfigError(
                 f"{path} has unfinished vectors of another model or kind, {describe(begun)}. "
-                "Finish them as they were begun, or delete that folder."
+                "Finish those first, or delete that folder."
             )
-        self.require_own(())
+        self.require_own(self.digests())
 
     def vectors_in(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """{digest: vector} of parts; the vectors stay on the disk until they are read."""
+        """{digest: vector} from parts; the vectors stay on the disk until they are read."""
         found = {}
         for name in names:
             rows = np.asarray(np.load(self.path / name, mmap_mode="r"))
@@ -75,7 +75,7 @@ class Parts(OwnFolder):
         return found
 
     def add(self, vectors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Writes another part, and returns it as it is on the disk."""
+        """Writes another part, and returns it mapped from the disk."""
         rows = np.empty(len(vectors), [("digest", "S64"), ("vector", "<f4", next(iter(vectors.values())).shape)])
         rows["digest"], rows["vector"] = list(vectors), list(vectors.values())
         self.path.mkdir(exist_ok=True)
@@ -90,12 +90,12 @@ class Parts(OwnFolder):
             return
         self.remove(self.digests())
         (self.path / self.record).unlink()
-        with contextlib.suppress(OSError):  # files of others lie there
+        with contextlib.suppress(OSError):  # there are foreign files
             self.path.rmdir()
 
 
 def list_labelled(places):
-    """{path: label} of the images of folders, patterns and files; a label is the folder below the one given."""
+    """{path: label} of the images in folders, patterns and files; a label is the subfolder of the given folder."""
     found = {}
     for place in places:
         for path in list_images([place]):
@@ -105,7 +105,7 @@ def list_labelled(places):
 
 
 def read_known(out, origin):
-    """{digest: vector} of the file that is to be replaced.
+    """{digest: vector} from the file that is to be replaced.
 
     Raises:
         ConfigError: when it holds something else.
@@ -115,14 +115,14 @@ def read_known(out, origin):
     old = read_vectors(out)
     if not is_alike(old.origin, origin):
         raise ConfigError(
-            f"{out} has vectors of another model or kind, {describe(old.origin)}: it stays as it is. Choose another "
+            f"{out} has vectors of another model or kind, {describe(old.origin)}, so it stays. Choose another "
             "--out, or delete it."
         )
     return dict(zip(map(str, old.digests), old.vectors, strict=True))
 
 
 def digest_files(paths, skip):
-    """{path: SHA-256} of the files that can be read."""
+    """{path: SHA-256} of the readable files."""
 
     def digest(path):
         try:
@@ -141,7 +141,7 @@ def digest_files(paths, skip):
 
 
 def compute(model, paths, known, parts, skip, tell, **arguments):
-    """[(path, digest)] of the images that can be read; `known` and `parts` get the vectors that were not known."""
+    """Computes missing vectors and adds them to `known` and `parts`; returns [(path, digest)] of readable images."""
     rows, done, waiting = [], 0, iter(paths)
     while some := list(islice(waiting, PART)):
         digests = digest_files(some, skip)
@@ -166,22 +166,22 @@ def embed_files(
     skip: Callable[[str, ImageError], object] | None = None,
     tell: Callable[[int, int], object] | None = None,
 ) -> int:
-    """Writes the vectors of image files, for `read_vectors`; returns how many there are.
+    """Writes the vectors of image files, for `read_vectors`; returns their number.
 
-    Memory holds a few batches, and of each file its path and digest. A killed call leaves what it has computed in a
-    folder beside `out`; the next one goes on from there, and its file has the same bytes as that of one never killed.
-    The vectors of an existing `out` are kept for image files that are the same; images that are gone leave it.
+    Memory holds a few batches, and the path and digest of each file. A killed call leaves its results in a folder
+    beside `out`. The next call continues from there, and its file has the same bytes as without the kill. Vectors in an
+    existing `out` are reused for unchanged image files; those of missing images are dropped.
 
     Args:
-        model, vector, normalize, batch_size: as `embed`.
+        model, vector, normalize, batch_size: as for `embed`.
         places: folders, patterns and files.
         out: a path that ends in .npz or .parquet.
         like: as for `open_model`.
-        skip: called with an image that cannot be read and the error, and then that image is left out; None raises.
-        tell: called with the number of images so far, and of all.
+        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
+        tell: called with the number of images so far, and the number of all.
 
     Raises:
-        ImageError: where there are no images, or none that can be read.
+        ImageError: if there are no images, or none that can be read.
         ConfigError: when `out` or the folder beside it has vectors of another model, or a foreign file.
 
     >>> embed_files("ViT-B/16:dinov2", ["photos"], "vectors.npz")  # doctest: +SKIP
@@ -196,7 +196,7 @@ def embed_files(
     arguments = {"vector": vector, "normalize": normalize, "batch_size": batch_size}
     with make_folder(out.absolute().parent), lock(out.with_name(f".{out.name}.lock"), busy):
         known, parts = read_known(out, origin), Parts(out.with_name(f"{out.name}.parts"), origin)
-        known.update(parts.vectors_in(sorted(parts.digests())))
+        known.update(parts.vectors_in(name for name in sorted(parts.digests()) if (parts.path / name).exists()))
         rows = compute(model, found, known, parts, skip or raise_error, tell or (lambda done, total: None), **arguments)
         if not rows:
             raise ImageError(f"None of {len(found)} images could be read.")

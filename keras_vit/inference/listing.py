@@ -1,4 +1,4 @@
-"""Which images a list of paths, folders, patterns and addresses means, and those that are no files."""
+"""Lists the images in paths, folders, patterns and addresses, and reads those that are not files."""
 
 import glob
 import os
@@ -22,7 +22,7 @@ def is_image(path):
 
 
 def means_several(place: object) -> bool:
-    """Whether a place is a folder or a pattern, which may mean any number of images.
+    """Whether a place is a folder or a pattern, and so may have any number of images.
 
     >>> means_several("photos/*.jpg"), means_several("cat.jpg"), means_several(b"...")
     (True, False, False)
@@ -35,10 +35,10 @@ def means_several(place: object) -> bool:
 
 
 def list_images(places: Iterable[str]) -> list[str]:
-    """The paths of image files: those given, those in the folders given and their subfolders, those of patterns.
+    """The paths of image files: given files, those in given folders and their subfolders, and those of patterns.
 
-    Any other place, such as an address or a missing file, is kept as it is: reading it says what is wrong with it. What
-    systems hide (.thumbnails, __MACOSX) is left out of folders.
+    Any other place, such as an address or a missing file, is kept: reading it raises the error. In folders, hidden
+    files and folders (.thumbnails, __MACOSX) are left out.
 
     Args:
         places: such as "cat.jpg", "photos", "photos/*.png" or "photos/**/*.jpg".
@@ -66,7 +66,7 @@ def list_images(places: Iterable[str]) -> list[str]:
 
 
 def fetch(address):
-    """The bytes at an https address (http on this machine), no more of them than tell that it is too large."""
+    """Fetches the bytes at an https address (http on this machine), at most one more than the size limit."""
     import requests
     from urllib3.exceptions import HTTPError
 
@@ -78,7 +78,7 @@ def fetch(address):
                 status = printable(f"{reply.status_code} {reply.reason}").rstrip()
                 raise ImageError(f"{address} could not be fetched: the server answered {status}.")
             data = b""
-            for chunk in reply.raw.stream(2**20):  # an error where the connection breaks off
+            for chunk in reply.raw.stream(2**20):  # raises an error if the connection breaks off
                 data += chunk
                 if len(data) > MOST_BYTES:
                     break
@@ -90,10 +90,10 @@ def fetch(address):
 
 
 def read_from_anywhere(image: Any, num_channels: int = 3) -> np.ndarray:
-    """What `read_any_image` reads, and the image at an https address, or on standard input, written "-".
+    """Reads what `read_any_image` does, and the image at an https address, or on standard input, written "-".
 
     Raises:
-        ImageError: when the address does not give a file, or the file is too large or no image.
+        ImageError: when there is no file at the address, or the file is too large or no image.
     """
     place = image if isinstance(image, str) else ""
     if place != "-" and not place.lower().startswith(("https://", "http://")):

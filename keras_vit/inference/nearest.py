@@ -1,4 +1,4 @@
-"""The nearest of many vectors, and the page that shows the images."""
+"""Finds the nearest of many vectors, and draws a page of their images."""
 
 import html
 import os
@@ -17,21 +17,21 @@ STYLE = "display: flex; flex-wrap: wrap; gap: 1rem"
 
 
 def nearest(vectors: Any, queries: Any, count: int = 12, exact: bool = False) -> Found:
-    """The vectors with the largest cosines to each query: (their numbers (m, count), the cosines (m, count)).
+    """Finds the vectors with the largest cosines to each query: (their numbers (m, count), the cosines (m, count)).
 
-    Faiss compares all of them, in blocks. Of a file with more than a million it searches an index instead, which finds
-    95 % or more of the 12 nearest of stored vectors. The first call makes it, which takes minutes, and keeps it beside
-    the file, with ".index" after the name; a later one makes it again if the file has changed. Equal cosines come in
-    the order of their numbers; which of them are left out after `count` is open.
+    Faiss compares all vectors, in blocks. For a file of more than a million it searches an index instead, that finds
+    at least 95 % of the 12 nearest of stored vectors. The first call makes the index in some minutes, and keeps it
+    beside the file, with ".index" after the name. It is made again if the file has changed. Equal cosines are in the
+    order of their numbers; which of them are left out after `count` is not defined.
 
     Args:
-        vectors: (n, d), of any lengths, or the path of a file as of `read_vectors`.
+        vectors: (n, d), of any lengths, or the path of a file as for `read_vectors`.
         queries: (m, d).
-        count: of the nearest; n where that is less.
-        exact: compares all vectors of any file.
+        count: number of nearest vectors; at most n are found.
+        exact: whether to compare all vectors of a file of any size.
 
     Raises:
-        ConfigError: for vectors of another width, ones that are not finite, or an index that cannot be written.
+        ConfigError: for vectors of another width or that are not finite, or an index that cannot be written.
 
     >>> nearest(np.eye(3), [[1, 0.5, 0]], count=2)[0].tolist()
     [[0, 1]]
@@ -49,7 +49,7 @@ def nearest(vectors: Any, queries: Any, count: int = 12, exact: bool = False) ->
 
 
 def draw_image(place, caption):
-    """A picture and what is said of it, as HTML; the caption alone where the picture cannot be read any more."""
+    """An image and its caption as HTML; only the caption if the image cannot be read any more."""
     try:
         return pages.draw_thumbnail(read_from_anywhere(place), caption)
     except ImageError:
@@ -59,7 +59,7 @@ def draw_image(place, caption):
 def draw_nearest(
     paths: Sequence[str], origin: Origin, queries: Sequence[str], numbers: np.ndarray, cosines: np.ndarray
 ) -> str:
-    """The page of what `nearest` gave for pictures: each query, and below it the nearest ones with their cosines.
+    """The page of the results of `nearest` for images: each query, and below it the nearest with their cosines.
 
     `paths` and `origin` are those of the `Vectors`.
     """

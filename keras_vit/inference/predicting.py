@@ -1,4 +1,4 @@
-"""`predict`: one image or several, from wherever they are; and `predict_each`, for more than memory holds."""
+"""`predict`, for one image or several from any source; and `predict_each`, for more than memory holds."""
 
 import os
 from collections import deque
@@ -41,27 +41,27 @@ def predict(model: "Asked", images: "Picture", top: int = ..., batch_size: int =
 
 
 def predict(model, images, top=5, batch_size=BATCH_SIZE):
-    """The likeliest classes of an image, or of each of a list of images, with names and probabilities.
+    """The most likely classes of an image, or of each of a list of images, with names and probabilities.
 
-    The probabilities sum to 1 over all classes where an image has one class; of a model that was trained on images with
-    several classes each is that of its class alone (`config.probabilities`). Of a model that segments, they are the
-    shares of the image's pixels.
+    The probabilities sum to 1 over all classes if an image has exactly one class. For a model that was trained on
+    images with several classes, each is the probability of its class alone (`config.probabilities`). For a model that
+    segments, they are the shares of the image's pixels.
 
     Args:
-        model: a model of this package; a name or path that `zoo.load` takes; the folder of a run; an exported file, or
-            a bundle. Load it once where you ask often: `inference.open_classifier(name)`.
+        model: a model of this package; a name or path for `zoo.load`; the folder of a run; an exported file, or a
+            bundle. Load it once if you call often: `inference.open_classifier(name)`.
         images: a path or an https address, the bytes of a file, an image of Pillow, or an array (h, w), (h, w, 1),
             (h, w, 3) or (h, w, 4) of pixels from 0 to 255; or a list of these, of any sizes; or a folder or a pattern
-            such as `photos/*.jpg`, which stands for the list of its images.
-        top: how many classes of each.
-        batch_size: images at a time; it changes the time alone.
+            such as `photos/*.jpg`, for the list of its images.
+        top: number of classes for each image.
+        batch_size: images at a time; affects only the time.
 
     Returns:
         A `Prediction`; for a list, a folder or a pattern, a list of them.
 
     Raises:
         ImageError: when an image cannot be read, or an array's numbers are not pixels.
-        KerasVitError: when the model cannot be loaded, or gives no classes.
+        KerasVitError: when the model cannot be loaded, or has no classes.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, labels=["cat", "dog"])
     >>> predict(model, np.zeros((40, 50, 3), "uint8"))  # random weights, with a zero head
@@ -83,12 +83,12 @@ def predict_each(
     batch_size: int = BATCH_SIZE,
     skip: Callable[["Picture", ImageError], object] | None = None,
 ) -> Iterator[Prediction]:
-    """`predict` for endless images, in their order: memory holds a few batches of them.
+    """`predict` for any number of images, in order; memory holds only a few batches of them.
 
     Args:
-        model, top, batch_size: as `predict`.
-        images: any iterable, read as the predictions are asked for.
-        skip: called with an image that cannot be read and the error, and then that image is left out; None raises.
+        model, top, batch_size: as for `predict`.
+        images: any iterable, read as the predictions are consumed.
+        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, labels=["cat", "dog"])
     >>> images = (np.full((8, 8, 3), grey, "uint8") for grey in range(5))
@@ -107,7 +107,7 @@ def predict_batches(model, images, top, batch_size, skip):
 
 
 def ask(model, run, images, batch_size, skip):
-    """(list of images, what `run` gives for their inputs) of batches of those that can be read."""
+    """Yields (list of images, result of `run` for their inputs) for batches of the readable images."""
     batch = []
     for image, model_input in prepare_ahead(model, images, 2 * batch_size):
         if isinstance(model_input, ImageError):
@@ -129,7 +129,7 @@ def run_batch(run, batch):
 
 
 def prepare_ahead(model, images, count):
-    """Pairs of each image and its input, or the error it raised; at most `count` are read ahead, by several threads."""
+    """Yields each image with its input, or with its error; several threads read at most `count` images ahead."""
 
     def prepare(image):
         try:
@@ -159,7 +159,7 @@ def as_predictions(model, images, logits, top):
     else:
         probabilities = to_probabilities(logits.astype("float64"), model)
     for image, shares in zip(images, probabilities, strict=True):
-        best = np.argsort(-shares, kind="stable")[:top]  # of equally likely classes the first comes first
+        best = np.argsort(-shares, kind="stable")[:top]  # among equally likely classes the first comes first
         names = tuple(model.labels[i] if model.labels else int(i) for i in best)
         path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
         yield Prediction(names, tuple(float(shares[i]) for i in best), path)

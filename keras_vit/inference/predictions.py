@@ -1,4 +1,4 @@
-"""What a model says of an image: `Prediction`, and several of them as CSV or JSON."""
+"""`Prediction`, the result for an image, and predictions as CSV or JSON."""
 
 import csv
 import json
@@ -8,17 +8,17 @@ from typing import IO, Any
 
 from keras_vit.text import printable
 
-FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # how one begins, in full width too
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # that begin a formula, also in full width
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """The likeliest classes of an image, likeliest first; iterating gives pairs (name, probability).
+    """The most likely classes of an image, in this order; iterating gives pairs (name, probability).
 
     Args:
-        names: of the classes; their numbers where the model has no names.
-        probabilities: of the same, each in [0, 1].
-        image: the path that was given; None where it was no path.
+        names: names of the classes; their numbers if the model has no names.
+        probabilities: probabilities of these classes, each in [0, 1].
+        image: the path that was given; None for other images.
 
     >>> prediction = Prediction(("cat", "dog"), (0.9, 0.1), "a.jpg")
     >>> prediction
@@ -33,12 +33,12 @@ class Prediction:
 
     @property
     def name(self) -> str | int:
-        """The likeliest class."""
+        """The most likely class."""
         return self.names[0]
 
     @property
     def probability(self) -> float:
-        """Of the likeliest class."""
+        """The probability of the most likely class."""
         return self.probabilities[0]
 
     def __iter__(self) -> Iterator[tuple[str | int, float]]:
@@ -55,22 +55,22 @@ class Prediction:
         return f"Prediction({self})"
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON holds it, probabilities to six digits."""
+        """The fields as types of JSON, with probabilities to six digits."""
         classes = [{"class": name, "probability": round(share, 6)} for name, share in self]
         return {"image": self.image, "classes": classes}
 
 
 def as_cell(name):
-    """A name as a cell of CSV: one line that no terminal obeys and, by an apostrophe, no spreadsheet computes."""
+    """A name as a cell of CSV: in one line, without control characters, with an apostrophe before a formula."""
     text = printable("" if name is None else name)
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def write_csv(predictions: Iterable[Prediction], file: IO[str]) -> None:
-    """A line for each: image, class_1, probability_1, class_2, ... under a line of these names.
+    """Writes a header and a line for each prediction: image, class_1, probability_1, class_2, ...
 
-    Names are text: control characters are escaped, and one that a spreadsheet would take for a formula gets an
-    apostrophe (OWASP, CSV Injection). JSON has them as they are.
+    In names, control characters are escaped, and a name that a spreadsheet would read as a formula gets an apostrophe
+    (OWASP, CSV Injection). JSON has the names unchanged.
     """
     writer = csv.writer(file, lineterminator="\n")
     for number, prediction in enumerate(predictions):
@@ -82,13 +82,13 @@ def write_csv(predictions: Iterable[Prediction], file: IO[str]) -> None:
 
 
 def write_lines(predictions: Iterable[Prediction], file: IO[str]) -> None:
-    """A line of JSON for each, as `Prediction.as_dict`."""
+    """Writes a line of JSON for each, as `Prediction.as_dict`."""
     for prediction in predictions:
         file.write(json.dumps(prediction.as_dict()) + "\n")
 
 
 def write_list(predictions: Iterable[Prediction], file: IO[str]) -> None:
-    """One JSON list of them, a line for each."""
+    """Writes one JSON list, with a line for each prediction."""
     before = "[\n"
     for prediction in predictions:
         file.write(before + json.dumps(prediction.as_dict()))

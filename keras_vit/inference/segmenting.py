@@ -1,4 +1,4 @@
-"""`segment`: the class of every pixel of an image or several; and `segment_each`, for more than memory holds."""
+"""`segment`, for the class of every pixel of one image or several; `segment_each`, for more than memory holds."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from keras_vit.images.pixels import Picture
     from keras_vit.inference.predicting import Asked
 
-UNSEEN = 255  # the class number of pixels that the model's crop leaves out, as in masks that are trained on
+UNSEEN = 255  # the class number of pixels outside the model's crop, as of ignored pixels in training masks
 BATCH_SIZE = 8
 
 
@@ -23,16 +23,16 @@ def segment(model: "Asked", images: Any) -> Any:
     """The class of every pixel of an image, or of each of a list of images.
 
     Args:
-        model: what `predict` takes, fine-tuned on masks or made with `classifier="patches"`.
-        images: what `predict` takes.
+        model: as for `predict`, fine-tuned on masks or made with `classifier="patches"`.
+        images: as for `predict`.
 
     Returns:
-        Class numbers, uint8 (height, width) of the upright image, 255 where the model's crop leaves it out; of a list,
-        a folder or a pattern a list of them.
+        Class numbers, uint8 (height, width) of the upright image, 255 outside the model's crop; for a list, a folder or
+        a pattern a list of them.
 
     Raises:
         ImageError: when an image cannot be read.
-        ConfigError: for a model that gives an image one class.
+        ConfigError: for a model with one class per image.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=3, classifier="patches")
     >>> segment(model, np.zeros((40, 50, 3), "uint8")).shape
@@ -51,13 +51,13 @@ def segment_each(
     batch_size: int = BATCH_SIZE,
     skip: Callable[["Picture", ImageError], object] | None = None,
 ) -> Iterator[tuple["Picture", np.ndarray, np.ndarray]]:
-    """`segment` for endless images: each image, its pixels uint8 (h, w, channels), and its mask.
+    """`segment` for any number of images: yields each image, its pixels uint8 (h, w, channels), and its mask.
 
     Args:
-        model: as `segment`.
-        images: any iterable, read as the masks are asked for.
-        batch_size: images at a time; it changes the time alone.
-        skip: called with an image that cannot be read and the error, and then that image is left out; None raises.
+        model: as for `segment`.
+        images: any iterable, read as the masks are consumed.
+        batch_size: images at a time; affects only the time.
+        skip: called with an unreadable image and its error; that image is then left out. None raises the error.
     """
     model = open_classifier(model)
     if model.config.classifier != "patches":
@@ -69,7 +69,7 @@ def segment_each(
 
 
 def read_each(images, channels, skip):
-    """(image, its pixels) of those that can be read."""
+    """Yields (image, its pixels) for the readable images."""
     for image in images:
         try:
             yield image, read_from_anywhere(image, channels)
@@ -88,7 +88,7 @@ def segment_batches(model, pictures, batch_size):
 
 
 def spread(classes, size, preprocessing):
-    """Class numbers (h, w) of a model's input as those of the image, uint8 `size`: each has the nearest one's."""
+    """Maps class numbers (h, w) of a model's input to the image, uint8 `size`, by the nearest pixel."""
     whole = classes.shape if preprocessing.crop is None else preprocessing.size_before_crop(*size)
     places = [
         ((np.arange(length) + 0.5) * resized / length).astype(int) - start

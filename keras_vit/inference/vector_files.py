@@ -1,4 +1,4 @@
-"""Vectors of image files, in a file: .npz for numpy, .parquet for tables of others."""
+"""Files with the vectors of images: .npz for numpy, .parquet for other programs."""
 
 import json
 import os
@@ -17,16 +17,16 @@ from keras_vit.owned import is_digest
 
 ADVICE = "`keras-vit embed FOLDER --model M --out vectors.npz` writes one."
 COLUMNS = "vectors", "paths", "labels", "digests"
-BLOCK = 4096  # vectors that are written at a time
+BLOCK = 4096  # vectors to write at a time
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How vectors were made.
+    """The origin of vectors.
 
     Args:
-        model: its name or path, as it was given.
-        digest: of the model, `embedding.digest_of_model`.
+        model: the model's name or path, as it was given.
+        digest: the model's digest, `embedding.digest_of_model`.
         vector: the name of the vector.
         normalized: whether each was divided by its length.
     """
@@ -46,10 +46,10 @@ class Vectors:
 
     Args:
         vectors: float32 (n, d).
-        paths: as they were given.
-        labels: the folders that the images lie in, below the one that was given; "" for those in itself.
+        paths: paths of the images, as they were given.
+        labels: subfolders of the images in the given folder; "" for images in the folder itself.
         digests: SHA-256 of the files, in hexadecimal.
-        origin: how they were made.
+        origin: the origin of the vectors.
     """
 
     vectors: np.ndarray
@@ -60,9 +60,9 @@ class Vectors:
 
 
 def write_npz(path, blocks, shape, columns, about):
-    """The arrays "vectors" (n, d), "paths", "labels" and "digests" (n,), and "about", a text of JSON.
+    """Writes the arrays "vectors" (n, d), "paths", "labels" and "digests" (n,), and "about", a text of JSON.
 
-    numpy's own savez would hold all vectors in memory.
+    numpy's savez would need all vectors in memory.
     """
     with zipfile.ZipFile(path, "w") as archive:
         with archive.open("vectors.npy", "w", force_zip64=True) as file:
@@ -81,7 +81,7 @@ def read_npz(path, names):
 
 
 def write_parquet(path, blocks, shape, columns, about):
-    """A table of path, label, digest and vector, a list of d numbers; `about` is in the metadata "keras_vit"."""
+    """Writes a table of path, label, digest and vector, a list of d numbers; the metadata "keras_vit" has `about`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -115,7 +115,7 @@ def require_format(path: str | os.PathLike) -> str:
     """The ending of a file of vectors.
 
     Raises:
-        ConfigError: for another one.
+        ConfigError: for any other ending.
     """
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
@@ -126,7 +126,7 @@ def require_format(path: str | os.PathLike) -> str:
 
 
 def read_columns(path: str | os.PathLike, names: Sequence[str]) -> tuple[dict[str, Any], Origin]:
-    """Some of the fields of `Vectors`, by name, and the origin; raises as `read_vectors`."""
+    """Reads some of the fields of `Vectors`, by name, and the origin; raises the errors of `read_vectors`."""
     read, _ = FORMATS[require_format(path)]
     try:
         columns, about = read(path, names)
@@ -135,17 +135,17 @@ def read_columns(path: str | os.PathLike, names: Sequence[str]) -> tuple[dict[st
         origin = Origin(**{name: stated[name] for name in FIELDS})
     except FileNotFoundError as error:
         raise ConfigError(f"There is no file {path}. {ADVICE}") from error
-    except Exception as error:  # whatever zipfile, numpy and Arrow raise for other files
+    except Exception as error:  # zipfile, numpy and Arrow raise many errors for other files
         raise ConfigError(f"{path} is not a file of vectors: {error!s:.200}. {ADVICE}") from error
     kinds = {(name, x.ndim, x.dtype.str if name == "vectors" else x.dtype.kind) for name, x in columns.items()}
     fitting = {(name, 2, "<f4") if name == "vectors" else (name, 1, "U") for name in names}
     if not sound or kinds != fitting or len({len(x) for x in columns.values()}) > 1:
-        raise ConfigError(f"{path} is not a file of vectors: its columns do not fit each other. {ADVICE}")
+        raise ConfigError(f"{path} is not a file of vectors: its columns do not fit together. {ADVICE}")
     return columns, origin
 
 
 def read_vectors(path: str | os.PathLike) -> Vectors:
-    """The vectors in a file that `embed_files` or `keras-vit embed` wrote.
+    """Reads a file of vectors that `embed_files` or `keras-vit embed` wrote.
 
     Raises:
         ConfigError: when it is missing, damaged or something else.
@@ -164,6 +164,6 @@ def write_vectors(
     columns: dict[str, list[str]],
     origin: Origin,
 ) -> None:
-    """Writes vectors, which come in blocks (m, d) of their rows, with their "paths", "labels" and "digests"."""
+    """Writes vectors, given in blocks (m, d) of rows, with their "paths", "labels" and "digests"."""
     _, write = FORMATS[require_format(path)]
     write(path, blocks, shape, columns, json.dumps(asdict(origin)))

@@ -1,6 +1,6 @@
-"""Search by Faiss: all vectors compared, or, in a file of more than a million, an index that is kept beside it.
+"""Search by Faiss, over all vectors or, for a file of more than a million, by an index that is kept beside it.
 
-The file of an index is Faiss' own; its last bytes say of which file of vectors it is, and what was measured of it.
+The file of an index is in Faiss' format; its last bytes name its file of vectors, and the share it finds.
 """
 
 import json
@@ -15,12 +15,12 @@ from keras_vit.errors import ConfigError
 from keras_vit.files import describe_refusal, find_misfit, open_regular, write_whole
 from keras_vit.inference.vector_files import read_columns
 
-MOST = 1_000_000  # vectors of a file that are all compared
-ROWS = 8192  # vectors that are compared at a time
-NEAREST = 12  # of each of `QUERIES` stored vectors, of which the index finds the share `RECALL`
+MOST = 1_000_000  # vectors; for a file of more, an index is made
+ROWS = 8192  # vectors to compare at a time
+NEAREST = 12  # the index finds the share `RECALL` of so many nearest of each of `QUERIES` vectors
 QUERIES = 100
 RECALL = 0.95
-PER_LIST = 40  # vectors that a list's centre is computed from
+PER_LIST = 40  # vectors to compute a list's centre from
 ABOUT = 512  # bytes at the end of an index
 FIELDS: Any = {"keras_vit": "an index of vectors", "of": [int], "shape": [int], "found": float}
 ADVICE = "Compare all vectors instead: --exact, or exact=True in Python."
@@ -29,7 +29,7 @@ Found = tuple[np.ndarray, np.ndarray]  # numbers of vectors and their cosines, (
 
 
 def unit_rows(vectors, rows):
-    """A copy of rows, float32 (n, d), each divided by its length; zeros stay.
+    """Copies rows, float32 (n, d), divided by their lengths; zeros stay.
 
     Raises:
         ConfigError: when a vector is not finite.
@@ -44,7 +44,7 @@ def unit_rows(vectors, rows):
 
 
 def compare_all(vectors: np.ndarray, queries: np.ndarray, count: int) -> Found:
-    """The largest cosines of `vectors` (n, d) to each of `queries` (m, d), unit vectors; in blocks."""
+    """Finds the largest cosines of `vectors` (n, d) to each of `queries` (m, d), unit vectors; in blocks."""
     import faiss
 
     numbers, cosines = np.empty((len(queries), 0), int), np.empty((len(queries), 0), "float32")
@@ -58,7 +58,7 @@ def compare_all(vectors: np.ndarray, queries: np.ndarray, count: int) -> Found:
 
 
 def search_lists(index, queries, count, lists):
-    """What the index finds in its `lists` nearest lists, or in more where these hold less than `count` vectors."""
+    """Searches the `lists` nearest lists of the index, or more if these hold less than `count` vectors."""
     import faiss
 
     count = min(count, index.ntotal)
@@ -71,9 +71,9 @@ def search_lists(index, queries, count, lists):
 
 
 def choose_lists(index, vectors, rows):
-    """(How many lists to search, the share found then): the fewest, in powers of 2, by which `RECALL` is reached.
+    """(number of lists to search, the share found then): the fewest lists, a power of 2, that reach `RECALL`.
 
-    `rows` are the numbers of vectors whose nearest ones are searched; each finds itself, which does not count.
+    `rows` are the numbers of vectors that serve as queries; that each finds itself does not count.
     """
     queries = unit_rows(vectors, rows)
     _, best = compare_all(vectors, queries, NEAREST + 1)
@@ -88,7 +88,7 @@ def choose_lists(index, vectors, rows):
 
 
 def make_index(vectors: np.ndarray, tell: Callable[[int, int], object]) -> tuple[Any, float]:
-    """(An inverted file of unit vectors, the share of the nearest of stored vectors that it finds)."""
+    """Makes an inverted file of unit vectors; returns it and the share of stored vectors' nearest that it finds."""
     import faiss
 
     count, width = vectors.shape
@@ -104,7 +104,7 @@ def make_index(vectors: np.ndarray, tell: Callable[[int, int], object]) -> tuple
 
 
 def state_of(file: str | os.PathLike) -> list[int] | None:
-    """Size and time of change of a file, by which its index knows it; None where there is none."""
+    """Size and time of change of a file, to identify it in its index; None if there is no file."""
     if not os.path.isfile(file):
         return None
     state = os.stat(file)
@@ -112,11 +112,11 @@ def state_of(file: str | os.PathLike) -> list[int] | None:
 
 
 class Kept(NamedTuple):
-    """An index from a file; its lists stay on the disk until they are searched."""
+    """An index from a file; its lists stay on the disk until searched."""
 
     index: Any
     shape: tuple[int, int]
-    found: float  # the share of the nearest of stored vectors
+    found: float  # share of stored vectors' nearest that it finds
 
     def describe(self) -> str:
         return f"{int(100 * self.found)} % of the {NEAREST} nearest of {QUERIES} sample vectors are found"
@@ -131,7 +131,7 @@ def describe_index(state, shape, found):
 
 
 def read_about(path):
-    """What the last bytes of an index say; None where there is no file, or another one."""
+    """Reads the last bytes of an index; None if there is no file, or it is no index."""
     try:
         with open_regular(path) as file:
             file.seek(-ABOUT, os.SEEK_END)
@@ -142,7 +142,7 @@ def read_about(path):
 
 
 def read_index(path, state):
-    """The index in a file, or None where it is not of the file of vectors in its present state, or damaged."""
+    """Reads an index; None if it is damaged, or was not made for the file of vectors in its present state."""
     import faiss
 
     about = read_about(path)
@@ -156,7 +156,7 @@ def read_index(path, state):
 
 
 def write_index(path, vectors, state, tell):
-    """Makes an index, and writes it whole, or nothing.
+    """Makes an index, and writes it completely or not at all.
 
     Raises:
         ConfigError: when something else is there, or it cannot be written.
@@ -164,7 +164,7 @@ def write_index(path, vectors, state, tell):
     import faiss
 
     if os.path.lexists(path) and read_about(path) is None:
-        raise ConfigError(f"{path} is not an index that was made here: it stays as it is. Move it away. {ADVICE}")
+        raise ConfigError(f"{path} is not an index of this package, so it is not replaced. Move it away. {ADVICE}")
     try:
         with write_whole(path) as unfinished:
             index, found = make_index(vectors, tell)
@@ -173,24 +173,24 @@ def write_index(path, vectors, state, tell):
                 file.write(describe_index(state, vectors.shape, found))
     except OSError as error:
         raise ConfigError(f"{describe_refusal(error)} {ADVICE}") from error
-    except RuntimeError as error:  # Faiss' own, of a full disk
+    except RuntimeError as error:  # Faiss raises it for a full disk
         raise ConfigError(f"The index {path} cannot be written: {error!s:.200}. {ADVICE}") from error
 
 
 def open_searchable(
     file: str | os.PathLike, exact: bool = False, tell: Callable[[int, int], object] = lambda done, total: None
 ) -> np.ndarray | Kept:
-    """What to search for the nearest in a file: its vectors, or the index of more than `MOST`.
+    """Opens the vectors in a file for a search or, for more than `MOST`, their index.
 
-    An index that is missing, or of what the file was before, is made and kept as `file`.index.
+    A missing or outdated index is made and kept as `file`.index.
 
     Args:
-        file: as of `read_vectors`.
-        exact: gives the vectors in any case.
-        tell: called while an index is made, with the number of vectors in it so far, and of all.
+        file: as for `read_vectors`.
+        exact: whether to open the vectors in any case.
+        tell: called while an index is made, with the number of vectors in it so far, and the number of all.
 
     Raises:
-        ConfigError: as `read_vectors`, and when an index cannot be written.
+        ConfigError: as for `read_vectors`, or when an index cannot be written.
     """
     path, state = f"{os.fspath(file)}.index", state_of(file)
     if not exact and (kept := read_index(path, state)):

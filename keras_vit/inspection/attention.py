@@ -32,13 +32,13 @@ def as_inputs(model: Model, images: Any) -> Any:
 
 
 def require_grid(weights: np.ndarray, grid: tuple[int, int], registers: int = 0) -> int:
-    """The number of patches; ConfigError if the weights do not fit that grid, with or without a class token."""
+    """The number of patches; raises ConfigError if the weights do not fit the grid, with or without a class token."""
     patches, shape = grid[0] * grid[1], np.shape(weights)
     least = patches + registers
     if len(shape) != 5 or shape[-2:] not in ((least, least), (least + 1, least + 1)):
         raise ConfigError(
             f"The weights of {grid[0]}x{grid[1]} patches must be (num_layers, n, num_heads, l, l) with l {least}, or "
-            f"{least + 1} with the class token. Received: shape {shape}. Of a model with registers say "
+            f"{least + 1} with the class token. Received: shape {shape}. For a model with registers pass "
             "registers=model.config.num_registers."
         )
     return patches
@@ -48,11 +48,11 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
     """The attention weights A (Eq. 6) of every block: (num_layers, n, num_heads, l, l), rows summing to 1.
 
     Args:
-        model: a VisionTransformer; of an axial one the weights are zero off a patch's row or column.
+        model: a VisionTransformer; if it is axial, the weights are zero outside a patch's row or column.
         images: (n, h, w, channels), as the model takes them.
 
     Raises:
-        ConfigError: for a ResNet (an axial ResNet's attention lies in feature maps of several sizes), or images of
+        ConfigError: for a ResNet (an axial ResNet's attention is in feature maps of several sizes), or images of
             another shape.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
@@ -65,7 +65,7 @@ def attention_weights(model: VisionTransformer, images: Any) -> np.ndarray:
 
 
 def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = None, registers: int = 0) -> np.ndarray:
-    """Attention from the output to an image's patches: (n, rows, columns), each image's summing to 1.
+    """Attention from the output to an image's patches: (n, rows, columns), with sum 1 for each image.
 
     Attention Rollout (arXiv 2005.00928) averages the heads, adds the residual connection as an identity, and multiplies
     the blocks' matrices.
@@ -73,12 +73,12 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
     Args:
         weights: (num_layers, n, num_heads, l, l), from `attention_weights`.
         grid: (rows, columns) of patches, `model.config.grid`.
-        token: True for the attention of the class token, the first one; False for the mean over all tokens, which a
-            model with classifier="gap" reads; None finds out: a class token is one more than there are others.
-        registers: tokens between the class token and the patches, `model.config.num_registers`.
+        token: True for the attention of the class token, the first one; False for the mean over all tokens, as read by
+            a model with classifier="gap"; None for True if there is one token more than patches and registers.
+        registers: number of tokens between the class token and the patches, `model.config.num_registers`.
 
     Raises:
-        ConfigError: when the weights are not of that grid, or have no class token and `token` is True.
+        ConfigError: when the weights do not fit the grid, or have no class token although `token` is True.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> rollout(attention_weights(model, np.zeros((2, 32, 32, 3))), model.config.grid).shape
@@ -98,7 +98,7 @@ def rollout(weights: np.ndarray, grid: tuple[int, int], token: bool | None = Non
 
 
 def patch_weights(weights, grid, registers=0):
-    """The weights between patches, of each query summing to 1: (num_layers, n, num_heads, patches, patches)."""
+    """The weights between patches, with sum 1 for each query: (num_layers, n, num_heads, patches, patches)."""
     weights, patches = np.asarray(weights, "float64"), require_grid(weights, grid, registers)
     kept = weights[..., -patches:, -patches:]
     return kept / np.maximum(kept.sum(-1, keepdims=True), np.finfo("float64").tiny)
@@ -114,7 +114,7 @@ def distances(grid, patch_size):
 def attention_distance(
     weights: np.ndarray, grid: tuple[int, int], patch_size: int | tuple[int, int] = 1, registers: int = 0
 ) -> np.ndarray:
-    """The mean distance between a query patch and the patches it attends to (Figures 7 right and 11), in pixels.
+    """The mean distance in pixels between a query patch and the patches it attends to (Figures 7 right and 11).
 
     Class token and registers are left out, as queries and as keys, and the remaining weights are scaled to sum to 1.
 
@@ -122,14 +122,14 @@ def attention_distance(
         weights: attention weights of images, (num_layers, n, num_heads, l, l), from `attention_weights`; the paper
             averages over 128 images.
         grid: (rows, columns) of patches, `model.config.grid`.
-        patch_size: pixels per token, an int or (height, width): `model.config.pixels_per_token`, for a hybrid too.
+        patch_size: pixels per token, an int or (height, width): `model.config.pixels_per_token`, also for a hybrid.
         registers: `model.config.num_registers`.
 
     Returns:
         (num_layers, num_heads), averaged over queries and images.
 
     Raises:
-        ConfigError: when the weights are not of that grid.
+        ConfigError: when the weights do not fit the grid.
 
     >>> weights = np.broadcast_to(np.eye(4), (2, 1, 3, 4, 4))  # every patch attends to itself
     >>> attention_distance(weights, (2, 2), 16)

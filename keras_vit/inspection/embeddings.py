@@ -1,4 +1,4 @@
-"""What the first layer and the position embeddings have learned (section 4.5, Figures 7 and 10)."""
+"""Shows what the first layer and the position embeddings have learned (section 4.5, Figures 7 and 10)."""
 
 import numpy as np
 from keras import Model, ops
@@ -8,27 +8,27 @@ from keras_vit.errors import ConfigError
 
 def first_kernel(model):
     names = {layer.name for layer in model.layers}
-    for name in ("conv_root", "root_conv", "embedding"):  # of the hybrid, the ResNet, the ViT
+    for name in ("conv_root", "root_conv", "embedding"):  # in the hybrid, the ResNet, the ViT
         if name in names:
             return model.get_layer(name).kernel
     raise ConfigError(f"filters takes a model of keras_vit. Received: a {type(model).__name__}.")
 
 
 def principal_axes(rows: np.ndarray, count: int) -> np.ndarray:
-    """The directions (count, d) of rows' (n, d) largest variance, of norm 1, the largest value of each positive."""
+    """The unit vectors (count, d) of largest variance of rows (n, d); the largest value of each is positive."""
     axes = np.linalg.svd(rows - rows.mean(0), full_matrices=False)[2][:count]
     largest = np.abs(axes).argmax(1, keepdims=True)
     return axes * np.sign(np.take_along_axis(axes, largest, 1))
 
 
 def filters(model: Model, count: int = 28) -> np.ndarray:
-    """Principal components of the filters that see pixels, largest variance first: (count, height, width, channels).
+    """Principal components of the first layer's filters, largest variance first: (count, height, width, channels).
 
-    These are a ViT's patch embedding (Figure 7, left), and the first convolution of a hybrid or a ResNet. Each
-    component has norm 1; its sign says nothing.
+    This layer is a ViT's patch embedding (Figure 7, left), or the first convolution of a hybrid or a ResNet. Each
+    component has norm 1; its sign has no meaning.
 
     Args:
-        count: of components; fewer come when there are fewer filters or values in one.
+        count: most components; there are fewer if the layer has fewer filters, or a filter fewer values.
 
     >>> filters(keras_vit.zoo.load("ViT-Test/4", weights=None)).shape
     (28, 4, 4, 3)
@@ -41,7 +41,7 @@ def filters(model: Model, count: int = 28) -> np.ndarray:
 
 
 def require_position_layers(model):
-    """Names of the layers that add position embeddings to patches; a ConfigError where there are none."""
+    """Names of the layers that add position embeddings to patches; raises a ConfigError if there are none."""
     config = getattr(model, "config", None)
     if not hasattr(config, "position_layers"):
         raise ConfigError(f"position_similarity takes a VisionTransformer. Received: a {type(model).__name__}.")
@@ -57,9 +57,9 @@ def position_similarity(model: Model, block: int = 0) -> np.ndarray:
     """Cosine similarity of all pairs of patches' position embeddings (Figure 7, centre; Figure 10).
 
     Args:
-        model: a VisionTransformer, hybrid or not; the class token's embedding is left out. 2-D embeddings are taken as
-            they are added, a column's beside a row's.
-        block: of a model that adds position embeddings in every layer, whose.
+        model: a VisionTransformer, hybrid or not; the class token's embedding is left out. 2-D embeddings are compared
+            as they are added, a column's joined with a row's.
+        block: the block, for a model that adds position embeddings in every layer.
 
     Returns:
         (rows, columns, rows, columns): at [i, j] the map of the patch in row i and column j, in [-1, 1].

@@ -13,20 +13,20 @@ from keras_vit.inspection.embeddings import principal_axes
 def features(
     model: Model, images: np.ndarray, layers: int | Sequence[int] | None = None, as_grid: bool = False
 ) -> np.ndarray:
-    """What encoder blocks give for each patch; the class token is left out.
+    """The outputs of encoder blocks for each patch, without the class token.
 
     Args:
         model: a VisionTransformer, hybrid or not.
         images: (n, h, w, channels), as the model takes them.
         layers: numbers of blocks from 0, negative ones from the end; None for all.
-        as_grid: patches in rows and columns, as they lie in the image.
+        as_grid: whether to arrange patches in rows and columns, as in the image.
 
     Returns:
         (len(layers), n, patches, hidden_size), or (len(layers), n, rows, columns, hidden_size) with `as_grid`; without
         the first axis when `layers` is one number.
 
     Raises:
-        ConfigError: for a ResNet, and for a block that the model does not have.
+        ConfigError: for a ResNet, or a block that the model does not have.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> features(model, np.zeros((2, 32, 32, 3)), layers=(1, -1), as_grid=True).shape
@@ -49,7 +49,7 @@ def features(
 def feature_colours(grids: np.ndarray) -> np.ndarray:
     """The first three principal components of dense features as red, green and blue: (n, rows, columns, 3) in [0, 1].
 
-    The components are those of all patches of all images together, so like patches of several images are alike.
+    The components are those of all patches of all images together, so similar patches of different images look alike.
 
     Args:
         grids: (n, rows, columns, d), from `features(..., layers=-1, as_grid=True)`.
@@ -62,23 +62,23 @@ def feature_colours(grids: np.ndarray) -> np.ndarray:
         raise ConfigError(f"grids must be (n, rows, columns, d) with d at least 3. Received: shape {grids.shape}.")
     rows = grids.reshape(-1, grids.shape[-1]).astype("float64")
     values = (rows - rows.mean(0)) @ principal_axes(rows, 3).T
-    low, high = np.percentile(values, (1, 99), axis=0)  # a few far patches must not darken the rest
+    low, high = np.percentile(values, (1, 99), axis=0)  # a few outliers must not darken the rest
     colours = (values - low) / np.maximum(high - low, np.finfo("float64").tiny)
     return np.clip(colours, 0, 1).reshape(*grids.shape[:-1], 3)
 
 
 def class_activation(model: Model, images: np.ndarray, classes: int | Sequence[int] | None = None) -> np.ndarray:
-    """Where a ResNet sees a class (arXiv 1512.04150): each cell's share of the class's logit, (n, rows, columns).
+    """Class activation of a ResNet (arXiv 1512.04150): each cell's share of the class's logit, (n, rows, columns).
 
-    The head reads the mean over the cells, so the mean of a map, plus the head's bias, is the logit.
+    The head reads the mean over the cells, so the mean of a map plus the head's bias is the logit.
 
     Args:
         model: a ResNet with a head.
         images: (n, h, w, channels), as the model takes them.
-        classes: a class number, or one for each image; None for each image's likeliest.
+        classes: a class number, or one for each image; None for each image's most likely class.
 
     Raises:
-        ConfigError: for a VisionTransformer (see `rollout`), a model without a head, and a class it does not have.
+        ConfigError: for a VisionTransformer (see `rollout`), a model without a head, or a class it does not have.
 
     >>> model = keras_vit.models.ResNet(image_size=(64, 64), depths=(1, 1), num_classes=5)
     >>> class_activation(model, np.zeros((2, 64, 64, 3))).shape

@@ -1,4 +1,4 @@
-"""One page that shows what a model has learned and where it looks: `report`."""
+"""`report`: a page that shows what a model has learned and where it looks."""
 
 import io
 import os
@@ -18,11 +18,11 @@ from keras_vit.pages import draw_thumbnail, embed_image, fill_page, lay_out_card
 
 SHOWN = 12  # images that are drawn; attention distance is averaged over all
 BATCH = 8  # images whose attention weights are in memory at a time
-PIXELS = 192  # the least height or width at which maps over an image are drawn
+PIXELS = 192  # least height and width of a map drawn over an image
 
 
 def draw_figure(figure, heading):
-    """A figure as an <img> that holds its own bytes, on white."""
+    """A figure as an <img> with embedded bytes, on white."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=160)
     return f'<figure class="paper">{embed_image(file.getvalue(), "png", heading)}</figure>'
@@ -35,13 +35,13 @@ def draw_card(image, name):
 
 
 def enlarge_pixels(image):
-    """The image with each pixel repeated, until a map over it is not as coarse as its pixels."""
+    """Repeats each pixel of an image, so that a map over it looks smoother than the pixels."""
     times = max(1, PIXELS // max(image.shape[:2]))
     return image.repeat(times, axis=0).repeat(times, axis=1)
 
 
 def list_predictions(model, inputs, images, names, top):
-    """The first images with their likeliest classes."""
+    """The first images with their most probable classes."""
     probabilities = to_probabilities(model.predict(inputs, verbose=0).astype("float32"), model)
     labels = model.labels or [f"class {i}" for i in range(probabilities.shape[-1])]
     cards = [
@@ -52,7 +52,7 @@ def list_predictions(model, inputs, images, names, top):
 
 
 def attend(model, inputs):
-    """Attention distance by block and head over all images, and rollout of the first: (a, h), (n, rows, columns)."""
+    """Attention distance by block and head over all images, and rollout of the first: (l, h), (n, rows, columns)."""
     config, distances, maps = model.config, [], []
     for start in range(0, len(inputs), BATCH):
         weights = attention_weights(model, inputs[start : start + BATCH])
@@ -75,7 +75,7 @@ def describe_count(count, of=None):
 
 
 def draw(model, inputs, images, names, top):
-    """(heading, sentence, HTML) of everything that can be drawn for the model, what is seen on the images first."""
+    """(heading, sentence, HTML) of everything that can be drawn for the model, beginning with maps over images."""
     classifies, first, names = bool(model.config.num_classes), inputs[:SHOWN], names[:SHOWN]
     shown = [enlarge_pixels(image) for image in to_pixels(first, model)]
 
@@ -90,12 +90,10 @@ def draw(model, inputs, images, names, top):
     attends = hasattr(model, "attention")
     if attends:
         distance, maps = attend(model, inputs)
-        sentence = "Bright patches reach the output: attention rollout through all blocks (Figure 6). Is it the object?"
+        sentence = "Bright patches affect the output most: attention rollout (Figure 6). Are they on the object?"
         yield "Where the model looks", sentence, cards(maps)
         colours = feature_colours(features(model, first, layers=-1, as_grid=True))
-        sentence = (
-            "Patches of one colour are alike to the model: three principal components of the last block's tokens."
-        )
+        sentence = "To the model, patches of one colour are alike: three principal components of its last tokens."
         tiles = zip(colours, names, strict=True)
         yield "Dense features", sentence, lay_out_cards(draw_card(tile, name) for tile, name in tiles)
         sentence = (
@@ -106,17 +104,15 @@ def draw(model, inputs, images, names, top):
         yield "Attention distance", sentence, draw_figure(plots.plot_attention_distance(distance), "Attention distance")
         if model.config.position_layers:
             sentence = (
-                "A map for each patch: yellow are the patches whose position embedding is like its own. Where "
-                "neighbours, rows and columns light up, the model has learned the grid."
+                "A map for each patch: patches with a similar position embedding are yellow. If these are neighbours, "
+                "rows and columns, the model has learned the grid."
             )
             figure = plots.plot_position_similarity(position_similarity(model))
             yield "Position embeddings", sentence, draw_figure(figure, "Position embeddings")
     elif classifies:
-        sentence = "Bright places add most to the logit of the image's most probable class. Is it the object?"
+        sentence = "Bright places add most to the logit of the most probable class. Are they on the object?"
         yield "Class activation", sentence, cards(class_activation(model, first))
-    sentence = (
-        "What the first layer that sees pixels looks for: colours, and edges in every direction if it learned enough."
-    )
+    sentence = "The filters of the first layer: colours and, after enough training, edges in every direction."
     yield "Filters", sentence, draw_figure(plots.plot_filters(filters(model)), "Filters")
 
 
@@ -135,13 +131,13 @@ def report(
     Args:
         model: a VisionTransformer or a ResNet.
         images: uint8 (h, w, channels), of any sizes; the paper averages attention distances over 128.
-        path: of the page, such as "report/index.html".
-        names: of the images, as the page shows them.
-        top: likeliest classes that are listed for each image.
-        title: of the page; None for the model's name and the number of images.
+        path: file of the page, such as "report/index.html".
+        names: names of the images on the page.
+        top: number of most probable classes to list for each image.
+        title: title of the page; None for the model's name and the number of images.
 
     Raises:
-        ConfigError: without images, for images of other channels, and for a model of others.
+        ConfigError: for no images, images with other channels, or a model from elsewhere.
         PreprocessingError: for a model whose preprocessing is unknown.
     """
     require_local(path)

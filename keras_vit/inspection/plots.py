@@ -1,4 +1,4 @@
-"""Figures of what the other functions of this room compute; each returns a matplotlib Figure."""
+"""Plots the results of the other functions of this room; each function returns a matplotlib Figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 20  # characters of an image's name
-MOST_TILES = 8  # rows and columns of the position embeddings that are drawn, evenly spread
+MOST_TILES = 8  # rows and columns of the position embeddings to draw, evenly spaced
 
 
 def new_figure(size):
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained", dpi=110)  # without a display and pyplot's memory of figures
+    return Figure(figsize=size, layout="constrained", dpi=110)  # needs no display, and pyplot keeps no reference
 
 
 def empty_figure(rows, columns, size):
@@ -30,13 +30,13 @@ def empty_figure(rows, columns, size):
 
 
 def show(axis, image):
-    """Draws an image (h, w, c) in [0, 1]; in grey where it does not have three channels."""
+    """Draws an image (h, w, c) in [0, 1]; in grey unless it has three channels."""
     image = image if image.shape[-1] == 3 else image.mean(-1)
     axis.imshow(np.clip(image, 0, 1), cmap="gray", vmin=0, vmax=1)
 
 
 def plot_pairs(title, above, below, names=()):
-    """Images (n, h, w, c) in [0, 1] above others."""
+    """Draws images (n, h, w, c) in [0, 1] above others."""
     _, height, width, _ = above.shape
     figure, axes = empty_figure(2, len(above), (1.8 * len(above) + 0.2, 2 * 1.8 * height / width + 0.9))
     figure.suptitle(title)
@@ -49,14 +49,14 @@ def plot_pairs(title, above, below, names=()):
 
 
 def enlarge(values, size):
-    """A map (rows, columns) at the size (height, width) of its image, bilinearly."""
+    """Enlarges a map (rows, columns) bilinearly to the size (height, width) of its image."""
     from keras import ops
 
     return ops.convert_to_numpy(ops.image.resize(values[..., None].astype("float32"), size))[..., 0]
 
 
 def spread(count):
-    """At most MOST_TILES of the numbers below `count`, the first and the last among them."""
+    """At most MOST_TILES evenly spaced numbers from 0 to count - 1, both included."""
     return np.unique(np.linspace(0, count - 1, min(count, MOST_TILES)).round().astype(int))
 
 
@@ -82,14 +82,14 @@ def draw_position_similarity(figure, name, similarity):
 
 
 def size_of_maps(rows, columns):
-    """Width and height, in inches, of a panel of maps of so many patches, with its title and colours."""
+    """Width and height, in inches, of a panel of maps with its title and colour bar."""
     return 0.9 * len(spread(columns)) + 1.2, 0.9 * rows / columns * len(spread(rows)) + 0.6
 
 
 def plot_position_similarity(similarity: np.ndarray | Mapping[str, np.ndarray]) -> "Figure":
-    """Figure 7, centre: a map for each patch, its similarity to all others; (rows, columns, rows, columns).
+    """Figure 7, centre: a map for each patch of its similarity to all others; (rows, columns, rows, columns).
 
-    Of several models, {name: similarity}, the maps stand in a row, as in Figure 10.
+    For several models, {name: similarity}, the maps are in a row, as in Figure 10.
 
     >>> similarity = keras_vit.inspection.position_similarity(keras_vit.zoo.load("ViT-Test/4", weights=None))
     >>> len(plot_position_similarity({"7 epochs": similarity, "14 epochs": similarity}).subfigs)
@@ -105,7 +105,7 @@ def plot_position_similarity(similarity: np.ndarray | Mapping[str, np.ndarray]) 
 
 
 def plot_attention_distance(distance: np.ndarray) -> "Figure":
-    """Figure 7, right: a dot for each head, its mean attention distance over the depth; (num_layers, num_heads)."""
+    """Figure 7, right: a dot for each head, at its mean attention distance over its depth; (num_layers, num_heads)."""
     figure = new_figure((6, 4))
     axis = figure.subplots()
     depth = np.repeat(np.arange(len(distance)), distance.shape[1])

@@ -22,23 +22,22 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     Args:
         num_heads: number of heads; must divide d.
         dropout_rate: dropout of the attention weights A, in [0, 1). 0 in every official configuration.
-        relative_patches: with relative position embeddings (Appendix D.4), how many of the last tokens are patches;
-            None without.
-        rotary_grid: with rotary positions, (rows, columns) of the last tokens, the patches; None without.
-        prefix_tokens: with rotary positions, how many tokens stand before the patches of images of any size.
+        relative_patches: number of patches, the last tokens, for relative position embeddings (Appendix D.4); None
+            for no such embeddings.
+        rotary_grid: (rows, columns) of the patches, the last tokens, for rotary positions; None for no such positions.
+        prefix_tokens: number of tokens before the patches, for rotary positions and images of any size.
         qkv_bias: which of queries, keys and values have a bias: "qkv", "qv" or "none".
 
     Call arguments:
         return_weights: also return A, (n, num_heads, l, l), rows summing to 1.
-        class_token: compute the first token's output alone, (n, 1, d); not with `return_weights`.
-        queries: tokens (n, m, d) that attend to those of x in place of x itself, for an output (n, m, d); not with
-            `return_weights`.
-        places: with rotary positions, of images of any size, what `PatchPlaces` gives for them.
+        class_token: compute only the first token's output, (n, 1, d); not with `return_weights`.
+        queries: separate tokens (n, m, d) that attend to x; the output is then (n, m, d). Not with `return_weights`.
+        places: the output of `PatchPlaces`, for rotary positions and images of any size.
 
     Attributes:
-        largest_whole: up to how many elements A of an image, num_heads * l * l, is computed as a whole and kept for the
-            gradient; beyond, `fast.attention_in_blocks` does without. 128 MiB in float32, above every model of the
-            paper.
+        largest_whole: the most elements, num_heads * l * l, that A of an image may have to be computed whole and kept
+            for the gradient. A larger A is computed by `fast.attention_in_blocks`. The limit is 128 MiB in float32,
+            above every model of the paper.
 
     Raises:
         ValueError: when num_heads does not divide d.
@@ -94,7 +93,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return self.compute(x, denses, training, return_weights, class_token, queries, places)
 
     def compute(self, x, denses, training, return_weights, class_token, queries, places, whole=False):
-        """What `call` returns; `denses` give queries, keys, values (Eq. 5), and the output of A v (Eq. 8)."""
+        """Does what `call` does; `denses` make queries, keys and values (Eq. 5), and the output from A v (Eq. 8)."""
         query, key, value, out = denses
         if queries is None:
             queries = x[:, :1] if class_token else x
@@ -115,7 +114,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         norm=None,
         scale=None,
     ):
-        """The same by `fold_products`.
+        """Computes the output of `call` by the weights of `fold_products`.
 
         Args:
             norm: if given, `x` was normalized by it without its scale and shift.
@@ -125,11 +124,11 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return self.compute(x, denses, training, return_weights, class_token, queries, places, whole=True)
 
     def fold_products(self, norm, scale):
-        """(kernel, bias) of query, key, value and out, with what stands beside them, and without two of the biases.
+        """(kernel, bias) of query, key, value and out, with norm and scale folded in, and two of the biases left out.
 
-        The rows of A sum to 1. The key's bias shifts every row of q k^T by a number, which softmax ignores; relative
-        logits, of queries alone, lack it anyway. Rotary positions turn it by every key's place, so that they keep it.
-        The value's goes through A as it is, into the bias of `out`.
+        The key's bias adds one number to a whole row of q k^T, so softmax ignores it. Relative logits do not contain
+        it: they depend on queries alone. Rotary positions turn it by each key's place, so it stays there. The rows of
+        A sum to 1, so the value's bias passes through A unchanged and becomes part of the bias of `out`.
 
         Args:
             norm: the layer norm before the projections, or None.
@@ -141,7 +140,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return query, (k, None if self.rotary is None else k_bias), (v, None), out
 
     def fold(self, norm=None, scale=None):
-        """Makes the weights those of `fold_products`, and the scale of Eq. 6 a part of the query's, for inference."""
+        """Replaces the weights by `fold_products` for inference, and multiplies the scale of Eq. 6 into the query's."""
         (q, q_bias), *others = self.fold_products(norm, scale)
         denses = (self.query, self.key, self.value, self.out)
         assign_products(denses, ((q * self.scale, q_bias * self.scale), *others), norm, scale)
@@ -152,7 +151,7 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return (self.query,) if self.rotary is None else (self.query, self.key)
 
     def rotate(self, q, k, all_queries, places=None):
-        """Queries and keys, turned by their places where positions are rotary; queries apart are at no place."""
+        """Turns queries and keys by their places if positions are rotary; separate queries have no place."""
         if self.rotary is None:
             return q, k
         return (self.rotary(q, places=places) if all_queries else q), self.rotary(k, places=places)
@@ -161,8 +160,8 @@ class MultiHeadSelfAttention(ConfiguredLayer):
     def attend(self, q, k, v, training, whole=False):
         """A v (Eq. 6 and 7), (n, m, d), and A, (n, heads, m, l), of queries (n, m, d), keys and values (n, l, d).
 
-        m is l, or another number for queries apart, such as the class token's, which are at no offset from any patch.
-        Unless A is asked for `whole`, it may be None.
+        m is not l for separate queries, such as the class token's. They are at no offset from any patch. A may be None
+        unless `whole` is set.
         """
         q, k, v = (self.split_heads(x) for x in (q * self.scale, k, v))
         y, a = self.weigh(q, k, v, training, self.relative if q.shape[2] == k.shape[2] else None)
@@ -182,5 +181,5 @@ class MultiHeadSelfAttention(ConfiguredLayer):
         return ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, ops.shape(y)[2], y.shape[1] * y.shape[3]))  # (n, l, d)
 
     def spread_weights(self, a):
-        """What `attend` gave for A as (n, heads, l, l)."""
+        """Brings A from `attend` to (n, heads, l, l)."""
         return a

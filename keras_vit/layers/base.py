@@ -1,4 +1,4 @@
-"""A layer whose configuration is what it was made with, its fast paths, and the type of norms and sums."""
+"""A layer that is configured by its constructor's arguments, its fast paths, and the dtype of norms and sums."""
 
 import functools
 import inspect
@@ -8,17 +8,17 @@ import keras
 
 
 def wide_type(dtype):
-    """float32, or float64 for float64, which Keras knows on TensorFlow alone."""
+    """float32, or float64 for float64; Keras promotes to float64 on TensorFlow alone."""
     return keras.backend.result_type(dtype, "float32")
 
 
 def widen(x):
-    """In `wide_type`."""
+    """Casts x to `wide_type`."""
     return keras.ops.cast(x, wide_type(x.dtype))
 
 
 def by_token(function, x):
-    """function(x) of every token, (n, l, d), as one plain matrix product of (n * l, d) where l is known."""
+    """Applies function to every token of (n, l, d): to (n * l, d), in one plain matrix product, where l is known."""
     if x.shape[1] is None:
         return function(x)
     y = function(keras.ops.reshape(x, (-1, x.shape[2])))
@@ -26,7 +26,7 @@ def by_token(function, x):
 
 
 def fast_path(function):
-    """Makes function(call, layer, *args, **kwargs) a decorator of a layer's method `call`, which it may hand on to."""
+    """Makes function(call, layer, *args, **kwargs) a decorator of a layer's method `call`; it may run `call` itself."""
 
     def decorate(call):
         @functools.wraps(call)  # Keras reads its signature
@@ -41,21 +41,21 @@ def fast_path(function):
 class ConfiguredLayer(keras.layers.Layer):
     """A layer that keeps each argument of its constructor as the attribute of that name.
 
-    So `get_config` stands here once. A subclass names its arguments before **kwargs, which are Keras' (name, dtype,
-    trainable) and those of the layer that it extends, and overrides it only where an argument is to be serialized. A
-    layer of one input gives an output of the same shape, unless it says otherwise.
+    So `get_config` is written here once; a subclass overrides it only if an argument must be serialized. A subclass
+    names its own arguments before **kwargs, which hold Keras' (name, dtype, trainable) and those of the layer it
+    extends. The output has the input's shape unless a subclass overrides `compute_output_shape`.
     """
 
     @classmethod
     def argument_names(cls) -> list[str]:
-        """The names of the constructor's arguments but Keras' own."""
+        """The names of the constructor's arguments, without Keras' own."""
         extended = [c for c in cls.__mro__ if issubclass(c, ConfiguredLayer) and "__init__" in vars(c)]
         parameters = [p for c in extended for p in inspect.signature(c.__init__).parameters.values()]
         return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "self"]
 
     @classmethod
     def arguments_in(cls, source: Any) -> dict[str, Any]:
-        """What `source`, a configuration or a layer, has under the names of the constructor's arguments."""
+        """The constructor's arguments that `source`, a configuration or a layer, has as attributes."""
         return {name: getattr(source, name) for name in cls.argument_names() if hasattr(source, name)}
 
     def get_config(self):
@@ -67,13 +67,13 @@ class ConfiguredLayer(keras.layers.Layer):
     def _post_build(self):
         super()._post_build()
         for layer in self._flatten_layers(include_self=False, recursive=False) if not self.trainable else ():
-            layer.trainable = False  # Keras sees to the layer's own weights alone
+            layer.trainable = False  # Keras freezes the layer's own weights alone
 
 
 def takes_arguments_of(*parts):
-    """Decorates the constructor of a layer made of others: it takes and keeps their arguments beside those it names.
+    """Decorates the constructor of a layer made of `parts`: it also takes and keeps their arguments.
 
-    So an option of a part is written where it computes, and not once more in every layer above.
+    So an option is declared only in the layer that uses it, and not again in every layer above.
     """
     of_parts = {p.name: p for part in parts for p in inspect.signature(part.__init__).parameters.values()}
 

@@ -11,7 +11,7 @@ from keras_vit.layers.convolution import GroupNormalization, StandardizedConv2D
 
 
 class Bottleneck(ConfiguredLayer):
-    """What both units share: three convolutions (1x1, 3x3, 1x1) with a norm each, and a shortcut where shapes change.
+    """The base of both units: three convolutions (1x1, 3x3, 1x1) with a norm each, and a shortcut where shapes change.
 
     (n, h, w, c) -> (n, h / strides, w / strides, 4 * filters).
 
@@ -22,7 +22,7 @@ class Bottleneck(ConfiguredLayer):
         kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
 
     Attributes:
-        remat: whether training computes the unit's inner values again for the gradient; see `fast.rematerialized`.
+        remat: whether training recomputes the unit's inner values for the gradient; see `fast.rematerialized`.
     """
 
     padding = "fixed"

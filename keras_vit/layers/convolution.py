@@ -73,7 +73,7 @@ class StandardizedConv2D(ConfiguredLayer):
         return self.convolve(x, self.standardized_kernel())
 
     def fold(self):
-        """Standardizes the kernel once and for all, for inference."""
+        """Stores the standardized kernel in place of the kernel, for inference."""
         self.kernel.assign(self.standardized_kernel())
         self.folded = True
 
@@ -100,7 +100,7 @@ class StandardizedConv2D(ConfiguredLayer):
 
 
 def average_pixels(x):
-    """(n, h, w, c) -> (n, 1, 1, c), in two steps: TensorFlow takes more than twice as long over two axes at once."""
+    """(n, h, w, c) -> (n, 1, 1, c), one axis at a time: over both at once, TensorFlow takes more than twice as long."""
     return ops.mean(ops.mean(x, axis=2, keepdims=True), axis=1, keepdims=True)
 
 
@@ -117,7 +117,7 @@ class GroupNormalization(ConfiguredLayer):
         gamma_initializer: "ones", or "zeros" for the last norm of a hybrid's residual branch.
 
     Call arguments:
-        relu: whether ReLU follows, which training with TensorFlow computes in the same pass.
+        relu: whether to apply ReLU after the norm. Training with TensorFlow does both in one pass.
 
     Raises:
         ValueError: when groups does not divide c.

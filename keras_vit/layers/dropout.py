@@ -9,7 +9,7 @@ from keras_vit.layers.base import ConfiguredLayer
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """Seeds that differ between replicas, though the state is mirrored: the replica's id enters each seed.
+    """Seeds that differ between replicas although their state is mirrored: each seed depends on the replica's id.
 
     Replica 0 draws as Keras' own generator does.
     """
@@ -25,7 +25,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Dropout(ConfiguredLayer):
-    """`keras.layers.Dropout` that draws another mask on every replica, reproducible from the seed.
+    """`keras.layers.Dropout` that draws a different mask on every replica, reproducible from the seed.
 
     Keras draws the same mask on all replicas, so that masks repeat within a global batch.
 

@@ -24,7 +24,7 @@ def quick_gelu(x):
     return x * ops.sigmoid(1.702 * x)
 
 
-ACTIVATIONS = {"quick_gelu": quick_gelu, "silu": ops.silu}  # beside GELU, a layer of its own
+ACTIVATIONS = {"quick_gelu": quick_gelu, "silu": ops.silu}  # GELU is a layer of its own
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -34,10 +34,10 @@ class MLP(ConfiguredLayer):
     Args:
         mlp_dim: width of the hidden layer.
         dropout_rate: dropout after each dense layer (Appendix B.1), in [0, 1).
-        gelu_approximate: GELU by tanh, as the official weights expect; False for the exact one.
-        activation: "gelu", or in its place "quick_gelu" (CLIP's x sigmoid(1.702 x)) or "silu".
-        gated_mlp: multiply the hidden layer by the activation of another dense layer, the gate, in place of activating
-            it; with "silu" that is SwiGLU (arXiv 2002.05202).
+        gelu_approximate: GELU by tanh, as the official weights expect; False for exact GELU.
+        activation: "gelu", "quick_gelu" (CLIP's x sigmoid(1.702 x)) or "silu".
+        gated_mlp: multiply the hidden layer by an activated second dense layer, the gate, instead of activating the
+            hidden layer itself; with "silu" this is SwiGLU (arXiv 2002.05202).
 
     >>> tuple(MLP(mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
@@ -82,7 +82,7 @@ class MLP(ConfiguredLayer):
         return self.compute(x, self.denses(), training)
 
     def compute(self, x, denses, training):
-        """What `call` returns, by dense layers in the order of `denses`."""
+        """Does what `call` does, by the given dense layers in the order of the method `denses`."""
 
         def transform(x):
             hidden, *gates, out = denses
@@ -94,19 +94,19 @@ class MLP(ConfiguredLayer):
         return by_token(transform, x)
 
     def export_call(self, x, training=None, norm=None, scale=None):
-        """The same by `fold_products`, where `x` lacks the norm's scale and shift and the output the `LayerScale`."""
+        """Computes `call` by `fold_products`; `x` lacks the norm's scale and shift, which the products contain."""
         return self.compute(x, [as_dense(*product) for product in self.fold_products(norm, scale)], training)
 
     def denses(self):
         return (self.hidden, *([self.gate] if self.gated_mlp else []), self.out)
 
     def fold_products(self, norm, scale):
-        """(kernel, bias) of `denses`, with the norm before the first and the `LayerScale` after the last, or None."""
+        """(kernel, bias) of `denses`, with the norm before and the `LayerScale` after folded in, if not None."""
         inner = [fold_norm_into_dense(norm, dense) for dense in self.denses()[:-1]]
         return *inner, fold_scale(scale, self.out.kernel, self.out.bias)
 
     def fold(self, norm=None, scale=None):
-        """Makes the weights those of `fold_products`, for inference."""
+        """Replaces the weights by those of `fold_products`, for inference."""
         assign_products(self.denses(), self.fold_products(norm, scale), norm, scale)
 
 
@@ -115,10 +115,10 @@ class LayerScale(ConfiguredLayer):
     """Scales each channel of a branch before it is added (arXiv 2103.17239): (..., d) -> (..., d).
 
     Args:
-        initial: of every channel's scale.
+        initial: the initial scale of every channel.
 
     Attributes:
-        folded: whether the scale is in the layer before.
+        folded: whether the scale is folded into the layer before.
 
     >>> tuple(LayerScale()(keras.ops.ones((2, 17, 64))).shape)
     (2, 17, 64)
@@ -148,19 +148,19 @@ class EncoderBlock(ConfiguredLayer):
         dropout_rate: dropout after every dense layer but the q, k, v projections (Appendix B.1), in [0, 1).
         attention_dropout_rate: dropout of the attention weights, in [0, 1).
         layer_norm_epsilon: added to the variance in both layer norms.
-        stochastic_depth_rate: share of the examples for which training leaves out the MSA, and of those for which it
-            leaves out the MLP, in [0, 1); the others' are scaled up to keep the mean (arXiv 1603.09382).
-        layer_scale: what `LayerScale` begins with, of the MSA's and of the MLP's channels; None for no such scales.
+        stochastic_depth_rate: probability, in [0, 1), that training skips the MSA for an example, and likewise the MLP.
+            Where it is not skipped, its output is scaled up to keep the mean (arXiv 1603.09382).
+        layer_scale: initial value of the `LayerScale` after the MSA and of that after the MLP; None for no scales.
         **kwargs: the other arguments of `MultiHeadSelfAttention` and `MLP`.
 
     Call arguments:
         return_weights: also return the attention weights, (n, num_heads, l, l).
-        class_token: compute the first token's output alone, (n, 1, d), all that is read of the last block; not with
-            `return_weights`.
+        class_token: compute only the first token's output, (n, 1, d), since nothing else of the last block is read;
+            not with `return_weights`.
         places: see `MultiHeadSelfAttention`.
 
     Attributes:
-        remat: whether training computes the block's inner values again for the gradient; see `fast.rematerialized`.
+        remat: whether training recomputes the block's inner values for the gradient; see `fast.rematerialized`.
 
     >>> tuple(EncoderBlock(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
@@ -225,7 +225,7 @@ class EncoderBlock(ConfiguredLayer):
         return z + self.stochastic_depth(y, training=training), weights
 
     def transform(self, z, training):
-        """What Eq. 3 makes of z'."""
+        """Eq. 3: from z' to the block's output."""
         y = self.mlp_scale(self.mlp(self.mlp_norm(z), training=training))
         return z + self.stochastic_depth(y, training=training)
 
@@ -234,7 +234,7 @@ class EncoderBlock(ConfiguredLayer):
         return (None, None) if self.layer_scale is None else (self.attention_scale, self.mlp_scale)
 
     def export_call(self, z, training=None, return_weights=False, class_token=False, places=None):
-        """The same, with scale and shift of both norms, and layer scales, folded into the products beside them."""
+        """Computes `call` with both norms and the layer scales folded into the dense layers beside them."""
         attention_scale, mlp_scale = self.scales()
         y = self.attention_norm.without_affine(z)
         asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
@@ -245,9 +245,9 @@ class EncoderBlock(ConfiguredLayer):
         return (z, weights) if return_weights else z
 
     def fold(self):
-        """Puts scale and shift of both norms, and layer scales, into the weights beside them, for inference.
+        """Folds scale and shift of both norms, and the layer scales, into the dense layers beside them, for inference.
 
-        A projection without a bias cannot take the shift: then the attention's norm stays.
+        The attention's norm is not folded if a projection lacks the bias that must take its shift.
         """
         attention_scale, mlp_scale = self.scales()
         shifted = all(dense.use_bias for dense in self.attention.needs_biases())

@@ -1,7 +1,7 @@
 """Position embeddings on another grid (section 3.2) and patches of another size, by a matrix (new, old) for each axis.
 
-`places` are 0, 1, ..., new - 1. They and `xp` are NumPy's, when weights are loaded, or those of `keras.ops`, when a
-model of any image size is called. Distances come of whole numbers, which float32 holds.
+`places` are 0, 1, ..., new - 1. `xp` is NumPy when weights are loaded, and `keras.ops` when a model of any image size
+is called; `places` is an array of the same library. Distances are computed from integers, which float32 holds exactly.
 """
 
 from typing import Any
@@ -22,14 +22,14 @@ def cubic(x, xp=np, a=-0.5):
 
 
 def count(places):
-    """How many there are, as an array of one number."""
+    """The number of places, as an array of one element."""
     return places[-1:, ...] + 1
 
 
 def distances(old, places, tenths=0, beyond=0):
-    """From the centre of each new cell to those of the old ones, in old cells: (new, old + 2 * beyond).
+    """Distances from the centre of each new cell to those of the old cells, in old cells: (new, old + 2 * beyond).
 
-    A step of the output is old / (new + tenths / 10) of the input; `beyond` counts cells at either end.
+    One step in the output is old / (new + tenths / 10) in the input. `beyond` adds so many old cells at either end.
     """
     step = 10 * count(places) + tenths
     cells = np.arange(-beyond, old + beyond, dtype="float32")
@@ -54,19 +54,19 @@ def bicubic_matrix(old, places, moved=1, xp=np):
 
 
 def clamped_matrix(old, places, moved=1, xp=np, tenths=0):
-    """PyTorch's bicubic between pixel centres without antialiasing: places outside are those of the edge."""
+    """PyTorch's bicubic interpolation between pixel centres, not antialiased; cells outside repeat the edge."""
     weights = cubic(distances(old, places, tenths, beyond=2), xp, a=-0.75)
     edges = np.pad(np.eye(old, dtype="float32"), ((2, 2), (0, 0)), mode="edge")
     return xp.matmul(weights, edges)
 
 
 def dinov2_matrix(old, places, moved=1, xp=np):
-    """`clamped_matrix` with the offset of 0.1 of DINOv2's authors, who leave a grid that is the old one as it is."""
+    """`clamped_matrix` with the offset of 0.1 of DINOv2's authors, who do not resize a grid of the same size."""
     return clamped_matrix(old, places, xp=xp, tenths=moved)
 
 
-# "linear" is the way of ViT's authors, "bilinear" of FlexiViT's, "bicubic" timm's, "bicubic-plain" transformers',
-# "dinov2" that of DINOv2's authors.
+# "linear" is what ViT's authors do, "bilinear" FlexiViT's, "bicubic" timm, "bicubic-plain" transformers and "dinov2"
+# DINOv2's authors.
 POSITION_MATRICES = {
     "linear": corner_aligned_matrix,
     "bilinear": centred_matrix,
@@ -77,14 +77,14 @@ POSITION_MATRICES = {
 
 
 def grid_matrices(grid: tuple[int, int], places: Any, interpolation: str, xp: Any = np) -> list[Any]:
-    """The two matrices that bring a grid of (rows, columns) to that of `places`, a pair."""
+    """The two matrices that resize a grid of (rows, columns) to that of `places`, a pair."""
     moved = xp.minimum(sum(xp.abs(count(new) - old) for old, new in zip(grid, places, strict=True)), 1)
     matrix = POSITION_MATRICES[interpolation]
     return [matrix(old, new, moved, xp) for old, new in zip(grid, places, strict=True)]
 
 
 def resize_axis(values, axis, matrix):
-    """The values with one axis multiplied by a matrix (new, old)."""
+    """Multiplies one axis of the values by a matrix (new, old)."""
     return np.moveaxis(np.tensordot(matrix, values, (1, axis)), 0, axis)
 
 
@@ -102,18 +102,18 @@ def resize_positions(values, prefix, old_grid, new_grid, interpolation="linear")
 
 
 def raster_offsets(grid):
-    """The row of the offset of each step: (2 rows - 1, 2 columns - 1), of steps from -(rows - 1, columns - 1) on."""
+    """The row of each step's offset, (2 rows - 1, 2 columns - 1); the first step is (-(rows - 1), -(columns - 1))."""
     rows, columns = grid
     down, right = np.arange(1 - rows, rows), np.arange(1 - columns, columns)
     return rows * columns - 1 + down[:, None] * columns + right
 
 
 def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
-    """Embeddings (2 * rows * columns - 1, d) of the offsets between patches in raster order, on another grid.
+    """Resizes embeddings (2 * rows * columns - 1, d) of the offsets between patches in raster order to another grid.
 
-    An offset is of one or two steps (down, right): three to the right in rows of four are also one down and one to the
-    left. The embeddings are laid out by steps, resized as position embeddings are, and every new offset takes the mean
-    over the pairs of patches that are so far apart.
+    One offset stands for one or two steps (down, right): in rows of four, three to the right is also one down and one
+    to the left. The embeddings are laid out by steps and resized as position embeddings are. Then each new offset
+    takes the mean over all pairs of patches at that offset.
     """
     steps = values[raster_offsets(old_grid)]  # (2 rows - 1, 2 columns - 1, d)
     for axis, (old, new) in enumerate(zip(old_grid, new_grid, strict=True)):
@@ -127,18 +127,18 @@ def resize_offsets(values, old_grid, new_grid, interpolation="linear"):
 
 
 def resize_line_offsets(values, length, interpolation="linear"):
-    """Vectors of the offsets -(old - 1) to old - 1 along a line, (2 * old - 1, d), for a line of another length.
+    """Resizes vectors of the offsets -(old - 1) to old - 1 along a line, (2 * old - 1, d), to a line of another length.
 
-    Offsets scale with the line: the first, the middle and the last stay what they are.
+    Offsets scale with the line: the first, the middle and the last vector stay the same.
     """
     return resize_axis(values, 0, axis_matrix(interpolation, len(values), 2 * length - 1)).astype(values.dtype)
 
 
 def resize_patches(kernel, new_size):
-    """A patch kernel (h, w, c, d) for patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
+    """Resizes a patch kernel (h, w, c, d) to patches of another size, by pseudo-inverse (FlexiViT, arXiv 2212.08013).
 
-    A resized patch then keeps its embedding, exactly so if patches grow. As in the authors' code (resample_patchemb in
-    big_vision's models/proj/flexi/vit.py), the resize that is inverted does not antialias.
+    A patch that is resized alike keeps its embedding, exactly so if it grows. As in the authors' code
+    (resample_patchemb in big_vision's models/proj/flexi/vit.py), the inverted resize does not antialias.
     """
     result = kernel
     for axis, new in enumerate(new_size):

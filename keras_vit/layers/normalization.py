@@ -1,6 +1,6 @@
-"""Layer norm and GELU, spelled out in elementary operations, which TensorFlow fuses.
+"""Layer norm and GELU, written in elementary operations because TensorFlow fuses these.
 
-`export_call` says the same in one standard operation of Keras: exporters follow it in place of `call`.
+`export_call` computes the same by one standard operation of Keras. Exporters trace it in place of `call`.
 """
 
 import math
@@ -21,7 +21,7 @@ class LayerNormalization(ConfiguredLayer):
         epsilon: added to the variance; 1e-6 in the authors' code.
 
     Attributes:
-        folded: whether scale and shift are in the layers that follow.
+        folded: whether scale and shift are folded into the layers that follow.
 
     >>> tuple(LayerNormalization()(keras.ops.ones((2, 17, 64))).shape)
     (2, 17, 64)
@@ -48,12 +48,12 @@ class LayerNormalization(ConfiguredLayer):
         return ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
 
     def without_affine(self, x):
-        """The norm without its scale and shift, which `fold_norm_into_dense` puts into the layers that follow."""
+        """The norm without scale and shift; `fold_norm_into_dense` folds these into the layers that follow."""
         return ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
 
 
 def fold_norm_into_dense(norm, dense):
-    """Kernel and bias of a dense layer, with the scale and shift of the layer norm before it; `norm` may be None."""
+    """Folds the layer norm before a dense layer into its kernel and bias; `norm` may be None."""
     bias = ops.zeros(dense.kernel.shape[-1:]) if dense.bias is None else dense.bias
     if norm is None:
         return dense.kernel, bias
@@ -61,20 +61,20 @@ def fold_norm_into_dense(norm, dense):
 
 
 def fold_scale(scale, kernel, bias):
-    """Kernel and bias of a dense layer, with the `LayerScale` after it, which may be None."""
+    """Folds the `LayerScale` after a dense layer into its kernel and bias; `scale` may be None."""
     return (kernel, bias) if scale is None else (kernel * scale.gamma, bias * scale.gamma)
 
 
 def as_dense(kernel, bias):
-    """A dense layer of that kernel and bias, as a function; the bias may be None."""
+    """A function that computes the dense layer of this kernel and bias; the bias may be None."""
     return lambda x: ops.matmul(x, kernel) if bias is None else ops.matmul(x, kernel) + bias
 
 
 def assign_products(denses, products, norm, scale):
-    """Gives dense layers the (kernel, bias) that were folded; where one of old and new bias is None, none is added.
+    """Gives dense layers their folded (kernel, bias); a layer has no bias then if its old or new one is None.
 
     Args:
-        norm, scale: what was folded into them, which no longer scale and shift; or None.
+        norm, scale: the layers that were folded in, which are marked so; or None.
     """
     for dense, (kernel, bias) in zip(denses, products, strict=True):
         dense.kernel.assign(kernel)
@@ -91,10 +91,10 @@ def assign_products(denses, products, norm, scale):
 class GELU(ConfiguredLayer):
     """x times the normal distribution function of x (arXiv 1606.08415), of any shape.
 
-    Spelled out, since TensorFlow fuses these forms with the dense layer before them.
+    TensorFlow fuses these elementary operations with the dense layer before them.
 
     Args:
-        approximate: by tanh, as the official weights expect; False for the exact one.
+        approximate: by tanh, as the official weights expect; False for exact GELU.
 
     >>> tuple(GELU()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)

@@ -19,11 +19,11 @@ class PatchEmbedding(ConfiguredLayer):
         hidden_size: width of the tokens.
         patch_size: int or (height, width), in pixels or cells of the feature map.
         patch_bias: whether a bias is added.
-        drop_remainder: whether the last pixels of an image that is not a whole number of patches are left unread.
+        drop_remainder: whether to ignore the pixels at the end that do not fill a patch.
         has_free_size: whether height and width may be unknown until the layer is called.
 
     Raises:
-        ValueError: when height or width is unknown, without `has_free_size`, or not a whole number of patches, without
+        ValueError: when height or width is unknown without `has_free_size`, or is no whole number of patches without
             `drop_remainder`.
 
     >>> tuple(PatchEmbedding(64, patch_size=8)(keras.ops.zeros((2, 32, 32, 3))).shape)
@@ -62,7 +62,7 @@ class PatchEmbedding(ConfiguredLayer):
         return x if self.bias is None else x + self.bias
 
     def count_dynamically(self, images):
-        """How many patches there are in a compiled step; too many for the rest of an image to be left unread unsaid."""
+        """Patches in a compiled step; a forbidden remainder makes the number too large, so that the step fails."""
         more, sizes = 0 if self.drop_remainder else 2, ops.shape(images)[1:3]
         if None in sizes:  # while a graph is traced without numbers
             return -1
@@ -110,11 +110,11 @@ class ClassToken(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Registers(ConfiguredLayer):
-    """Puts learnable tokens without a place before the patches (arXiv 2309.16588): (n, l, d) -> (n, l + k, d).
+    """Inserts learnable tokens without positions before the patches (arXiv 2309.16588): (n, l, d) -> (n, l + k, d).
 
     Args:
-        num_registers: how many, k.
-        first: how many tokens, the class token, stay before them.
+        num_registers: number of registers, k.
+        first: number of tokens that stay before them: 1 for the class token.
 
     >>> tuple(Registers(num_registers=4, first=1)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 21, 64)

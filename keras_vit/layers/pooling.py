@@ -29,7 +29,7 @@ class TakeClassToken(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchTokens(ConfiguredLayer):
-    """The patches' tokens without those before them: (n, l, d) -> (n, l - prefix_tokens, d).
+    """Drops the tokens before the patches: (n, l, d) -> (n, l - prefix_tokens, d).
 
     >>> tuple(PatchTokens(prefix_tokens=1)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 16, 64)
@@ -48,7 +48,7 @@ class PatchTokens(ConfiguredLayer):
 
 
 def between_centres(old, new, dtype):
-    """The matrix (new, old) of linear interpolation between the centres of cells; `ops.image.resize` needs a size."""
+    """The matrix (new, old) of linear interpolation between cell centres; `ops.image.resize` needs a fixed size."""
     centres = ops.cast(2 * ops.arange(new) + 1, dtype) * ops.cast(old, dtype) / ops.cast(2 * new, dtype) - 0.5
     centres = ops.clip(centres, 0, ops.cast(old - 1, dtype))
     return ops.maximum(1 - ops.abs(centres[:, None] - ops.cast(ops.arange(old), dtype)), 0)
@@ -56,15 +56,15 @@ def between_centres(old, new, dtype):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PatchesToPixels(ConfiguredLayer):
-    """Brings values of patches (n, patches, c), or of a map (n, rows, columns, c), to the images' size (n, h, w, c).
+    """Resizes values of patches (n, patches, c), or of a map (n, rows, columns, c), to the images' size (n, h, w, c).
 
-    Bilinear between the centres of patches, and beyond the outermost centres as there.
+    Interpolation is bilinear between the centres of patches; pixels beyond the outermost centres repeat these.
 
     Args:
         step: (height, width) of a patch in pixels; None for a map.
 
     Call arguments:
-        images: (n, h, w, channels), of which the size counts alone.
+        images: (n, h, w, channels); only their size is used.
 
     >>> x, images = keras.ops.zeros((2, 16, 5)), keras.ops.zeros((2, 32, 32, 3))
     >>> tuple(PatchesToPixels(step=(8, 8))(x, images=images).shape)
@@ -90,8 +90,8 @@ class AveragePatches(ConfiguredLayer):
     """The mean of the patches' tokens (Appendix D.3): (n, l, d) -> (n, d), or (n, 2 d) after the class token.
 
     Args:
-        prefix_tokens: how many tokens stand before the patches.
-        beside_token: whether the class token's state, the first one, comes before the mean.
+        prefix_tokens: number of tokens before the patches.
+        beside_token: whether to put the class token's state, the first token, before the mean.
 
     >>> tuple(AveragePatches(prefix_tokens=1)(keras.ops.zeros((2, 17, 64))).shape)
     (2, 64)
@@ -121,7 +121,7 @@ class AttentionPooling(ConfiguredLayer):
         num_heads: attention heads; must divide d.
         mlp_dim: width of the MLP's hidden layer.
         layer_norm_epsilon: added to the norm's variance.
-        prefix_tokens: how many tokens stand before the patches.
+        prefix_tokens: number of tokens before the patches.
         **kwargs: the other arguments of `MLP`.
 
     >>> tuple(AttentionPooling(num_heads=4, mlp_dim=128)(keras.ops.zeros((2, 16, 64))).shape)
@@ -158,7 +158,7 @@ class AttentionPooling(ConfiguredLayer):
         return y[:, 0]
 
     def fold(self):
-        """As `EncoderBlock.fold`; no norm stands before the attention."""
+        """Does what `EncoderBlock.fold` does; there is no norm before the attention."""
         self.attention.fold()
         self.mlp.fold(self.norm)
 

@@ -10,7 +10,7 @@ from keras_vit.layers.base import ConfiguredLayer
 from keras_vit.layers.interpolation import count, grid_matrices
 
 INITIAL_DEVIATION = 0.02  # vit_jax's
-TEMPERATURE = 10_000  # of the slowest sine's period
+TEMPERATURE = 10_000  # scales the slowest sine's period
 ROTARY_BASE = 100.0  # above DINOv3's longest period, in coordinates from -1 to 1
 
 
@@ -25,10 +25,10 @@ class PatchPlaces(ConfiguredLayer):
 
     Args:
         step: (height, width) of a patch in pixels.
-        drop_remainder: whether the last pixels of an image that is not a whole number of patches are left unread.
+        drop_remainder: whether to ignore the pixels at the end that do not fill a patch.
 
     Raises:
-        ValueError: for an image that is not a whole number of patches, without `drop_remainder`.
+        ValueError: when the image is no whole number of patches, without `drop_remainder`.
 
     >>> rows, columns = PatchPlaces(step=(8, 8))(keras.ops.zeros((2, 24, 32, 3)))
     >>> tuple(columns.shape)
@@ -47,7 +47,7 @@ class PatchPlaces(ConfiguredLayer):
                     f"Height and width of the images must be multiples of {self.step[0]} and {self.step[1]} pixels. "
                     f"Received: {images.shape[1]}x{images.shape[2]}. Resize or crop them first."
                 )
-        # A remainder that is known only in a compiled step makes more places than there are patches: it fails there.
+        # A remainder known only in a compiled step makes more places than patches, so that the step fails.
         more = 0 if self.drop_remainder else 2
         sizes = ops.shape(images)[1:3]
         return tuple(ops.arange(n // s + more * (n % s), dtype="int32") for n, s in zip(sizes, self.step, strict=True))
@@ -61,12 +61,12 @@ class PositionEmbedding(ConfiguredLayer):
     """Adds learnable 1-D position embeddings E_pos (Eq. 1), one for each token: (n, l, d) -> (n, l, d).
 
     Args:
-        grid: for images of any size, (rows, columns) of the patches that have embeddings; None for the input's tokens.
-        prefix_tokens: how many tokens before the patches have one, too; counted where the length is known.
-        interpolation: how the embeddings come to another grid, a key of `POSITION_MATRICES`.
+        grid: (rows, columns) of the patches that have embeddings, for images of any size; None for the input's tokens.
+        prefix_tokens: number of tokens before the patches that also have embeddings; ignored if the length is known.
+        interpolation: how the embeddings are resized to another grid, a key of `POSITION_MATRICES`.
 
     Call arguments:
-        places: of images of any size, what `PatchPlaces` gives for them.
+        places: the output of `PatchPlaces`, for images of any size.
 
     >>> tuple(PositionEmbedding()(keras.ops.zeros((2, 17, 64))).shape)
     (2, 17, 64)
@@ -85,7 +85,7 @@ class PositionEmbedding(ConfiguredLayer):
         self.interpolation = interpolation
 
     def count_prefix(self, length):
-        """How many of so many tokens stand before the patches."""
+        """The number of tokens before the patches, of `length` tokens in all."""
         return self.prefix_tokens if length is None else length - self.grid[0] * self.grid[1]
 
     def build(self, input_shape):
@@ -101,7 +101,7 @@ class PositionEmbedding(ConfiguredLayer):
         return ops.convert_to_tensor(self.embedding)
 
     def compose_at(self, places) -> Any:
-        """The same on another grid."""
+        """The embeddings on another grid."""
         (rows, columns), d = self.grid, self.embedding.shape[-1]
         down, across = self.matrices(places)
         embedding = ops.convert_to_tensor(self.embedding)
@@ -118,8 +118,8 @@ class PositionEmbedding(ConfiguredLayer):
 class PositionEmbedding2D(PositionEmbedding):
     """Adds learnable 2-D position embeddings (Appendix D.4): (n, l, d) -> (n, l, d).
 
-    A patch's embedding is that of its column, the paper's X-embedding, beside that of its row, the Y-embedding, d / 2
-    channels each. A token before the patches, the class token, is at no place and gets none.
+    A patch's embedding joins that of its column, the paper's X-embedding, and that of its row, the Y-embedding, of
+    d / 2 channels each. A token before the patches, such as the class token, gets none.
 
     Args:
         grid: (rows, columns) of patches, the last rows * columns tokens.
@@ -161,7 +161,7 @@ class PositionEmbedding2D(PositionEmbedding):
 class SineCosineEmbedding2D(PositionEmbedding2D):
     """Adds fixed 2-D position embeddings, posemb_sincos_2d of big_vision's models/vit.py: (n, l, d) -> (n, l, d).
 
-    A patch's embedding is sin(x w), cos(x w), sin(y w), cos(y w) of its column x and its row y, at d / 4 frequencies w
+    A patch's embedding is sin(x w), cos(x w), sin(y w), cos(y w) for its column x and row y, at d / 4 frequencies w
     from 1 to 1 / 10,000 in a geometric row. A token before the patches gets none.
 
     Args:
@@ -197,9 +197,9 @@ class SineCosineEmbedding2D(PositionEmbedding2D):
 def align_offsets(logits, rows, p):
     """Logits by query and offset to logits by query and key: (n, heads, rows * (p + rows - 1)) -> (n, heads, rows, p).
 
-    The offsets are those of `rows` patches in a row to each of p: for query q, key k stands at k - q + rows - 1 of
-    its p + rows - 1 values, that is at (rows - 1) + q (p + rows - 2) + k of all: after rows - 1 values, rows are
-    p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
+    The offsets lead from `rows` consecutive patches to each of p. Query q has p + rows - 1 values; that of key k is at
+    k - q + rows - 1. Among all values it is at (rows - 1) + q (p + rows - 2) + k. So after the first rows - 1 values,
+    the rows are p + rows - 2 long and begin with key 0 (arXiv 1809.04281, section 3.4.1).
     """
     heads, length = logits.shape[1], p + rows - 2
     if not length:
@@ -218,15 +218,15 @@ def spread_offsets(logits):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class RelativePositionLogits(ConfiguredLayer):
-    """The extra attention of 1-D relative position embeddings (Appendix D.4): queries to logits to be added.
+    """The extra attention of 1-D relative position embeddings (Appendix D.4): from queries to logits to be added.
 
-    Every offset between two patches in raster order has an embedding, which takes the key's place: (n, heads, l, d) ->
-    (n, heads, l, l), at [q, k] the query q times the embedding of k - q. The heads share the embeddings (arXiv
-    1803.02155, section 3.3). A token before the patches, the class token, is at no offset: its logits are 0, as query
-    and as key. So the last block's embeddings do not matter to a model that reads its class token.
+    Every offset between two patches in raster order has an embedding that takes the key's place: (n, heads, l, d) ->
+    (n, heads, l, l), where [q, k] is query q times the embedding of k - q. The heads share the embeddings (arXiv
+    1803.02155, section 3.3). A token before the patches, such as the class token, has no offset: its logits are 0, as
+    query and as key. So the last block's embeddings do not affect a model that reads its class token.
 
     Args:
-        num_patches: how many of the last tokens are patches.
+        num_patches: number of patches, the last tokens.
 
     >>> tuple(RelativePositionLogits(num_patches=16)(keras.ops.zeros((2, 4, 17, 8))).shape)
     (2, 4, 17, 17)
@@ -237,7 +237,7 @@ class RelativePositionLogits(ConfiguredLayer):
         self.num_patches = num_patches
 
     def build(self, input_shape):
-        # Row i is of the key i - (num_patches - 1) places after the query.
+        # Row i is for a key i - (num_patches - 1) places after the query.
         self.embedding = new_embedding(self, "embedding", 2 * self.num_patches - 1, input_shape[-1])
 
     def call(self, q):
@@ -257,18 +257,18 @@ class RelativePositionLogits(ConfiguredLayer):
 class RotaryPositions(ConfiguredLayer):
     """Turns queries or keys by the places of their patches, DINOv3's rotary positions: (n, l, d) -> (n, l, d).
 
-    In every head, channels i and i + d / (2 heads) are the coordinates of a point in the plane, which is turned by the
+    In every head, channels i and i + d / (2 heads) are the coordinates of a point in the plane. It is turned by the
     angle 2 pi c / period (arXiv 2508.10104). For the first half of these points c is the row of the patch, for the
-    others its column, both from -1 to 1 over the image; the periods grow from 1 to nearly 100 in a geometric row. So a
-    logit depends on how far apart two patches are. Tokens before the patches are not turned.
+    second its column, both from -1 to 1 over the image. The periods grow from 1 to nearly 100 in a geometric series. So
+    a logit depends on the offset between two patches. Tokens before the patches are not turned.
 
     Args:
         grid: (rows, columns) of patches, the last rows * columns tokens.
-        num_heads: attention heads, of a multiple of 4 channels.
-        prefix_tokens: how many tokens stand before the patches; counted where the length is known.
+        num_heads: attention heads; each must have a multiple of 4 channels.
+        prefix_tokens: number of tokens before the patches; ignored if the length is known.
 
     Call arguments:
-        places: of images of any size, what `PatchPlaces` gives for them.
+        places: the output of `PatchPlaces`, for images of any size.
 
     Raises:
         ValueError: when the channels of a head are no multiple of 4.

@@ -1,4 +1,4 @@
-"""From a configuration to its model."""
+"""Builds the model of a configuration."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def build(
     dtype: str | keras.DTypePolicy | None = None,
     name: str | None = None,
 ) -> VisionTransformer | ResNet:
-    """The model of a configuration, a `VisionTransformer` or `ResNet` or axial, with random weights and a zero head.
+    """Builds the model of a configuration, of the class that fits it, with random weights and a zero head.
 
     >>> build(keras_vit.models.variant("ViT-Ti/16").config).count_params()
     5717416

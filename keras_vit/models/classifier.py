@@ -1,4 +1,4 @@
-"""What the models have in common: a functional keras.Model that knows its configuration, its input and its classes."""
+"""The models' base class: a functional keras.Model that knows its configuration, preprocessing and class names."""
 
 import dataclasses
 import inspect
@@ -20,25 +20,25 @@ from keras_vit.models.vectors import vector_model
 
 
 def image_input(height, width, num_channels, dtype):
-    """The symbolic images (n, height, width, num_channels) of a model with that policy."""
+    """The symbolic images (n, height, width, num_channels) of a model with the given dtype policy."""
     return keras.Input((height, width, num_channels), dtype=wide_type(dtype.compute_dtype), name="images")
 
 
 def linear_head(x, width, dtype, name="head", use_bias=True):
-    """A linear layer (..., d) to (..., width), zero at first; in float32 where the policy computes in less."""
+    """A linear layer (..., d) to (..., width), zero at first; at least float32, whatever the policy."""
     dtype = wide_type(dtype.compute_dtype)
     return keras.layers.Dense(width, use_bias=use_bias, kernel_initializer="zeros", dtype=dtype, name=name)(x)
 
 
 def classify_map(x, images, config, dtype):
-    """The logits of a feature map (n, h', w', c): of its mean, or with classifier="patches" of each pixel."""
+    """The logits of a feature map (n, h', w', c): for its mean, or for each pixel with classifier="patches"."""
     if config.classifier != "patches":
         x = keras.layers.GlobalAveragePooling2D(dtype=dtype, name="pool")(x)
     return classify(x, images, config, dtype)
 
 
 def classify(x, images, config, dtype, **options):
-    """The logits of features (..., d), if there are classes; those of patches are brought to the images' size."""
+    """The logits of features (..., d), if there are classes; those of patches are resized to the images' size."""
     if not config.num_classes:
         return x
     x = linear_head(x, config.num_classes, dtype, **options)
@@ -49,7 +49,7 @@ def classify(x, images, config, dtype, **options):
 
 
 def inner_parts(part):
-    """{name: layer or weight} of what a layer holds itself."""
+    """{name: layer or weight} of the layers and weights directly in a layer."""
     if not isinstance(part, keras.layers.Layer):
         return {}
     model = isinstance(part, keras.Model)
@@ -60,7 +60,7 @@ def inner_parts(part):
 
 
 def find_differing(part, path=""):
-    """(path, trainable) of the layers and weights in a layer that are not as what they are part of, outermost first."""
+    """(path, trainable) of inner layers and weights whose `trainable` differs from their parent's, outermost first."""
     for name, inner in inner_parts(part).items():
         if inner.trainable != part.trainable:
             yield path + name, inner.trainable
@@ -68,7 +68,7 @@ def find_differing(part, path=""):
 
 
 def get_trainable(model):
-    """What `set_trainable` makes another model of that architecture train the same parts by."""
+    """The argument by which `set_trainable` makes another model of that architecture train the same parts."""
     differing = dict(find_differing(model))
     return {"": model.trainable, **differing} if differing else model.trainable
 
@@ -80,9 +80,7 @@ def set_trainable(model, trainable):
         for name in filter(None, path.split("/")):
             part = inner_parts(part).get(name)
             if part is None:
-                raise ConfigError(
-                    f"trainable names layers and weights by their paths in the model. Received: {path!r}."
-                )
+                raise ConfigError(f"trainable must hold paths of layers and weights in the model. Received: {path!r}.")
         part.trainable = value
 
 
@@ -118,23 +116,23 @@ def as_labels(labels, config):
 class Classifier(DistributedModel):
     """A functional model rebuilt from its arguments alone, so that `.keras` files load with safe_mode on.
 
-    A subclass names its `config_class` and makes the graph of one, in `make_graph`; its constructor takes such a
-    configuration, or the fields of one, and its docstring explains them where it says FIELDS.
+    A subclass sets `config_class`, and its `make_graph` makes the graph of a configuration. The constructor takes a
+    configuration or its fields; FIELDS in the subclass's docstring is replaced by their explanations.
 
     Args:
-        configuration: a configuration, changed by the fields that follow by name; or fields in their order.
+        configuration: a configuration, to be changed by `fields`; or the first fields themselves, in their order.
         preprocessing: how images become inputs: a `Preprocessing`, its fields as a dict, or None for the paper's
             (resize to image_size, pixels to [-1, 1]). With an `UnknownPreprocessing`, reading the attribute raises.
         labels: names of the classes in the order of the logits, or None.
         dtype: policy of the layers, or its name, such as "mixed_bfloat16"; None for Keras' global one.
-        name: of the model.
-        trainable: False freezes all layers; {path: bool} sets `trainable` of layers, layers within them and weights, in
-            that order, such as {"embedding": False} or {"": False, "head": True}, where "" is the model.
-        fields: of the configuration, by name.
+        name: the model's name.
+        trainable: False freezes all layers; {path: bool} sets `trainable` of layers, inner layers and weights, in the
+            given order, such as {"embedding": False} or {"": False, "head": True}, where "" is the model.
+        fields: fields of the configuration, by name.
 
     Raises:
-        ConfigError: if an argument is invalid or contradicts another, the number of labels is not the number of
-            classes, or no part of the model has such a path.
+        ConfigError: if an argument is invalid or contradicts another, if the number of labels differs from that of
+            classes, or if `trainable` has an unknown path.
     """
 
     config_class: type
@@ -161,14 +159,14 @@ class Classifier(DistributedModel):
         images = image_input(height, width, config.num_channels, dtype)
         super().__init__(images, self.make_graph(images, config, dtype), name=name)
         self.dtype_policy = dtype
-        self.config: Any = config  # of its family; Any, so that fields of one family need no cast
+        self.config: Any = config  # Any, so that the fields of each family need no cast
         self.preprocessing = preprocessing
         self.labels = as_labels(labels, config)
         set_trainable(self, trainable)
 
     @classmethod
     def configure(cls, configuration, fields):
-        """The `config_class` of a constructor's arguments."""
+        """Makes the configuration from a constructor's arguments."""
         if len(configuration) == 1 and isinstance(configuration[0], cls.config_class):
             return dataclasses.replace(configuration[0], **fields)
         try:
@@ -179,10 +177,10 @@ class Classifier(DistributedModel):
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How uint8 images become inputs: a `Preprocessing`.
+        """The preprocessing from uint8 images to inputs.
 
         Raises:
-            PreprocessingError: where the files that the weights came from do not state it.
+            PreprocessingError: if the files of the weights do not state it.
         """
         if isinstance(self._preprocessing, UnknownPreprocessing):
             raise PreprocessingError(
@@ -197,10 +195,10 @@ class Classifier(DistributedModel):
 
     @property
     def remat(self) -> bool:
-        """Whether training computes the inner values of the blocks again for the gradient, and keeps only their inputs.
+        """Whether training keeps only the inputs of blocks, and recomputes their inner values for the gradient.
 
-        Less memory for about a third more time; the gradient is the same to rounding. Set it before `compile`. It is no
-        part of the model's configuration, and no file holds it.
+        This saves memory and takes about a third more time; the gradient is the same to rounding. Set it before
+        `compile`. It is no part of the model's configuration and is not saved.
         """
         return any(layer.remat for layer in self.layers if hasattr(layer, "remat"))
 
@@ -213,18 +211,18 @@ class Classifier(DistributedModel):
                 layer.remat = bool(remat)
 
     def features(self, images: Any) -> Any:
-        """What the head reads: images (n, h, w, channels) to (n, width)."""
+        """Images (n, h, w, channels) to the features (n, width) that the head reads."""
         return vector_model(self, "features")(*self._standardize_inputs(images), training=False)
 
-    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' own
+    if not TYPE_CHECKING:  # type checkers read the arguments of Keras' methods
         fit = checks_first_batch(DistributedModel.fit)
         evaluate = checks_first_batch(DistributedModel.evaluate)
         predict = checks_first_batch(DistributedModel.predict)
 
     def check_images(self, images: np.ndarray) -> None:
-        """Refuses numbers far from what `preprocessing` makes, such as pixels from 0 to 255 that are no uint8.
+        """Refuses numbers far outside the range of `preprocessing`, such as float pixels from 0 to 255.
 
-        Four times the width of its range lies on either side: enough for noise, and for images that were standardized.
+        Numbers may lie outside by four times the width of the range, enough for noise and for standardized images.
 
         Raises:
             ImageError: with the range received, and how to preprocess a dataset.
@@ -236,13 +234,13 @@ class Classifier(DistributedModel):
         least, most = float(images.min()), float(images.max())
         if least < low - 4 * (high - low) or most > high + 4 * (high - low):
             raise ImageError(
-                f"The model takes uint8 images, or what model.preprocessing makes of them: numbers from {low:.5g} to "
+                f"The model takes uint8 images, or outputs of model.preprocessing: numbers from {low:.5g} to "
                 f"{high:.5g}. Received: {images.dtype} from {least:.5g} to {most:.5g}. Preprocess a tf.data.Dataset by "
                 "ds.map(lambda x, y: (model.preprocessing(x), y)), and arrays by model.preprocessing(images)."
             )
 
     def _standardize_inputs(self, inputs):
-        """The images as the graph takes them; uint8 is normalized, wherever the model is called."""
+        """The images as the graph takes them: uint8 images are normalized, however the model is called."""
 
         def normalize(x):
             raw = hasattr(x, "dtype") and keras.backend.standardize_dtype(x.dtype) == "uint8"

@@ -1,4 +1,4 @@
-"""What a model is made of, as data. Imports no Keras."""
+"""The configurations of models, as data. Imports no Keras."""
 
 import dataclasses
 import functools
@@ -28,14 +28,14 @@ def pair(name, size):
 
 
 def set_image_size(config, free):
-    """Makes image_size a pair of ints, or `free` where both sides are None: images of any size."""
+    """Makes image_size a pair of ints, or `free`, for images of any size, if both sides are None."""
     size = config.image_size
     is_free = size == free or (isinstance(size, (tuple, list)) and tuple(size) == (None, None))
     object.__setattr__(config, "image_size", free if is_free else pair("image_size", size))
 
 
 def set_counts(config, *names, least=1):
-    """Makes the fields of those names ints, of at least `least`."""
+    """Makes the named fields ints, at least `least`, 0 or 1."""
     for name in names:
         value = getattr(config, name)
         rule = "a positive whole number" if least else "a whole number, 0 (for features) or more"
@@ -54,7 +54,7 @@ def require_fractions(config, *names):
 
 
 def set_depths(config):
-    """Makes depths a tuple of ints, for a width that the norms' groups divide."""
+    """Makes depths a tuple of ints, and checks that the norms' groups divide the width."""
     depths = config.depths
     fits = isinstance(depths, (tuple, list)) and all(is_whole(depth, 1) for depth in depths)
     require(fits, f"depths must hold positive ints, one per stage. Received: depths={depths!r}.")
@@ -72,8 +72,8 @@ class BackboneConfig:
     """The ResNet under a hybrid (section 3.1): standardized convolution, group norm and ReLU after each convolution.
 
     `depths` counts the units of each stage: (3, 4, 9) is the paper's option (ii), (3, 4, 6, 3) option (i), () the bare
-    stem. Channels of the stem are 64 * width_factor. `group_norm_epsilon` and the two kernel epsilons are the source's:
-    a kernel is standardized as (w - mean) / (sqrt(var + kernel_variance_epsilon) + kernel_std_epsilon).
+    stem. The stem has 64 * width_factor channels. The defaults of `group_norm_epsilon` and the kernel epsilons are the
+    authors'. A kernel is standardized as (w - mean) / (sqrt(var + kernel_variance_epsilon) + kernel_std_epsilon).
     """
 
     depths: tuple[int, ...] = (3, 4, 9)
@@ -92,21 +92,20 @@ class BackboneConfig:
         return 4 * 2 ** max(len(self.depths) - 1, 0)
 
 
-# What tells patches apart by their place, and where it is added (Appendix D.4, the rows and columns of Table 8);
-# sincos2d is big_vision's, rope DINOv3's.
+# Kinds of position embeddings, and where they are added (Appendix D.4, the rows and columns of Table 8); sincos2d is
+# big_vision's, rope DINOv3's.
 PositionEmbeddingKind = Literal["none", "1d", "2d", "relative", "sincos2d", "rope"]
 PositionEmbeddingPlace = Literal["stem", "every-layer", "every-layer-shared"]
-# What makes probabilities of the logits: softmax where an image has one class, sigmoid where it has several or none.
 ProbabilityKind = Literal["softmax", "sigmoid"]
 Probabilities = Annotated[
     ProbabilityKind,
-    'what makes probabilities of the logits, which the model gives: "softmax", where an image has one class; '
-    '"sigmoid", where it has several or none.',
+    'how the logits, the model\'s outputs, become probabilities: by "softmax" if an image has exactly one class, by '
+    '"sigmoid" if it may have several or none.',
 ]
 
 
 Classifier = Literal["token", "gap", "token+gap", "map", "patches"]
-MapClassifier = Literal["gap", "patches"]  # of a ResNet's last feature map
+MapClassifier = Literal["gap", "patches"]  # for a ResNet's last feature map
 Vector = Literal["output", "features", "token", "gap", "token+gap"]  # of an image; see `keras_vit.embed`
 Activation = Literal["gelu", "quick_gelu", "silu"]
 QkvBias = Literal["qkv", "qv", "none"]
@@ -114,10 +113,10 @@ PositionInterpolation = Literal["linear", "bilinear", "bicubic", "bicubic-plain"
 
 
 def option(default, later=True, fixed=False):
-    """A field of a configuration, with what loading must know of it.
+    """A field of a configuration, with metadata for loading.
 
     Args:
-        later: whether a file made before the field leaves it out; its default is what such a model computes.
+        later: whether older files lack the field; its default is then what their models compute.
         fixed: whether a checkpoint's weights decide it, so that loading cannot change it.
     """
     return dataclasses.field(default=default, metadata={"later": later, "fixed": fixed})
@@ -130,7 +129,7 @@ def field_types(config_class):
 
 
 def require_known_values(config):
-    """Refuses, by the fields' types, a switch that is no bool and a choice that is none of its words."""
+    """Checks the fields of type bool, and those whose type is a list of choices."""
     types = field_types(type(config))
     for field in dataclasses.fields(config):
         name, kind, value = field.name, types[field.name], getattr(config, field.name)
@@ -142,12 +141,12 @@ def require_known_values(config):
 
 
 def require_positions(config):
-    """Refuses position embeddings that no model has."""
+    """Refuses position embeddings that do not exist, or do not fit the other fields."""
     kind, place = config.position_embedding, config.position_embedding_at
     require(
         kind != "relative" or not config.has_free_size,
         "Relative position embeddings are of one grid: image_size=(None, None) needs another position_embedding. Pass "
-        "image_size=(height, width), to which zoo.load resizes them.",
+        "image_size=(height, width); zoo.load resizes the embeddings to it.",
     )
     require(
         place == "stem" or kind in ("1d", "2d"),
@@ -169,13 +168,13 @@ def require_positions(config):
     )
     require(
         config.class_token_position or (kind, place) == ("1d", "stem"),
-        "class_token_position=False says that 1d embeddings, added at the stem, are of the patches alone. Received: "
+        "class_token_position=False needs 1d embeddings that are added at the stem. Received: "
         f"position_embedding={kind!r}, position_embedding_at={place!r}. Leave class_token_position out.",
     )
 
 
 def require_tokens(config):
-    """Refuses a classifier without the token that it reads, and scales that begin with no number."""
+    """Refuses a classifier whose token is missing or whose norm does not fit, and an invalid layer_scale."""
     value, reads = config.class_token, config.classifier in ("token", "token+gap")
     require(value in (None, True, False), f"class_token must be True, False or None. Received: class_token={value!r}.")
     require(
@@ -213,7 +212,7 @@ class ViTConfig:
     image_size: Annotated[
         tuple[int, int] | tuple[None, None],
         "int or (height, width) in pixels; a whole number of patches, unless drop_remainder is True. (None, None) for "
-        "images of any such size, for which position embeddings are resized when the model is called.",
+        "images of any such size: the model then resizes its position embeddings in each call.",
     ] = (224, 224)
     patch_size: Annotated[
         tuple[int, int], "int or (height, width), in pixels, or in cells of the backbone's feature map."
@@ -230,87 +229,87 @@ class ViTConfig:
     classifier: Annotated[
         Classifier,
         '"token" reads the class token, "gap" the mean of the patch tokens (Appendix D.3), "token+gap" both side by '
-        'side, "map" an attention of one learned query (SigLIP). "patches" is for segmentation: every patch has '
-        "logits, brought to the image's size, (n, h, w, num_classes); without classes the outputs are the patches' "
+        'side, "map" attention pooling by one learned query (SigLIP). "patches" is for segmentation: every patch has '
+        "logits, resized to the image's size, (n, h, w, num_classes); with num_classes=0 the outputs are the patches' "
         "features, (n, patches, hidden_size).",
     ] = "token"
     dropout_rate: Annotated[
-        float, "after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1)."
+        float, "dropout after every dense layer but q, k, v, and after the position embeddings (Appendix B.1); [0, 1)."
     ] = 0.0
     attention_dropout_rate: Annotated[
         float, "dropout of the attention weights, [0, 1); 0 in every official configuration."
     ] = 0.0
     num_channels: Annotated[int, "of the images."] = 3
     gelu_approximate: Annotated[
-        bool, "GELU by tanh, as the official weights expect; False, exact, for timm's and transformers'."
+        bool, "GELU by tanh, as the official weights expect; False: exact GELU, for weights of timm and transformers."
     ] = True
-    layer_norm_epsilon: Annotated[float, "1e-6 in the official code."] = 1e-6
+    layer_norm_epsilon: Annotated[float, "added to the variance; 1e-6 in the official code."] = 1e-6
     backbone: Annotated[
         BackboneConfig | None,
         "a `BackboneConfig` (or its fields as a dict) puts a ResNet before the patches; None for ViT.",
     ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind,
-        '"1d" is the paper\'s. Appendix D.4 tries "none", a bag of patches; "2d", a row\'s embedding beside a '
+        '"1d" is the paper\'s. Appendix D.4 tries "none", a bag of patches; "2d", a row\'s embedding joined to a '
         'column\'s; "relative", one for each offset between patches in raster order, in the attention of every block. '
-        '"sincos2d" is big_vision\'s: sines and cosines of column and row, which do not learn; "rope" DINOv3\'s: '
-        "queries and keys of every block are turned by row and column.",
+        '"sincos2d" is big_vision\'s: fixed sines and cosines of column and row. "rope" is DINOv3\'s: queries and keys '
+        "of every block are rotated by row and column.",
     ] = option("1d", later=False, fixed=True)
     position_embedding_at: Annotated[
         PositionEmbeddingPlace,
-        'where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to the input of every '
-        'block, each its own; "every-layer-shared", the same ones.',
+        'where 1d and 2d embeddings are added: "stem", once before the encoder; "every-layer", to each block\'s input, '
+        'each block with its own; "every-layer-shared", to each block\'s input, always the same ones.',
     ] = option("stem", later=False, fixed=True)
     stochastic_depth_rate: Annotated[
         float,
-        "share of the examples for which training skips the last block, [0, 1); it grows linearly from 0 in the first "
-        "block (arXiv 1603.09382, section 3).",
+        "probability that training skips a branch of the last block for an example, [0, 1); from 0 in the first block "
+        "on, it grows linearly (arXiv 1603.09382, section 3).",
     ] = 0.0
     probabilities: Probabilities = "softmax"
     activation: Annotated[
-        Activation, 'of the MLPs: "gelu", "quick_gelu" (CLIP) or "silu" (the gated ones of DINOv2 and DINOv3).'
+        Activation, 'of the MLPs: "gelu", "quick_gelu" (CLIP) or "silu" (gated MLPs of DINOv2 and DINOv3).'
     ] = option("gelu")
     gated_mlp: Annotated[
-        bool, "MLPs multiply their hidden layer by an activated gate, of as many weights; with silu, SwiGLU."
+        bool, "whether MLPs multiply their hidden layer by an activated second dense layer; with silu, SwiGLU."
     ] = option(False, fixed=True)
-    pre_norm: Annotated[bool, "a layer norm before the first block (CLIP)."] = option(False, fixed=True)
-    patch_bias: Annotated[bool, "the patch embedding has a bias; CLIP's has none."] = option(True, fixed=True)
-    head_bias: Annotated[bool, "the head has a bias; CLIP's projection has none."] = option(True)
+    pre_norm: Annotated[bool, "whether a layer norm precedes the first block (CLIP)."] = option(False, fixed=True)
+    patch_bias: Annotated[bool, "whether the patch embedding has a bias; CLIP's has none."] = option(True, fixed=True)
+    head_bias: Annotated[bool, "whether the head has a bias; CLIP's projection has none."] = option(True)
     qkv_bias: Annotated[QkvBias, 'which of queries, keys and values have a bias: "qkv", "qv" (DINOv3) or "none".'] = (
         option("qkv", fixed=True)
     )
     layer_scale: Annotated[
-        float | None, "what the learned scales of each block's two branches begin with (DINOv2); None for none."
+        float | None, "initial value of the learned scales of each block's two branches (DINOv2); None for no scales."
     ] = option(None, fixed=True)
     num_registers: Annotated[int, "learned tokens between class token and patches (arXiv 2309.16588)."] = option(
         0, fixed=True
     )
     class_token: Annotated[
-        bool | None, "a class token stands before the patches; None where the classifier reads it."
+        bool | None, "whether a class token precedes the patches; None: if the classifier reads it."
     ] = option(None)
     class_token_position: Annotated[
-        bool, "the class token has a 1d position embedding too; False in DeiT-III. Registers have none."
+        bool, "whether the class token has a 1d position embedding; False in DeiT-III. Registers have none."
     ] = option(True, fixed=True)
     drop_remainder: Annotated[
-        bool, "images may be no whole number of patches: their last pixels stay unread (SigLIP's So400m/14 at 384)."
+        bool, "ignore the last pixels of images that are no whole number of patches (SigLIP's So400m/14 at 384)."
     ] = option(False)
     position_interpolation: Annotated[
         PositionInterpolation,
-        'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors, "bilinear" '
-        'FlexiViT\'s, "bicubic" timm, "bicubic-plain" (without antialiasing) transformers, "dinov2" its authors.',
+        'how `zoo.load` resizes position embeddings to another grid: "linear" as ViT\'s authors do, "bilinear" as '
+        'FlexiViT\'s, "bicubic" as timm, "bicubic-plain" (not antialiased) as transformers, "dinov2" as its authors.',
     ] = option("linear")
-    norm_after_pool: Annotated[bool, "the last norm comes after the mean of the patches (EVA, timm's SBB)."] = option(
+    norm_after_pool: Annotated[bool, "whether the last norm follows the patches' mean (EVA, timm's SBB)."] = option(
         False, fixed=True
     )
     unit_vectors: Annotated[
         bool,
-        "the head reads vectors of length 1, and the layer under it is linear, not tanh: `zoo.zero_shot` makes such.",
+        "whether the head reads vectors of length 1 and the layer before it is linear, not tanh, as in models of "
+        "`zoo.zero_shot`.",
     ] = option(False)
 
     stored_size: Annotated[
         tuple[int, int] | None,
-        "of a model with image_size=(None, None), the size that its position embeddings are stored for, by default "
-        "224; else None.",
+        "for image_size=(None, None), the size that position embeddings are stored for, 224 by default; else None.",
     ] = option(None)
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
@@ -341,8 +340,8 @@ class ViTConfig:
         )
         require(
             self.has_free_size or self.stored_size is None,
-            f"stored_size is of models with image_size=(None, None). Received: stored_size={self.stored_size!r} and "
-            f"image_size={self.image_size}. Leave it out.",
+            f"stored_size needs image_size=(None, None). Received: stored_size={self.stored_size!r} and "
+            f"image_size={self.image_size}. Leave stored_size out.",
         )
         require_whole_patches(self.own_size, self.pixels_per_token, self.drop_remainder)
         require_positions(self)
@@ -354,7 +353,7 @@ class ViTConfig:
 
     @property
     def block_parameters(self) -> int:
-        """The number of weights of an encoder block, but for its relative position embeddings."""
+        """The number of weights of an encoder block, without its relative position embeddings."""
         d, scales = self.hidden_size, 0 if self.layer_scale is None else 2
         biases = {"qkv": 4, "qv": 3, "none": 1}[self.qkv_bias]
         return 4 * d * d + biases * d + self.mlp_parameters + 2 * 2 * d + scales * d
@@ -372,17 +371,17 @@ class ViTConfig:
 
     @property
     def prefix_tokens(self) -> int:
-        """How many tokens stand before the patches: the class token and the registers."""
+        """The number of tokens before the patches: the class token and the registers."""
         return self.has_class_token + self.num_registers
 
     @property
     def features(self) -> int:
-        """The width of what the classifier reads of the tokens."""
+        """The width of the vector that the classifier reads."""
         return self.hidden_size * (2 if self.classifier == "token+gap" else 1)
 
     @property
     def reads_class_token_alone(self) -> bool:
-        """Whether the last block computes the class token alone (Eq. 4); relative positions would not learn then."""
+        """Whether the last block computes the class token alone (Eq. 4), as relative positions could not learn then."""
         return self.classifier == "token" and self.position_embedding != "relative"
 
     @property
@@ -393,7 +392,7 @@ class ViTConfig:
 
     @property
     def size_step(self) -> int:
-        """Of how many pixels height and width are multiples."""
+        """Height and width of images are multiples of so many pixels."""
         return max(self.pixels_per_token)
 
     @property
@@ -403,22 +402,22 @@ class ViTConfig:
 
     @property
     def own_size(self) -> tuple[int, int]:
-        """The image size; of a model of any image size, that of its position embeddings."""
+        """The image size; for images of any size, that of the position embeddings."""
         size: Any = self.stored_size or self.image_size  # pairs of ints, either
         return size
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of patch tokens; of a model of any image size, those that have position embeddings."""
+        """Rows and columns of patch tokens; for images of any size, of those that have position embeddings."""
         return self.grid_of(self.own_size)
 
     def grid_of(self, image_size: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of the whole patches of an image of that size."""
+        """Rows and columns of the whole patches of an image of the given size."""
         (height, width), (rows, columns) = image_size, self.pixels_per_token
         return height // rows, width // columns
 
     def count_pairs(self, image_size: tuple[int, int]) -> int:
-        """How many pairs of a token and one that it attends to all blocks have together, for images of that size."""
+        """The number of pairs (token, token it attends to) in all blocks together, for images of the given size."""
         rows, columns = self.grid_of(image_size)
         return self.num_layers * (rows * columns + self.prefix_tokens) ** 2
 
@@ -434,12 +433,12 @@ class ViTConfig:
 
     @property
     def relative_patches(self) -> int | None:
-        """How many patches attend to each other by relative position embeddings, too; None for no such embeddings."""
+        """The number of patches that have relative position embeddings; None for no such embeddings."""
         return self.grid[0] * self.grid[1] if self.position_embedding == "relative" else None
 
     @property
     def rotary_grid(self) -> tuple[int, int] | None:
-        """The grid by whose places queries and keys are turned; None for no rotary positions."""
+        """The grid of the patches, for rotary positions; None for no such positions."""
         return self.grid if self.position_embedding == "rope" else None
 
 
@@ -454,17 +453,17 @@ class ResNetConfig:
     width_factor: Annotated[float, "multiplies every width; 1, 2, 3, 4 in the paper."] = 1
     num_classes: Annotated[int, "width of the logits; 0 for features (n, 2048 * width_factor)."] = 1000
     num_channels: Annotated[int, "of the images."] = 3
-    group_norm_epsilon: Annotated[float, "1e-5 in the authors' code."] = 1e-5
+    group_norm_epsilon: Annotated[float, "added to the variance; 1e-5 in the authors' code."] = 1e-5
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, 1e-10 in the authors' code."] = 1e-10
     probabilities: Probabilities = "softmax"
     classifier: Annotated[
         MapClassifier,
-        '"gap" reads the mean of the last feature map; with "patches" each of its cells has logits, brought to the '
+        '"gap" reads the mean of the last feature map; with "patches" each of its cells has logits, resized to the '
         "image's size, (n, h, w, num_classes).",
     ] = option("gap")
 
     in_torch: ClassVar[bool] = True  # whether timm or transformers have such models, and names for their weights
-    norms_first: ClassVar[bool] = True  # a norm before each convolution, as BiT has it, and a last one before the head
+    norms_first: ClassVar[bool] = True  # BiT: a norm before each convolution and one before the head
 
     def __post_init__(self):
         set_image_size(self, None)
@@ -482,12 +481,12 @@ class ResNetConfig:
 
     @property
     def size_step(self) -> int:
-        """Of how many pixels height and width are multiples: 1, since a ResNet takes images of any size."""
+        """Height and width of images are multiples of so many pixels: 1, as a ResNet takes any size."""
         return 1
 
 
 class ModelFields(TypedDict, total=False):
-    """The fields of all configurations that `zoo.load` takes beside its own arguments, for type checkers."""
+    """The fields of configurations that `zoo.load` takes besides its own arguments, for type checkers."""
 
     patch_size: int | tuple[int, int]
     hidden_size: int
@@ -527,7 +526,7 @@ class ModelFields(TypedDict, total=False):
 
 
 class ConstructorFields(ModelFields, total=False):
-    """The fields of all configurations, which the models' constructors take, for type checkers."""
+    """The fields of configurations that the models' constructors take, for type checkers."""
 
     image_size: int | tuple[int, int] | tuple[None, None] | None
     num_classes: int
@@ -550,7 +549,7 @@ def describe_fields(config_class) -> str:
     return "\n".join(map(wrap.fill, meanings))
 
 
-# What a ResNet does not have, and the value that asks for none of it.
+# Fields that a ResNet lacks, with the values that mean "none".
 VIT_ALONE = {
     "dropout_rate": 0.0,
     "attention_dropout_rate": 0.0,
@@ -562,14 +561,14 @@ VIT_ALONE = {
 
 
 def drop_inapplicable(config, fields):
-    """The fields asked for, without those that a ResNet lacks and whose value asks for nothing, such as no dropout.
+    """Leaves out the fields that a ResNet lacks if their values mean "none", such as a dropout of 0.
 
     Raises:
-        ConfigError: when a field that a ResNet lacks asks for something.
+        ConfigError: when a field that a ResNet lacks has another value.
     """
     if not isinstance(config, ResNetConfig):
         return fields
     for name, none in VIT_ALONE.items():
         value = fields.get(name, none)
-        require(value == none, f"A ResNet has no {name}; ViTs and hybrids have. Received: {name}={value!r}.")
+        require(value == none, f"A ResNet has no {name}; only ViTs and hybrids do. Received: {name}={value!r}.")
     return {name: value for name, value in fields.items() if name not in VIT_ALONE}

@@ -1,4 +1,4 @@
-"""What a configuration costs: parameters, floating-point operations, activations, counted from the numbers alone."""
+"""Parameters, floating-point operations and activations of a model, counted from its configuration alone."""
 
 import math
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ class Convolution:
     """A convolution of images of one size.
 
     Args:
-        kernel: its height and width.
+        kernel: height, and width, of the kernel.
         inputs, outputs: channels.
         size: (height, width) of the input.
         stride: along both axes.
-        normalized: channels of the group norm that belongs to it; 0 for none.
-        even: padded alike on both sides; else as TensorFlow's "same".
+        normalized: channels of the group norm that belongs to it; 0 for no norm.
+        even: whether both sides are padded alike; otherwise as TensorFlow's "same".
     """
 
     kernel: int
@@ -43,17 +43,17 @@ class Convolution:
 
     @property
     def values(self):
-        """How many values one image's output has."""
+        """The number of values in one image's output."""
         return self.output_size[0] * self.output_size[1] * self.outputs
 
     def multiply_adds(self, padding):
-        """`padding`: whether the kernel's places on padding count."""
+        """Multiply-adds for one image; `padding`: whether to count those on padding."""
         if padding:
             return self.weights * self.output_size[0] * self.output_size[1]
         return self.places_inside(0) * self.places_inside(1) * self.inputs * self.outputs
 
     def places_inside(self, axis):
-        """Pairs of an output and a place of the kernel, along an axis, that lie on the image."""
+        """The number of pairs (output, place of the kernel), along an axis, that lie on the image."""
         length, steps = self.size[axis], self.output_size[axis]
         before = self.kernel // 2
         if not self.even:
@@ -63,10 +63,10 @@ class Convolution:
 
 
 def unit(inputs, width, stride, size, projects, norm_first, attention_cost=None):
-    """A bottleneck unit: 1x1, 3x3 with the stride, 1x1 to four times `width`; the first of a stage projects too.
+    """A bottleneck unit: 1x1, 3x3 with the stride, 1x1 to four times `width`.
 
-    `norm_first`: a norm before each of the three, none at the projection (BiT); else one after each of the four.
-    `attention_cost`: what a configuration of attention in place of the 3x3 convolution says that this costs.
+    `projects`: whether the shortcut has a convolution. `norm_first`: a norm before each of the three, none at it (BiT);
+    otherwise one after each of the four. `attention_cost` gives the attention in place of the 3x3 convolution.
     """
     strided = tuple(-(-length // stride) for length in size)
     rows = [(1, inputs, width, size, 1), (3, width, width, size, stride), (1, width, 4 * width, strided, 1)]
@@ -79,9 +79,9 @@ def unit(inputs, width, stride, size, projects, norm_first, attention_cost=None)
 
 
 def trunk(config, size) -> Iterator[tuple[list, int]]:
-    """(convolutions and attention, how often): the stem, then of every stage the first unit, and the equal ones after.
+    """(convolutions and attention, number of times) of the stem, and of each stage's first unit and its other units.
 
-    `config` is a ResNet's, or that of a hybrid, whose first convolution pads as TensorFlow does; a ViT has no trunk.
+    Only a ResNet and a hybrid have a trunk. The hybrid's first convolution pads as TensorFlow does.
     """
     backbone = config if isinstance(config, ResNetConfig) else config.backbone
     if backbone is None:
@@ -117,27 +117,27 @@ def patch_weights(config):
 
 
 def positioned_prefix(config):
-    """How many tokens before the patches have a 1-D position embedding: registers in every layer alone."""
+    """The number of tokens before the patches that have a 1-D position embedding; registers only in every layer."""
     if config.position_embedding_at != "stem":
         return config.prefix_tokens
     return int(config.has_class_token and config.class_token_position)
 
 
 def pooling_parameters(config):
-    """Of attention pooling: probe, four dense layers, a norm and an MLP."""
+    """Parameters of attention pooling: a probe, four dense layers, a norm and an MLP."""
     d = config.hidden_size
     return d + 4 * (d + 1) * d + 2 * d + config.mlp_parameters if config.classifier == "map" else 0
 
 
 def pooling_products(config, patches):
-    """Multiply-adds of attention pooling: keys and values of all patches, all else of one token."""
+    """Multiply-adds of attention pooling: keys and values for all patches, everything else for one token."""
     d = config.hidden_size
     mlp = (2 + config.gated_mlp) * d * config.mlp_dim
     return 2 * (patches + 1) * d * d + 2 * patches * d + mlp if config.classifier == "map" else 0
 
 
 def position_weights(config):
-    """Of all layers that add position embeddings (Eq. 1, Appendix D.4), or attend by relative ones."""
+    """Weights of all position embeddings (Eq. 1, Appendix D.4), relative ones included."""
     d, (rows, columns) = config.hidden_size, config.grid
     each = {
         "none": 0,
@@ -165,7 +165,7 @@ def count_parameters(config: ViTConfig | ResNetConfig) -> int:
     """
     if isinstance(config, ResNetConfig):
         channels = trunk_channels(config)
-        # Of the sizes, only the lengths of axial attention tell in parameters.
+        # Image size affects parameters only by the lengths of axial attention.
         convolutions = add_up(config, config.image_size or (1, 1), lambda convolution: convolution.parameters)
         return int(convolutions + 2 * channels * config.norms_first + (channels + 1) * config.num_classes)
     d = config.hidden_size
@@ -182,13 +182,13 @@ def count_layers(config: ViTConfig | ResNetConfig) -> int:
 
 
 def sequence(config, size):
-    """The number of patches, and of tokens, of an image of that size."""
+    """The numbers of patches and of tokens of an image of the given size."""
     rows, columns = config.grid_of(size)
     return rows * columns, rows * columns + config.prefix_tokens
 
 
 def places(config, size):
-    """How many features of an image of that size the head reads: one, or those of all patches or cells of a map."""
+    """The number of vectors that the head reads of an image: one, or that of all patches or cells of a map."""
     if config.classifier != "patches":
         return 1
     if not isinstance(config, ResNetConfig):
@@ -198,7 +198,7 @@ def places(config, size):
 
 
 def relative_logits(config, patches):
-    """How many logits a head of a block has of relative position embeddings: for each query and offset."""
+    """The number of relative logits of each head of a block: one for each query and offset."""
     return patches * (2 * patches - 1) if config.position_embedding == "relative" else 0
 
 
@@ -210,10 +210,10 @@ def count_flops(
     Convolutions and matrix products are counted; biases, normalization, softmax and activations are not.
 
     Args:
-        image_size: (height, width); None for the configuration's, or that which its position embeddings are stored for.
-        padding: whether places of a kernel that lie on padding count. Table 6 seems to leave them out.
+        image_size: (height, width); None for the configuration's, or for that of its stored position embeddings.
+        padding: whether to count a kernel's products with padding. Table 6 seems to leave them out.
     """
-    size: Any = image_size or config.own_size  # None only of a ResNet that takes any size
+    size: Any = image_size or config.own_size  # None only for a ResNet of any image size
 
     def count(convolution):
         return convolution.multiply_adds(padding)
@@ -231,8 +231,8 @@ def count_flops(
 
 
 def count_activations(config: ViTConfig | ResNetConfig, image_size: tuple[int, int] | None = None) -> int:
-    """How many values the convolutions and matrix products of one image's forward pass give."""
-    size: Any = image_size or config.own_size  # None only of a ResNet that takes any size
+    """The number of values that all convolutions and matrix products give in one image's forward pass."""
+    size: Any = image_size or config.own_size  # None only for a ResNet of any image size
 
     def count(convolution):
         return convolution.values

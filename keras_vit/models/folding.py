@@ -1,4 +1,4 @@
-"""A model for inference alone: what its weights always compute anew is computed once."""
+"""Models for inference alone: operations on weights alone are computed once, not in every call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +14,17 @@ TOLERANCE = 1e-5  # of the largest output
 
 
 class Folded:
-    """What a folded model says and does otherwise than its class, which stands behind this one.
+    """Overrides methods of a folded model's class; it comes first among the bases.
 
     Attributes:
-        restore: gives the model that it was folded from.
+        restore: returns the model that this one was folded from.
     """
 
     restore: Callable[[], Classifier]
 
     @property
     def folded_from(self) -> Classifier:
-        """The model as it was, with the weights that files hold and training changes."""
+        """The model before folding; its weights can be saved and trained."""
         return self.restore()
 
     def __repr__(self):
@@ -53,15 +53,15 @@ def can_fold(model: Any) -> bool:
 
 
 def fold_in_place(model: Any, restore: Callable[[], Classifier]) -> Any:
-    """A model that nobody else holds, folded where that is possible.
+    """Folds a model if that is possible; nobody else may hold a reference to it.
 
     Args:
-        restore: gives the model as it was, should anybody save or train it.
+        restore: returns the model before folding, for saving and training.
     """
     if not can_fold(model):
         return model
     model = without_lora(model)
-    for layer in model._flatten_layers():  # the layers within layers too
+    for layer in model._flatten_layers():  # layers within layers, too
         # Blocks fold their own attention and MLP, which have products to fold.
         if hasattr(layer, "fold") and not hasattr(layer, "fold_products"):
             layer.fold()
@@ -72,17 +72,17 @@ def fold_in_place(model: Any, restore: Callable[[], Classifier]) -> Any:
 
 
 def fold(model: Classifier) -> Classifier:
-    """A model that computes the same faster, for inference alone.
+    """Makes a faster copy of a model, for inference alone.
 
-    Kernels are standardized once (ResNets and hybrids take 0.75 of the time on a CPU); scale and shift of the norms,
-    LayerScale, and the biases of keys and values are in the products beside them. Its outputs are compared with the
-    model's for one image. `model.folded_from` is the model as it was, which is what `save` and `zoo.save` write.
+    Kernels are standardized once (ResNets and hybrids take 0.75 of the time on a CPU). Scale and shift of the norms,
+    LayerScale, and the biases of keys and values are folded into the dense layers beside them. The outputs of both are
+    compared for one image. `folded_from` of the copy is the original model; `save` and `zoo.save` write that.
 
     Args:
-        model: one of this package's, in float32 or float64; it stays as it is. LoRA's factors become part of kernels.
+        model: one of this package's, in float32 or float64; it is not changed. LoRA's factors become part of kernels.
 
     Raises:
-        ConfigError: for another model, or when the outputs differ by more than 1e-5 of the largest.
+        ConfigError: for any other model, or when the outputs differ by more than 1e-5 of the largest.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> keras_vit.models.fold(model)
@@ -103,7 +103,7 @@ def fold(model: Classifier) -> Classifier:
 
 
 def require_equal(model, folded):
-    """Raises unless both give the same for an image of noise."""
+    """Raises a ConfigError unless both models give equal outputs for an image of noise."""
     config = model.config
     shape = (1, *(config.own_size or model.preprocessing.image_size), config.num_channels)
     image = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")

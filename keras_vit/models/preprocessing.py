@@ -1,4 +1,4 @@
-"""How an image becomes a model's input, as data and as a callable, and logits its probabilities.
+"""Preprocessing of images to a model's inputs, as data and as a callable, and probabilities from its logits.
 
 Imports Keras only when called.
 """
@@ -32,27 +32,27 @@ def per_channel(name, values, least, most):
 
 @dataclass(frozen=True)
 class UnknownPreprocessing:
-    """Stands in a model for the `Preprocessing` that its files do not state; `unknown` says why."""
+    """Takes the place of a `Preprocessing` that the model's files do not state; `unknown` says why."""
 
     unknown: str
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What the weights were evaluated with.
+    """The preprocessing that the weights were evaluated with.
 
     Args:
         image_size: (height, width) of the model's input.
-        crop: the central part of the resized image that is kept, in [0.01, 1]; the image is first resized, with
-            antialiasing, to image_size / crop, rounded down as torchvision does. None resizes straight to image_size,
-            aspect ratio not kept and without antialiasing, as vision_transformer and big_transfer evaluate.
+        crop: share of the resized image that a central crop keeps, in [0.01, 1]. The image is first resized, with
+            antialiasing, to image_size / crop, rounded down as torchvision does. None resizes directly to image_size,
+            without keeping the aspect ratio or antialiasing, as vision_transformer and big_transfer do.
         interpolation: "bilinear", "bicubic", "lanczos3" or "nearest".
         mean, std: per channel, of pixels scaled to [0, 1]; 0.5 and 0.5 make [-1, 1].
         crop_mode: "center" resizes the short side to image_size / crop and keeps the aspect ratio, "squash" resizes
             both sides (timm's names).
 
-    Called on uint8 images (n, h, w, c) of any one size, it returns float32 `(n, *image_size, c)`. Numbers that are not
-    pixels from 0 to 255, such as floats up to 1, and other shapes raise an ImageError.
+    Called on uint8 images (n, h, w, c) of any one size, it returns float32 `(n, *image_size, c)`. Other shapes, and
+    numbers other than pixels from 0 to 255, such as floats up to 1, raise an ImageError.
 
     >>> tuple(Preprocessing((224, 224))(np.zeros((1, 300, 400, 3), "uint8")).shape)
     (1, 224, 224, 3)
@@ -97,7 +97,7 @@ class Preprocessing:
         return self.normalize(self.resize_and_crop(x, ops))
 
     def normalize(self, images):
-        """Pixels (..., c) in [0, 255] in the model's range, float32."""
+        """Scales pixels (..., c) in [0, 255] to the model's range, float32."""
         from keras import ops
 
         x = ops.cast(images, "float32")
@@ -113,7 +113,7 @@ class Preprocessing:
         return x[:, top : top + self.image_size[0], left : left + self.image_size[1]]
 
     def adapt_to(self, image_size, num_channels):
-        """The same for another size (None keeps it) and number of channels, or an `UnknownPreprocessing`."""
+        """The preprocessing for another size (None keeps it) and number of channels, or an `UnknownPreprocessing`."""
         changed = {} if image_size is None else {"image_size": image_size}
         if num_channels != len(self.mean):
             if len(set(self.mean)) > 1 or len(set(self.std)) > 1:
@@ -125,28 +125,28 @@ class Preprocessing:
         return replace(self, **changed)
 
     def size_before_crop(self, height, width):
-        """(height, width) that an image of the given height and width is resized to before its middle is kept."""
+        """(height, width) to which an image of the given height and width is resized before the central crop."""
         size = tuple(map(int, size_before_crop(np.array([height, width], "float64"), self)))
         tallest = max(size[0], height)  # while its width is resized
         if tallest * size[1] > MOST_PIXELS:
             raise ImageError(
                 f"An image of {height} x {width} pixels is too elongated: resizing it for the crop needs "
-                f"{tallest:,} x {size[1]:,} pixels, and at most {MOST_PIXELS:,} are made. Crop it first."
+                f"{tallest:,} x {size[1]:,} pixels; the limit is {MOST_PIXELS:,}. Crop it first."
             )
         return size
 
 
 def to_pixels(image, model):
-    """A model's input without its normalization: (..., h, w, c) in [0, 1]."""
+    """Undoes the normalization of a model's input: (..., h, w, c) in [0, 1]."""
     preprocessing = model.preprocessing
     return np.clip(image * np.array(preprocessing.std) + np.array(preprocessing.mean), 0, 1)
 
 
 def to_probabilities(logits, model):
-    """Logits (n, num_classes) as a model's probabilities, each in [0, 1], of the same shape and type.
+    """Logits (n, num_classes) to a model's probabilities, each in [0, 1], of the same shape and dtype.
 
-    They are the softmax where an image has one class, and the sigmoid of each logit where `model.config.probabilities`
-    says that an image has several classes or none.
+    `model.config.probabilities` decides: the softmax if an image has exactly one class, or the sigmoid of each logit if
+    it may have several or none.
     """
     several = getattr(getattr(model, "config", None), "probabilities", "softmax") == "sigmoid"
     normalizer = np.logaddexp(0, logits) if several else np.logaddexp.reduce(logits, axis=-1, keepdims=True)
@@ -154,5 +154,5 @@ def to_probabilities(logits, model):
 
 
 def preprocessing_of(fields):
-    """The `Preprocessing`, or `UnknownPreprocessing`, whose fields a model's description holds."""
+    """The `Preprocessing`, or `UnknownPreprocessing`, with the fields from a model's description."""
     return UnknownPreprocessing(str(fields["unknown"])) if set(fields) == {"unknown"} else Preprocessing(**fields)

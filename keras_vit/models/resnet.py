@@ -9,7 +9,7 @@ from keras_vit.models.config import ResNetConfig
 
 
 def stem(x, config, dtype):
-    """Convolution 7x7 / 2, then max-pool 3x3 / 2 over zero padding, neither normed nor activated."""
+    """Convolution 7x7 / 2, then max-pool 3x3 / 2 over zero padding, without norm or activation."""
     x = StandardizedConv2D(
         int(64 * config.width_factor),
         kernel_size=7,
@@ -23,9 +23,9 @@ def stem(x, config, dtype):
 
 
 def stages(x, config, dtype, unit_class, name):
-    """A stage per depth; every stage after the first halves height and width and doubles the channels.
+    """One stage for each depth; every stage after the first halves height and width and doubles the channels.
 
-    `name` is of the layers, with the numbers of stage and unit to come.
+    `name` is a pattern for the layers' names, filled with the numbers of stage and unit.
     """
     filters = int(64 * config.width_factor)
     for stage, depth in enumerate(config.depths, start=1):
@@ -74,7 +74,7 @@ class ResNet(Classifier):
 
 
 def hybrid_backbone(x, config, dtype, unit_class=PostActivationBottleneck):
-    """The hybrid's ResNet, a stem of stride 4, then the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
+    """The hybrid's ResNet, a stem of stride 4 and the stages: (n, h, w, c) to (n, h / stride, w / stride, c')."""
     x = StandardizedConv2D(
         int(64 * config.width_factor),
         kernel_size=7,

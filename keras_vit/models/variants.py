@@ -24,8 +24,8 @@ class Variant:
 
 
 # hidden_size, num_layers, num_heads, mlp_dim: B, L, H from Table 1; Ti, S from arXiv 2106.10270; So400m from
-# big_vision's models/vit.py; g, DINOv2's, and g-opt, SigLIP 2's, from timm; Test and Mini are ours. b is Figure 4's: B
-# with all hidden dimensions halved, those of the heads too.
+# big_vision's models/vit.py; g (DINOv2) and g-opt (SigLIP 2) from timm; Test and Mini are ours. b is Figure 4's: B with
+# all hidden dimensions halved, also those of the heads.
 SIZES = {
     "Test": (64, 4, 4, 128),
     "Mini": (96, 6, 3, 192),
@@ -54,7 +54,7 @@ def vit(size, patch_size, **fields):
 
 
 def shape(num_layers, hidden_size, mlp_dim, patch_size):
-    """A ViT of Figure 8. The figure does not state the heads: they have 64 channels here, as in Table 1's B and L."""
+    """A ViT of Figure 8. The figure states no heads; here they have 64 channels, as in Table 1's B and L."""
     sizes = {"num_layers": num_layers, "hidden_size": hidden_size, "mlp_dim": mlp_dim, "num_heads": hidden_size // 64}
     return f"ViT-{num_layers}x{hidden_size}x{mlp_dim}/{patch_size}", ViTConfig(patch_size=patch_size, **sizes)
 
@@ -68,7 +68,7 @@ def resnet(depths, width_factor, **fields):
 
 
 def axial_vit(size, patch_size):
-    """A ViT of that size with each block replaced by two axial blocks, along rows and along columns."""
+    """A ViT of the given size with each block replaced by two axial blocks, along rows and along columns."""
     config = vit(size, patch_size)
     fields = {name: getattr(config, name) for name in ("patch_size", "hidden_size", "num_heads", "mlp_dim")}
     return AxialViTConfig(num_layers=2 * config.num_layers, classifier="gap", **fields)
@@ -144,7 +144,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def variant(name: str) -> Variant:
-    """The table's row of that name.
+    """The table's row for a name.
 
     Raises:
         UnknownNameError: for any other name; the message lists the nearest ones.

@@ -1,4 +1,4 @@
-"""One vector per image: what each name of a vector stands for in a model, and the function that gives it."""
+"""One vector per image: the names of a model's vectors, and the functions that compute them."""
 
 import weakref
 from collections.abc import Callable
@@ -25,9 +25,9 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 
 
 def gives_vectors(model: Any) -> bool:
-    """Whether a model's own output is a vector: it has no head, or in its place a projection without bias, as CLIP's.
+    """Whether a model's own output is a vector: it has no head, or a projection without bias, such as CLIP's.
 
-    An exported file is taken for a model of vectors if it has no names of classes.
+    An exported file counts as a model of vectors if it has no class names.
     """
     config = model.config
     if not isinstance(model, keras.Model):
@@ -53,10 +53,10 @@ def vectors_of(model: Any) -> tuple[str, ...]:
 
 
 def choose_vector(model: Any, vector: Vector | None) -> str:
-    """The name of a vector that the model has; for None its own output if that is a vector, else "features".
+    """Checks the name of a vector; None stands for the model's own output if that is a vector, else for "features".
 
     Raises:
-        ConfigError: for one that it does not have.
+        ConfigError: when the model has no such vector.
     """
     known = vectors_of(model)
     name = vector or ("output" if gives_vectors(model) else "features")
@@ -64,14 +64,14 @@ def choose_vector(model: Any, vector: Vector | None) -> str:
         return name
     if not isinstance(model, keras.Model) and len(known) == 1:
         raise ConfigError(
-            f"{model.name} is an exported classifier: it gives the logits of its classes alone. Take the model that it "
-            'was made from, or export one without a head (zoo.load(..., num_classes=0)); vector="output" takes logits.'
+            f"{model.name} is an exported classifier: it gives only logits. Use the model that it was made from, "
+            'or export one without a head (zoo.load(..., num_classes=0)); vector="output" gives the logits.'
         )
     raise ConfigError(f"{model.name} has no vector {vector!r}. It has: {', '.join(known)}.")
 
 
 def part_of(model, vector):
-    """The sub-model, images to (n, d), of a name that `choose_vector` gave."""
+    """The sub-model from images to (n, d) for a name from `choose_vector`."""
     config = model.config
     if vector == "features":
         return keras.Model(model.inputs[0], model.get_layer("head").input)
@@ -82,7 +82,7 @@ def part_of(model, vector):
 
 
 def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Model:
-    """The sub-model from images, as the model takes them, to a vector each; see `keras_vit.embed` for the names.
+    """The sub-model from images, as the model takes them, to one vector each; `keras_vit.embed` explains the names.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> vector_model(model, "token+gap").output_shape
@@ -98,7 +98,7 @@ def vector_model(model: keras.Model, vector: Vector | None = None) -> keras.Mode
 
 
 def vector_reader(model: Any, vector: Vector | None = None) -> Callable[[Any], np.ndarray]:
-    """The function from inputs (n, h, w, c) to vectors float32 (n, d), of a model or of an exported one."""
+    """A function from inputs (n, h, w, c) to vectors float32 (n, d), for a model or an exported one."""
     choose_vector(model, vector)
     part = vector_model(model, vector) if isinstance(model, keras.Model) else model
     return lambda images: np.asarray(part.predict_on_batch(images)).astype("float32")

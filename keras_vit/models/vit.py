@@ -29,14 +29,14 @@ from keras_vit.models.resnet import hybrid_backbone
 
 
 def position_layer(config, dtype, name):
-    """A layer of that name which adds position embeddings: E_pos of Eq. 1, or others in its place."""
+    """The layer that adds position embeddings: E_pos of Eq. 1, or another kind."""
     kinds = {"1d": PositionEmbedding, "2d": PositionEmbedding2D, "sincos2d": SineCosineEmbedding2D}
     prefix, interpolation = positioned_prefix(config), config.position_interpolation
     return kinds[config.position_embedding](config.grid, prefix, interpolation, dtype=dtype, name=name)
 
 
 def patch_places(images, config, dtype):
-    """Where the patches are, as arguments of the layers that depend on it; none for images of one size."""
+    """{"places": ...}, as an argument of the layers that need the patches' places; {} for images of one size."""
     if not config.has_free_size or config.position_embedding == "none":
         return {}
     layer = PatchPlaces(config.pixels_per_token, config.drop_remainder, dtype=dtype, name="patch_places")
@@ -46,7 +46,7 @@ def patch_places(images, config, dtype):
 def tokens(x, config, dtype, places):
     """Eq. 1: [x_class; x_p E] + E_pos, then dropout: (n, h, w, c) to (n, l, hidden_size).
 
-    Registers and a class token that has no position (DeiT-III) join after E_pos; a norm before the encoder is CLIP's.
+    Registers, and a class token without a position (DeiT-III), are added after E_pos. CLIP has a norm at the end.
     """
     x = PatchEmbedding(**PatchEmbedding.arguments_in(config), dtype=dtype, name="embedding")(x)
     if config.has_class_token and config.class_token_position:
@@ -64,7 +64,7 @@ def tokens(x, config, dtype, places):
 
 
 def pool(x, config, dtype):
-    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features), or of patches to all of theirs."""
+    """The image representation y (Eq. 4): (n, l, hidden_size) to (n, features), or (n, patches, features)."""
     if config.classifier == "token":
         return TakeClassToken(dtype=dtype, name="pool")(x)
     if config.classifier == "map":
@@ -75,14 +75,14 @@ def pool(x, config, dtype):
 
 
 def block_positions(config):
-    """For each block the name of the layer that adds position embeddings to its input; () where none does."""
+    """For each block the name of the layer that adds position embeddings to its input; () if there are none."""
     return () if config.position_embedding_at == "stem" else config.position_layers
 
 
 def encoder(x, config, dtype, make_block, places):
     """Eq. 2 to 4: num_layers blocks, a last layer norm and the pooling, (n, l, hidden_size) to (n, features).
 
-    Where only the class token is read of the last block, that is all that it computes. The norm may come last.
+    The last block computes the class token alone if nothing else is read. The norm may follow the pooling.
     """
     names = block_positions(config)
     positions = {name: position_layer(config, dtype, name) for name in dict.fromkeys(names)}
@@ -92,14 +92,14 @@ def encoder(x, config, dtype, make_block, places):
         block = make_block(i, config, dtype)
         x = block(before, **turned)
     norm = LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name="encoder_norm")
-    y = norm(x)  # the layers' `output`, of their first call, is of all tokens
+    y = norm(x)  # the first call, whose tensors are the layers' `output`, is for all tokens
     if config.norm_after_pool:
         return norm(pool(x, config, dtype))
     return pool(norm(block(before, class_token=True, **turned)) if config.reads_class_token_alone else y, config, dtype)
 
 
 def head(x, images, config, dtype):
-    """The classification head: tanh layer at pre-training time, or a projection to vectors of length 1; the logits."""
+    """The classification head: a tanh layer for pre-training, or a projection to vectors of length 1; then logits."""
     if config.representation_size:
         activation = None if config.unit_vectors else "tanh"
         x = keras.layers.Dense(config.representation_size, activation=activation, dtype=dtype, name="pre_logits")(x)
@@ -110,7 +110,7 @@ def head(x, images, config, dtype):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class VisionTransformer(Classifier):
-    """ViT, or with `backbone` the hybrid: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
+    """ViT, or the hybrid with `backbone`: images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes).
 
     A functional `keras.Model`: every encoder block is the layer "encoderblock_i", its output one line away, as in
     `keras.Model(model.input, model.get_layer("encoderblock_3").output)`.
@@ -141,7 +141,7 @@ class VisionTransformer(Classifier):
 
     @classmethod
     def make_block(cls, i, config, dtype, **arguments):
-        """Block i, from 0, made with what the configuration has under the names of its arguments."""
+        """Block i, from 0; its arguments are the configuration's fields of the same names."""
         arguments |= cls.block_class.arguments_in(config) | {"stochastic_depth_rate": config.block_rate(i)}
         return cls.block_class(**arguments, dtype=dtype, name=f"encoderblock_{i}")
 
@@ -150,7 +150,7 @@ class VisionTransformer(Classifier):
         return self.with_attention(images)[1]
 
     def with_attention(self, images: Any) -> tuple[Any, Any]:
-        """What the model gives for images, and `attention` of the same pass."""
+        """The model's outputs for images, and `attention`, from a single pass."""
         blocks = [self.get_layer(f"encoderblock_{i}") for i in range(self.config.num_layers)]
         positions = [self.get_layer(name) for name in block_positions(self.config)]
         names = {layer.name for layer in self.layers}
@@ -162,7 +162,7 @@ class VisionTransformer(Classifier):
         x = places.pop("x")
         turned = places if self.config.position_embedding == "rope" else {}
         for i, block in enumerate(blocks):
-            x = positions[i](x, **places) if i and positions else x  # the first block's input has them
+            x = positions[i](x, **places) if i and positions else x  # the first block's input already has them
             x, a = block(x, training=False, return_weights=True, **turned)
             weights.append(a[:, None])
         for layer in self.layers[self.layers.index(blocks[-1]) + 1 :]:  # norm, pool and head, in a row

@@ -1,4 +1,4 @@
-"""Chooses what a training was not told: recipe, checkpoint, size, batch. Imports no Keras.
+"""Chooses the settings of a training that are not given: recipe, checkpoint, size, batch. Imports no Keras.
 
 docs/training.md says the same to users.
 """
@@ -22,7 +22,7 @@ PRETRAINED = ("i21k", "augreg-i21k", "bit-m")
 
 
 def name_in_tfds(dataset: str) -> str:
-    """The dataset that a name of `data.load` means, if it is of TFDS; else the name itself.
+    """TFDS's name of the dataset, if a name of `data.load` stands for one of TFDS; otherwise the name itself.
 
     >>> name_in_tfds("tfds:cifar10:3.*"), name_in_tfds("vtab/eurosat"), name_in_tfds("folder:photos")
     ('cifar10', 'vtab', 'folder:photos')
@@ -52,7 +52,7 @@ def choose_pretraining(dataset, model):
 
 
 def choose_masked_patches(dataset):
-    """Appendix B.1.2's recipe: a million steps on JFT, a tenth of them on anything else."""
+    """Appendix B.1.2's recipe: a million steps on JFT, a tenth of that on any other dataset."""
     if dataset.startswith("jft"):
         return "pretrain-masked-patches", True
     return "pretrain-masked-patches-100k", dataset == "imagenet2012"
@@ -81,7 +81,7 @@ def choose_checkpoint(model: str) -> str:
 
 
 def round_to_patches(size: int, model: str) -> int:
-    """The size cut to whole patches, as in the authors' code, or to whole cells of an AxialResNet.
+    """Rounds a size down to whole patches, as in the authors' code, or to whole cells of an AxialResNet.
 
     >>> round_to_patches(384, "ViT-H/14"), round_to_patches(384, "ViT-B/16")
     (378, 384)

@@ -1,4 +1,4 @@
-"""Judges a training: its best weights on images that it never trained on, and their mistakes; lists its files."""
+"""Evaluates a run's best weights on images that it never trained on, and their mistakes; lists the run's files."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ WRITTEN = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What a training has come to.
+    """The result of a training.
 
     Args:
-        folder: of the run.
-        epochs: that it has done.
-        best_epoch: whose weights are judged; None for those of the last step.
-        judged_by: "test", "validation", or None where nothing was held out or tested on.
-        metric: "accuracy", "mean_average_precision", "mean_iou" or, of the pixels of masked patches, "loss"; None if
-            not judged.
-        score: the metric; accuracy and precision from 0 to 1.
-        interval: (lowest, highest) accuracy that is likely, at 95 %; None for other metrics.
-        files: {name in the folder: what it is}.
+        folder: folder of the run.
+        epochs: number of epochs done.
+        best_epoch: epoch of the evaluated weights; None for those of the last step.
+        judged_by: "test", "validation", or None if nothing was held out or tested on.
+        metric: "accuracy", "mean_average_precision", "mean_iou" or, for pixels of masked patches, "loss"; None if not
+            evaluated.
+        score: value of the metric; accuracy, precision and IoU from 0 to 1.
+        interval: (lowest, highest) accuracy of the 95 % confidence interval; None for other metrics.
+        files: {name in the folder: its description}.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class TrainingResult:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of correct answers; None if something else, or nothing, was measured."""
+        """The share of correct answers; None if another metric, or none, was measured."""
         return self.score if self.metric == "accuracy" else None
 
 
@@ -76,14 +76,14 @@ def judge_classes(run, model, examples, batches):
 
 
 def judge_several_classes(model, examples, batch_size):
-    """As `judge_classes`, for images with several classes."""
+    """Like `judge_classes`, for images with several classes."""
     found = evaluation.evaluate_multi_label(model, examples, batch_size)
     value = found.mean_average_precision
     return "mean_average_precision", value, None, f"{value:.1%} of {found.count:,} images"
 
 
 def judge_masks(run, model, examples, batch_size):
-    """As `judge_classes`, for images with a class per pixel; draws the worst."""
+    """Like `judge_classes`, for images with a class per pixel; draws the worst."""
     found = evaluation.mean_iou(model, examples, batch_size, keep=DRAWN)
     if is_chief(model):
         with run.writing("masks.png") as path:
@@ -92,7 +92,7 @@ def judge_masks(run, model, examples, batch_size):
 
 
 def finish_masked_patches(run, model, shown, judged, batch_size):
-    """Writes the whole model, and a picture of what it predicts of `shown`; (metric, value), or (None, None)."""
+    """Writes the whole model, and a picture of its predictions for `shown`; returns (metric, value) or (None, None)."""
     found = {}
     if judged:
         found = model.evaluate(judged.evaluation(batch_size, model.preprocessing), verbose=0, return_dict=True)
@@ -109,7 +109,7 @@ def finish_masked_patches(run, model, shown, judged, batch_size):
 
 
 def judge(run, model, recipe, splits, tell):
-    """The `TrainingResult` of a run; judges the best weights and draws their mistakes."""
+    """Evaluates the best weights of a run and draws their mistakes; returns its `TrainingResult`."""
     judged, name = splits.test or splits.held_out, "Test" if splits.test else "Held-out"
     epochs, batch_size = len(read_rows(run.folder / "metrics.csv")), recipe.batch_size // model.microbatches
     metric = score = interval = best = None

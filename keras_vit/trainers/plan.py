@@ -1,4 +1,4 @@
-"""Plans a training: whether it can begin, and its data, recipe and model.
+"""Plans a training: checks that it can begin, and makes its data, recipe and model.
 
 Importing this imports no Keras.
 """
@@ -13,6 +13,7 @@ from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
 from keras_vit.errors import ConfigError
 from keras_vit.models.variants import variant
+from keras_vit.text import quote_some
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS
@@ -22,7 +23,7 @@ from keras_vit.zoo.names import registry
 
 
 def require_outside_dataset(out, dataset):
-    """Refuses a run's folder that would become a class, of the run's own images, when the data are read again."""
+    """Refuses a run's folder inside the dataset's folder, where the run's own images would be read as a class."""
     if would_read(dataset, out):
         raise ConfigError(
             f"The run's folder {out} lies among the class folders of {dataset}, and would be read as one. "
@@ -31,13 +32,16 @@ def require_outside_dataset(out, dataset):
 
 
 def resolve(settings: Settings) -> Settings:
-    """The settings, with a run's folder replaced by the file of its weights; refuses an unknown dataset or model.
+    """Replaces a run's folder in the settings by the file of its weights; refuses an unknown dataset or model.
 
     Raises:
         KerasVitError: if the dataset or the model does not exist.
     """
     require_dataset(settings.dataset)
     settings = dataclasses.replace(settings, model=str(model_of(settings.model)))
+    if settings.teacher is not None:
+        settings = dataclasses.replace(settings, teacher=str(model_of(settings.teacher)))
+        registry.resolve(str(settings.teacher))
     if settings.pretrain:
         variant(settings.variant)
     else:
@@ -46,9 +50,9 @@ def resolve(settings: Settings) -> Settings:
 
 
 def prepare(settings: Settings, folder: RunFolder, resume: bool) -> Settings:
-    """`resolve`; also refuses a folder in which no run can begin, or with `resume` continue.
+    """Does what `resolve` does, and refuses a folder in which no run can begin or, with `resume`, continue.
 
-    The folder keeps the digests that it reads here, for `Run`.
+    The folder keeps the digests that are computed here, for `Run`.
 
     Raises:
         KerasVitError: for a missing folder of images or model, or a run's folder that cannot be used.
@@ -111,9 +115,9 @@ def require_batch(examples, batch_size):
 
 
 def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -> training.Recipe:
-    """The recipe, scaled to the data, the batch size and the length asked for; image_size None is the model's own.
+    """The recipe, scaled to the data and the requested batch size and length; image_size None is the model's own.
 
-    A dataset that the paper does not train on takes 30 epochs at the model's own size, unless told otherwise.
+    For datasets that the paper does not use, the default is 30 epochs at the model's own size.
     """
     chosen, paper = choices.choose_recipe(settings.dataset, settings.model, settings.pretrain, settings.objective)
     name = settings.recipe or chosen
@@ -137,6 +141,8 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
         given["stochastic_depth_rate"] = settings.stochastic_depth
     if settings.position_embedding is not None:
         given["position_embedding"] = settings.position_embedding
+    if settings.teacher is not None:
+        given["label_smoothing"] = 0.0
     if examples.multi_label:
         given["loss"] = "sigmoid"
     if examples.masked:
@@ -145,9 +151,9 @@ def recipe_for(settings: Settings, examples: data.Examples, replicas: int = 1) -
 
 
 def load_model(settings, recipe, examples):
-    """The model with a head for the dataset's classes, or around it masked patch prediction.
+    """Loads the model with a head for the dataset's classes, or with masked patch prediction around it.
 
-    Built as the recipe asks; the settings decide which weights train.
+    The recipe decides how it is built, the settings which weights train.
     """
     arguments = {"dtype": settings.precision, **recipe.model_arguments}
     if settings.position_embedding_at is not None:
@@ -166,7 +172,7 @@ def load_model(settings, recipe, examples):
 
 
 def choose_what_learns(settings: Settings, model):
-    """Freezes layers and adds LoRA as asked; in the strategy's scope, before `compile`."""
+    """Freezes layers and adds LoRA, by the settings; call it in the strategy's scope, before `compile`."""
     if settings.freeze == BACKBONE:
         names = [layer.name for layer in model.layers]
         training.freeze(model, except_for=[name for name in ("pre_logits", "head") if name in names])
@@ -178,10 +184,10 @@ def choose_what_learns(settings: Settings, model):
 
 
 def count_microbatches(settings, recipe, model):
-    """The number of parts of each replica's batch; the model is made in the strategy's scope.
+    """The number of microbatches of each replica's batch; the model was made in the strategy's scope.
 
     Raises:
-        ConfigError: when the number asked for does not divide the batch.
+        ConfigError: when the requested number does not divide the batch.
     """
     replicas = model.distribute_strategy.num_replicas_in_sync
     if settings.microbatches is None:
@@ -201,7 +207,7 @@ def augmentation_for(settings, recipe, examples):
 
 
 def compile_arguments(settings, examples):
-    """The arguments of `recipe.compile` by the settings and the data."""
+    """The arguments of `recipe.compile` for these settings and data."""
     metrics: list | None = [training.MeanAveragePrecision(examples.num_classes)] if examples.multi_label else None
     if examples.masked:
         metrics = [training.Accuracy(), training.MeanIoU(examples.num_classes)]
@@ -209,7 +215,7 @@ def compile_arguments(settings, examples):
 
 
 def monitor_of(examples):
-    """The metric of the best weights."""
+    """The name of the metric that chooses the best weights."""
     if examples.objective is not None:
         return "val_loss"
     if examples.masked:
@@ -218,7 +224,7 @@ def monitor_of(examples):
 
 
 def weights_of_classes(settings, examples):
-    """The weight of each class; None where all images count alike.
+    """The weight of each class; None if all images count alike.
 
     Raises:
         ConfigError: when the data cannot be balanced.
@@ -235,16 +241,36 @@ def weights_of_classes(settings, examples):
     return training.balanced_weights(counts)
 
 
+def load_teacher(settings, examples):
+    """The model to learn from, or None.
+
+    Raises:
+        ConfigError: when it has other classes than the data.
+    """
+    if settings.teacher is None:
+        return None
+    teacher = zoo.load(settings.teacher)
+    if list(teacher.labels or ()) != list(examples.class_names):
+        raise ConfigError(
+            f"The teacher must have the classes of {examples.name}, {quote_some(examples.class_names)}. "
+            f"{settings.teacher} has {quote_some(teacher.labels) if teacher.labels else 'no names of classes'}. "
+            "Fine-tune it on this dataset first."
+        )
+    return teacher
+
+
 def training_batches(settings, recipe, examples, model):
-    """A function of a step to the batches from that step on, for `Run.fit`; with weights if these are asked for."""
+    """A function from a step to the batches from that step on, for `Run.fit`, if requested with weights, or with the
+    teacher's answers as labels."""
     augmentation = augmentation_for(settings, recipe, examples)
-    weights = weights_of_classes(settings, examples)
+    weights, teacher = weights_of_classes(settings, examples), load_teacher(settings, examples)
 
     def batches(step):
         drawn = examples.train(
             recipe.batch_size, model.preprocessing, augmentation=augmentation, seed=settings.seed, start=step
         )
-        return drawn if weights is None else training.weigh_classes(drawn, weights)
+        drawn = drawn if weights is None else training.weigh_classes(drawn, weights)
+        return drawn if teacher is None else training.with_answers(drawn, teacher, model.preprocessing)
 
     return batches
 

@@ -37,7 +37,7 @@ RESULTS = "results.json"
 HYPER_RULE = "search-hyperrule"  # folder
 ALL: Literal["train+validation"] = "train+validation"  # the split of the final runs
 TABLE, PICTURE, SWEEP = "vtab.csv", "vtab.png", "sweep"
-# B.1.1 sweeps two rates and two schedules, and names only those it chose, 0.01 and 2,500 steps: times these.
+# Factors: B.1.1 sweeps two rates and two schedules, but names only those chosen, 0.01 and 2,500 steps.
 RATES, SCHEDULES = (1, 10), (1, 4)
 
 
@@ -126,14 +126,14 @@ def run_protocol(
     Args:
         settings: what to fine-tune, on what, and how; split, test and learning rate are the protocol's.
         out: folder.
-        seeds: runs, of the seeds settings.seed, settings.seed + 1, ...
-        resume: go on where a protocol in that folder was killed; it ends with the same bits.
+        seeds: number of runs, with the seeds settings.seed, settings.seed + 1, ...
+        resume: whether to continue a killed protocol in that folder; the results are the same to the bit.
         every: steps between checkpoints.
         tell, progress: as in `train`.
 
     Returns:
-        What results.json says: "accuracies", "mean" and "deviation" (None for one seed) in [0, 1], "scores" of the
-        search, "published" rows of the paper.
+        The contents of results.json: "accuracies", "mean" and "deviation" (None for one seed) in [0, 1], "scores" of
+        the search, and the "published" rows of the paper.
 
     Raises:
         KerasVitError: for anything that cannot be trained.
@@ -261,10 +261,10 @@ def run_vtab(
     mistakes, without weights. Called again, it continues after a kill, and adds new tasks.
 
     Args:
-        settings: of every task; the dataset and splits are VTAB's.
+        settings: those of every task; dataset and splits are VTAB's.
         out: folder.
         tasks: names of `keras_vit.data.VTAB` or of Table 9; none for all 19.
-        sweep_settings: first choose rate and schedule, one for all tasks, on the 200 development examples of each.
+        sweep_settings: whether to first choose one rate and schedule for all tasks, on their 200 development examples.
         every: steps between checkpoints.
         tell, progress: as in `train`.
 

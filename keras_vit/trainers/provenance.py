@@ -1,4 +1,4 @@
-"""The entries of a model card on a model's origin, its training data, and its accuracy there."""
+"""The entries of a model card on a model's origin, training data and accuracy."""
 
 import os
 from pathlib import Path
@@ -14,12 +14,12 @@ from keras_vit.training.runs.history import find_best, read_rows
 from keras_vit.zoo.names.registry import resolve
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
-# The fields that make an architecture; others are of a use of it, such as the size of images or the number of classes.
+# The fields of an architecture; others, such as the size of images or the number of classes, are of one use of it.
 ARCHITECTURE = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "backbone", "depths", "width_factor")
 
 
 def name_architecture(config: ViTConfig | ResNetConfig) -> str:
-    """The variant that has this configuration's architecture, else the fields that make it.
+    """The variant that has this configuration's architecture, or else the architecture's fields.
 
     >>> name_architecture(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=3, image_size=16).config)
     'ViT-Test/4'
@@ -30,14 +30,14 @@ def name_architecture(config: ViTConfig | ResNetConfig) -> str:
 
 
 def describe_source(name: str) -> str:
-    """Where a model came from: an address without its password, a name, or a file's name alone."""
+    """The source of a model: an address without its password, a name, or only the name of a file."""
     if "://" in str(name):
         return without_secrets(name)
     return Path(name).name if Path(name).exists() else str(name)
 
 
 def find_checkpoint(name: str) -> PublicCheckpoint | None:
-    """The row of the registry that a name stands for; None for a name that no row has, and for a file."""
+    """The row of the registry for a name; None for an unknown name and for a file."""
     try:
         found = resolve(name)
     except KerasVitError:
@@ -56,7 +56,7 @@ def describe_dataset(dataset: str) -> str:
 
 
 def describe_beginning(settings):
-    """The weights that a run began with."""
+    """A description of the weights that a run began with."""
     if settings["pretrain"]:
         return f"{settings['model']}, random"
     path = Path(settings["model"])
@@ -64,8 +64,8 @@ def describe_beginning(settings):
 
 
 def find_row(path, rows, monitor):
-    """The row of metrics.csv measured with the weights in a file, or None. A run that averages its weights validates
-    the averaged ones.
+    """The row of metrics.csv for the weights in a file, or None. A run that averages its weights validates the
+    averaged ones.
     """
     if path.name == "best.weights.npz":
         return find_best(rows, monitor)
@@ -104,7 +104,7 @@ def name_model(path: str | os.PathLike, config: ViTConfig | ResNetConfig) -> dic
 def describe_run(path: Path) -> dict[str, Any]:
     """Entries on a run's weights in the file `path`: "trained_on", "weights_from" and "evaluated".
 
-    Nothing for a file that no run wrote, and for a damaged one.
+    There are none for a file that no run wrote, or that is damaged.
     """
     if path.name not in FILES:
         return {}
@@ -124,13 +124,13 @@ def describe_run(path: Path) -> dict[str, Any]:
 def describe_provenance(
     name: str, path: str | os.PathLike, config: ViTConfig | ResNetConfig, licence: str | None = None
 ) -> dict[str, Any]:
-    """The entries of model.json that the model itself does not know; `export.card.write_card` shows them.
+    """The entries of model.json that do not follow from the model itself; `export.card.write_card` shows them.
 
     Args:
-        name: of the model, as the command was given it.
-        path: what `model_of` makes of the name: a file of a run, if it is one's.
-        config: of the model.
-        licence: what the user states; None for that of public weights.
+        name: the model's name, as given to the command.
+        path: the result of `model_of` for that name: a file of a run, if the name is a run's.
+        config: the model's configuration.
+        licence: the licence that the user states; None for that of public weights.
     """
     known = find_checkpoint(name)
     return {

@@ -1,4 +1,4 @@
-"""The settings that the run in a folder began with, and whether it can continue as asked. Imports no Keras."""
+"""Reads the settings of a run that has begun, and checks that it can continue with new ones. Imports no Keras."""
 
 import dataclasses
 import os
@@ -8,65 +8,25 @@ from typing import Any
 
 from keras_vit.data.datasets.schemes import locate_dataset
 from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.files import read_record
 from keras_vit.text import quote_some
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
-from keras_vit.training.errors import COUNT, POSITIVE, RunError
+from keras_vit.training.errors import RunError
 from keras_vit.training.runs.checkpoints import Checkpoints
+from keras_vit.training.runs.folder import CHECKPOINTS, read_config
 from keras_vit.zoo.fetch.download import find_fetched
 
-LENGTHS = ("epochs", "steps")  # one of them, or the recipe's own
-CHANGEABLE = (*LENGTHS, "patience")  # of a run that has begun
-MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # that are fine-tuned, and pre-trained, where none is named
+LENGTHS = ("epochs", "steps")  # give one of them, or none
+CHANGEABLE = (*LENGTHS, "patience")  # may change after a run has begun
+MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # the defaults of fine-tuning and pre-training
 EVERY = 200  # steps between checkpoints
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Begun:
-    """The contents of a run's config.json; None for missing entries."""
-
-    folder: Path
-    settings: dict[str, Any]
-    batch_size: int
-    learning_rate: float
-    classes: list[str] | None
-    examples: int | None = None
-    total_steps: int | None = None
-
-
-def read_begun(folder: Path) -> Begun:
-    """Reads the config.json of the run in `folder`.
-
-    Raises:
-        RunError: when it is missing or damaged.
-    """
-    count, rate = COUNT.__contains__, POSITIVE.__contains__
-    fields = {
-        "settings": dict,
-        "recipe": {"batch_size": count, "learning_rate": rate, "examples?": (count, None)},
-        "total_steps?": (count, None),
-        "classes?": ([str], None),
-    }
-    what = "the record of what the run was begun with"
-    advice = "Restore the run's own file, or choose another folder."
-    config = read_record(folder / "config.json", fields, what=what, error=RunError, advice=advice)
-    return Begun(
-        folder=folder,
-        settings=config["settings"],
-        batch_size=config["recipe"]["batch_size"],
-        learning_rate=float(config["recipe"]["learning_rate"]),
-        classes=config.get("classes"),
-        examples=config["recipe"].get("examples"),
-        total_steps=config.get("total_steps"),
-    )
 
 
 def require_fetched(model, folder):
     """Refuses an address in the config.json of `folder`, perhaps a stranger's, unless its file is in the cache."""
     if "://" in model and find_fetched(model) is None:
         raise ConfigError(
-            f"The run in {folder} was begun with {model}, which was never fetched here. A folder alone does not make "
-            f"this machine ask that address. If you trust it, resume with model={model!r} too."
+            f"The run in {folder} was begun with {model}, an address that was never fetched here, and is not fetched "
+            f"because of a file in a folder. If you trust it, resume with model={model!r} too."
         )
 
 
@@ -78,18 +38,18 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
         ConfigError: if a setting may not change after a saved step, or config.json names an address never fetched here.
     """
     if not (folder / "config.json").is_file():
-        raise RunError(f"There is no run in {folder} to go on with. Begin one: give a dataset and a model.")
-    begun = read_begun(folder)
+        raise RunError(f"There is no run in {folder} to resume. Begin one: give a dataset and a model.")
+    begun = read_config(folder, to_resume=True)
     known = {field.name for field in dataclasses.fields(Settings)}
-    recorded = {name: value for name, value in begun.settings.items() if name in known}
+    recorded = {name: value for name, value in begun["settings"].items() if name in known}
     if "model" not in typed:
         require_fetched(str(recorded.get("model")), folder)
     if any(typed.get(name) is not None for name in LENGTHS):
         recorded |= dict.fromkeys(LENGTHS)
     try:
         settings = Settings(**(recorded | dict(typed)))
-        if Checkpoints(folder / "checkpoints").steps():
-            require_same_settings(settings, begun)
+        if Checkpoints(folder / CHECKPOINTS).steps():
+            require_same_settings(settings, folder, begun)
         return settings
     except TypeError as error:
         raise RunError(
@@ -103,7 +63,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     Raises:
         UnknownNameError: for an unknown field.
         ConfigError: when nothing says what to train on, or the settings contradict each other.
-        RunError: as `recall_settings`.
+        RunError: as for `recall_settings`.
     """
     known = {field.name for field in dataclasses.fields(Settings)} - {"pretrain", *(() if pretrain else MASKED_PATCHES)}
     for name in given:
@@ -115,7 +75,7 @@ def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resu
     if resume and (folder / "config.json").is_file():
         return recall_settings(folder, {**given, "pretrain": pretrain})
     if "dataset" not in given:
-        what = f"There is no run in {folder} to go on with" if resume else "Nothing says what to train on"
+        what = f"There is no run in {folder} to resume" if resume else "Nothing says what to train on"
         raise ConfigError(f"{what}. Give a dataset, such as folder:photos.")
     return Settings(**{"model": MODELS[pretrain], **given, "pretrain": pretrain})
 
@@ -124,46 +84,48 @@ def is_same_setting(name, before, now):
     return before == now or (name == "dataset" and isinstance(before, str) and locate_dataset(before) == now)
 
 
-def require_same_settings(settings: Settings, begun: Begun) -> Settings:
-    """The settings, with the batch size and learning rate that the run began with.
+def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, Any]) -> Settings:
+    """Checks settings against the run in `folder`; returns them with that run's batch size and learning rate.
 
-    The default batch follows the number of devices, and the rate may have been searched for; a run changes neither. Its
-    length and its patience may change.
+    The default batch size depends on the number of devices, and the rate may come from a search; neither changes within
+    a run. Its length and its patience may change.
 
     Raises:
         ConfigError: when another setting differs.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
     for name, now in settings.as_recorded().items():
-        before = begun.settings.get(name, defaults[name])
+        before = begun["settings"].get(name, defaults[name])
         if name not in CHANGEABLE and not is_same_setting(name, before, now):
             raise ConfigError(
-                f"The run in {begun.folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
+                f"The run in {folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
                 "it was begun, by its folder alone, or choose another folder."
             )
-    return dataclasses.replace(settings, batch_size=begun.batch_size, learning_rate=begun.learning_rate)
+    batch_size, rate = begun["recipe"]["batch_size"], float(begun["recipe"]["learning_rate"])
+    return dataclasses.replace(settings, batch_size=batch_size, learning_rate=rate)
 
 
-def require_same_classes(examples, begun: Begun) -> None:
-    """Refuses to continue with other classes, or another number of images, than the run began with."""
-    before, now = begun.classes, list(examples.class_names)
+def require_same_classes(examples, folder: Path, begun: Mapping[str, Any]) -> None:
+    """Refuses to continue with other classes, or another number of images, than the run in `folder` began with."""
+    before, now = begun.get("classes"), list(examples.class_names)
     if before not in (None, now):
         gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
         raise ConfigError(
-            f"The run in {begun.folder} was begun with {len(before)} classes, now {examples.name} has {len(now)}: "
+            f"The run in {folder} was begun with {len(before)} classes, now {examples.name} has {len(now)}: "
             f"{quote_some(gone) or 'none'} gone, {quote_some(new) or 'none'} new. Resume it with the classes "
             "it was begun with, or choose another folder."
         )
-    if begun.examples not in (None, examples.num_examples):
+    images = begun["recipe"].get("examples")
+    if images not in (None, examples.num_examples):
         raise ConfigError(
-            f"The run in {begun.folder} was begun with {begun.examples:,} images to train on, now {examples.name} has "
+            f"The run in {folder} was begun with {images:,} images to train on, now {examples.name} has "
             f"{examples.num_examples:,}. Put back those that were there, or begin in another folder; "
-            f"model={str(begun.folder)!r} then starts from this run's weights, once it has finished."
+            f"model={str(folder)!r} then starts from this run's weights, once it has finished."
         )
 
 
-def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> str:
-    """A sentence on where a run continues, and at which learning rate if its length has changed.
+def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start: int, ends: list[int]) -> str:
+    """A sentence on where the run in `folder` continues, and at which learning rate if its length has changed.
 
     Raises:
         ConfigError: when it has already trained for longer.
@@ -171,16 +133,17 @@ def describe_continuation(begun: Begun, recipe, start: int, ends: list[int]) -> 
     epoch = sum(end <= start for end in ends) + 1
     if start > recipe.total_steps:
         raise ConfigError(
-            f"The run in {begun.folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
+            f"The run in {folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
             "epochs or steps, or choose another folder."
         )
     if start == recipe.total_steps:
-        return f"The run has all of its {start:,} steps: its last files are written again."
+        return f"The run has done all of its {start:,} steps: its last files are written again."
     said = f"The run goes on at step {start:,} of {recipe.total_steps:,}, in epoch {epoch} of {len(ends)}."
-    if begun.total_steps in (None, recipe.total_steps):
+    steps = begun.get("total_steps", recipe.total_steps)
+    if steps == recipe.total_steps:
         return said
     rate = float(recipe.make_schedule()(start))
     return (
-        f"{said} It was begun with {begun.total_steps:,} steps: from here on its learning rate is what it is at each "
+        f"{said} It was begun with {steps:,} steps: from here on its learning rate is what it is at each "
         f"step of a run of {recipe.total_steps:,} steps, {rate:.2g} now."
     )

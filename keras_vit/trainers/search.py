@@ -57,8 +57,8 @@ def describe_point(point):
 
 
 def load_examples(settings: Settings) -> tuple[data.Examples, data.Examples]:
-    """(examples to train on, examples to judge by): parts of train and validation, whatever the run trains on. A list
-    of duplicates is for one split: a list for train+validation leaves nothing out of the search, only out of the run.
+    """(examples to train on, examples to evaluate): parts of train and validation, whatever the run trains on. A list
+    of duplicates is for one split, so one for train+validation applies only to the run, not to the search.
 
     Raises:
         DataError: when nothing is held out of the training examples.
@@ -79,12 +79,12 @@ def search_fields(
     every: int,
     grid: dict | None = None,
 ) -> SearchResult:
-    """Finds the point of the settings' grid, or of `grid`, that does best on the development set. As in Appendix B.1.1,
-    the search never trains on examples that it judges by, whatever the run itself trains on. Called in the strategy's
+    """Finds the best point of the settings' grid, or of `grid`, on the development set. As in Appendix B.1.1, the
+    search never trains on the examples that it evaluates, whatever the run itself trains on. Call it in the strategy's
     scope; `folder` keeps the scores, so that a killed search can continue.
 
     Raises:
-        ConfigError: when there is nothing to try, or a value cannot be.
+        ConfigError: when there is nothing to try, or a value is invalid.
         DataError: when nothing is held out of the training examples.
     """
     grid = make_grid(settings, recipe) if grid is None else grid
@@ -133,10 +133,10 @@ def run_search(
     """Tries the points of the settings' `search` and `grid_search` on the development set, and trains nothing else.
 
     Args:
-        settings: what to train, on what, and how.
-        out: folder of the scores; a killed search continues.
+        settings: model, dataset and options of the training.
+        out: folder of the scores; the same call continues a killed search.
         every: steps between checkpoints.
-        tell: is called with each sentence on what was found.
+        tell: called with each sentence on the results.
 
     Raises:
         KerasVitError: for anything that cannot be trained.

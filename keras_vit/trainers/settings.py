@@ -32,11 +32,11 @@ LAYER_DECAY = Range(2.0**-126, 1, "in (0, 1], such as 0.75")
 STOCHASTIC_DEPTH = Range(0, 1 - 2.0**-24, "in [0, 1), such as 0.1")
 SEED = Range(0, 2**32 - 1, "from 0 to 2 ** 32 - 1", whole=True)
 BACKBONE = "backbone"  # of `freeze`: all but the head
-KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # what a value of a type may be
+KINDS = {float: numbers.Real, int: numbers.Integral, list: (list, tuple)}  # accepted kinds of values
 
 
 def require_fields(settings):
-    """Refuses a value outside the type, the words or the range that the row of its field states."""
+    """Refuses a value that does not fit the type, the choices or the range of its field."""
     for name, row in get_type_hints(type(settings), include_extras=True).items():
         hint, *about = get_args(row) if get_origin(row) is Annotated else [row]
         value, words, kinds = getattr(settings, name), [], []
@@ -103,12 +103,18 @@ def describe_file(path):
         return path
 
 
+def record_model(name):
+    """A model's name without secrets, or the absolute path of its file."""
+    is_file = name.partition(":")[0] not in VARIANTS and os.path.exists(name)
+    return os.path.abspath(name) if is_file else without_secrets(name)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run was asked for; None leaves the choice to `choices`, the recipe or the model.
+    """The settings of a run; for None, `choices`, the recipe or the model decides.
 
     Each field has its type, default, meaning and range beside it, so that one check serves Python and the command line.
-    A field without a meaning is no argument. `plan.recipe_for` makes a recipe of the settings.
+    A field without a meaning is no argument. `plan.recipe_for` makes a recipe from the settings.
 
     Raises:
         ConfigError: if a field may not have its value, or two settings contradict each other.
@@ -183,6 +189,13 @@ class Settings:
             "has at most the pixels of 32 images of 224 x 224."
         ),
         COUNT,
+    ] = None
+    teacher: Annotated[
+        str | None,
+        (
+            "Distillation: the model whose answers are learned in place of labels, of the same classes; a name, a "
+            "checkpoint or the folder of a run. Give many epochs."
+        ),
     ] = None
     freeze: Annotated[
         str | None,
@@ -299,9 +312,9 @@ class Settings:
                 f"task=segmentation learns from masks:FOLDER, a folder with images/ and masks/. Received: task={asked} "
                 f"and {self.dataset}. Give such a folder, or leave out the task."
             )
-        if self.segments and (self.objective == "masked-patches" or self.class_weights):
+        if self.segments and (self.objective == "masked-patches" or self.class_weights or self.teacher):
             raise ConfigError(
-                "Masks have a class for each pixel. Leave out objective=masked-patches and class_weights."
+                "Masks have a class for each pixel. Leave out objective=masked-patches, class_weights and teacher."
             )
 
     def require_objective(self):
@@ -313,7 +326,11 @@ class Settings:
             names.append(f"recipe={self.recipe}")
         if names and not masked:
             raise ConfigError(f"{names[0]} is for masked patches: give objective=masked-patches too.")
-        kept = [name for name in ("freeze", "lora", "class_weights") if masked and getattr(self, name) is not None]
+        kept = [
+            name
+            for name in ("freeze", "lora", "class_weights", "teacher")
+            if masked and getattr(self, name) is not None
+        ]
         if kept:
             raise ConfigError(
                 f"{kept[0]} needs a model with classes, but masked patches pre-train a model without any. Leave it out "
@@ -352,12 +369,12 @@ class Settings:
         return self.grid_search or bool(self.search)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as a run's files keep them: absolute paths, addresses without secrets, and the digest of a list
+        """The settings as stored in a run's files: absolute paths, addresses without secrets, and the digest of a list
         of duplicates."""
-        is_file = self.variant not in VARIANTS and os.path.exists(self.model)
         return {
             **dataclasses.asdict(self),
-            "model": os.path.abspath(self.model) if is_file else without_secrets(self.model),
+            "model": record_model(self.model),
+            "teacher": self.teacher and record_model(self.teacher),
             "dataset": locate_dataset(self.dataset),
             "without": self.without and describe_file(self.without),
         }

@@ -1,4 +1,4 @@
-"""Sentences, printed before a training begins: what is trained, on what, and for how long."""
+"""Sentences printed before a training begins, on its model, data and length."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ UNEQUAL = 10  # times as many images in one class as in another
 
 
 def describe_splits(splits):
-    """Says how many images there are for what."""
+    """A sentence on the number of images in each split."""
     train, held_out, test = splits
     said = [f"{train.num_examples:,} to train on"]
     said += [f"{held_out.num_examples:,} held out"] if held_out else ["none held out: the last weights are the run's"]
@@ -28,14 +28,14 @@ def pluralize(number, noun):
 
 
 def count_epochs(recipe, examples):
-    """Passes over the examples, as a whole number if no number of steps comes nearer to it."""
+    """The number of epochs; a whole number if no other number of steps comes nearer to it."""
     epochs = recipe.images_seen / examples.num_examples
     whole = round(epochs)
     return whole if round(whole * examples.num_examples / recipe.batch_size) == recipe.total_steps else epochs
 
 
 def describe_plan(recipe, microbatches, examples):
-    """Says how long a training is."""
+    """A sentence on the recipe and length of a training."""
     cut = f", in {microbatches} microbatches," if microbatches > 1 else ""
     return (
         f"{recipe.name}: {recipe.optimizer}, {pluralize(recipe.total_steps, 'step')} of "
@@ -47,7 +47,7 @@ def describe_plan(recipe, microbatches, examples):
 
 
 def describe_objective(model):
-    """What is corrupted and predicted, as the end of a sentence."""
+    """The corrupted patches and the target, as the end of a sentence."""
     rows, columns = model.config.grid
     count = model.objective.count_corrupted(model.config.image_size)
     return f"{count} of {rows * columns} patches corrupted to predict them ({model.objective.target})"
@@ -60,6 +60,8 @@ def describe_kit(settings, model, examples):
     if trained < total:
         how = f"LoRA of rank {settings.lora}: " if settings.lora else ""
         said.append(f"{how}{trained:,} of {total:,} weights train ({trained / total:.1%}).")
+    if settings.teacher is not None:
+        said.append(f"Distillation: the answers of {without_secrets(settings.teacher)} are learned in place of labels.")
     if settings.layer_decay is not None:
         said.append(f"Layer decay: each layer learns at {settings.layer_decay:g} times the rate of the one above it.")
     if settings.remat:
@@ -94,7 +96,7 @@ def describe_classes(settings, examples):
 
 
 def describe_training(settings, model, recipe, splits):
-    """The sentences, in their order."""
+    """All sentences, in order."""
     name = without_secrets(settings.model)
     source = name if settings.pretrain else choose_checkpoint(name)
     size = "x".join(map(str, model.config.image_size or ("any",)))

@@ -18,30 +18,29 @@ from keras_vit.trainers import plan
 from keras_vit.trainers.judge import TrainingResult, judge
 from keras_vit.trainers.resume import (
     EVERY,
+    MODELS,
     choose_settings,
     describe_continuation,
-    read_begun,
     require_same_classes,
     require_same_settings,
 )
 from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
 from keras_vit.trainers.summary import describe_training
-from keras_vit.training.runs.folder import RunFolder, describe_weights
+from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 
 
 def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
-    """Trains to the recipe's end, from the step `start` that the run has saved."""
+    """Trains to the recipe's end from the saved step `start`."""
     length = Fraction(splits.train.num_examples, recipe.batch_size)
-    rows = read_rows(run.folder / "metrics.csv") if start else []
     monitor = plan.monitor_of(splits.train)
     shown = progress and progress(
         recipe.total_steps,
         start,
         recipe.batch_size,
         epochs=len(list_epoch_ends(recipe.total_steps, length)),
-        rows=[row for row in rows if row["step"] <= start],
+        rows=read_rows(run.folder / "metrics.csv", start),
         monitor=monitor,
     )
     held_out = splits.held_out
@@ -76,18 +75,18 @@ def train(
     progress: Callable[..., keras.callbacks.Callback] | None = None,
     found: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
-    """Trains, and keeps everything in the folder. The best weights are those that did best on held-out images; the test
-    split never chooses anything.
+    """Trains, and keeps everything in the folder. The best weights are those with the best score on held-out images;
+    the test split never chooses anything.
 
     Args:
-        settings: what to train, on what, and how, as `plan.prepare` returns them.
-        folder: of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
-        resume: continue the run in that folder.
+        settings: the settings, as `plan.prepare` returns them.
+        folder: folder of the run; a `RunFolder` that `plan.prepare` has checked is not read again.
+        resume: whether to continue the run in that folder.
         every: steps between checkpoints.
-        tell: is called with each sentence on what will be trained and how good it is; None says nothing.
-        progress: makes a callback with a method `close`, of (steps, step of the beginning, batch size, epochs=, rows=,
-            monitor=); None leaves a line per epoch to Keras, if there is `tell`.
-        found: fields of the recipe that a search has found before.
+        tell: called with each sentence on the plan and the result; None prints nothing.
+        progress: a function of (steps, first step, batch size, epochs=, rows=, monitor=) that makes a callback with a
+            method `close`; None: Keras prints a line per epoch, if there is `tell`.
+        found: fields of the recipe that a search has found.
 
     Raises:
         KerasVitError: for anything that cannot be trained.
@@ -96,22 +95,22 @@ def train(
     tell = tell or (lambda sentence: None)
     run = training.Run(folder, every=every)
     start = max(run.store.steps(), default=0)
-    begun = read_begun(run.folder) if start else None
+    begun = read_config(run.folder, to_resume=True) if start else None
     if resume and not begun:
         tell(f"{run.folder} has no checkpoint yet: the run begins.")
-    asked = require_same_settings(settings, begun) if begun else settings
-    # Several workers must know of each other before anything is computed.
+    asked = require_same_settings(settings, run.folder, begun) if begun else settings
+    # Several workers must find each other before any computation.
     strategy = training.strategy(settings.strategy)
     keras.utils.set_random_seed(settings.seed)
     splits = plan.load_splits(settings)
     if begun:
-        require_same_classes(splits.train, begun)
+        require_same_classes(splits.train, run.folder, begun)
     recipe = plan.recipe_for(asked, splits.train, strategy.num_replicas_in_sync)
     plan.require_batch(splits.train, recipe.batch_size)
-    plan.weights_of_classes(settings, splits.train)  # refused before anything is said of them
+    plan.weights_of_classes(settings, splits.train)  # raises its errors before the plan is printed
     if begun:
         ends = list_epoch_ends(recipe.total_steps, Fraction(splits.train.num_examples, recipe.batch_size))
-        tell(describe_continuation(begun, recipe, start, ends))
+        tell(describe_continuation(run.folder, begun, recipe, start, ends))
     with data.data_errors():
         with strategy.scope():
             if settings.searches:
@@ -142,7 +141,7 @@ def run_training(out, given, pretrain, resume, every, tell):
     return train(settings, folder, resume=resume, every=every, tell=tell)
 
 
-@with_settings(without=MASKED_PATCHES, model="ViT-B/16")
+@with_settings(without=MASKED_PATCHES, model=MODELS[False])
 def finetune(
     dataset: str | None = None,
     *,
@@ -152,7 +151,7 @@ def finetune(
     tell: Callable[[str], object] | None = say,
     **settings: Any,
 ) -> TrainingResult:
-    """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
+    """Fine-tunes a model on your images: with a new head, by the paper's recipe, and with all files in one folder.
 
     Does what `keras-vit finetune` does; both end with the same bits.
 
@@ -178,7 +177,7 @@ def finetune(
     return run_training(out, {"dataset": dataset, **settings}, False, resume, every, tell)
 
 
-@with_settings(model="ViT-S/16")
+@with_settings(model=MODELS[True])
 def pretrain(
     dataset: str | None = None,
     *,

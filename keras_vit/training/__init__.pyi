@@ -1,3 +1,4 @@
+from .distillation import with_answers
 from .errors import Interrupted, NotFiniteError, Preempted, RunError
 from .finetuning import (
     balanced_weights,
@@ -61,4 +62,5 @@ __all__ = [
     "search_recipe",
     "strategy",
     "weigh_classes",
+    "with_answers",
 ]

@@ -1,4 +1,4 @@
-"""The errors of a training, and what can end it. Imports neither Keras nor TensorFlow."""
+"""Errors and interruptions of a training. Imports neither Keras nor TensorFlow."""
 
 import numbers
 from typing import Any, NamedTuple
@@ -7,8 +7,7 @@ from keras_vit.errors import LARGEST, ConfigError, KerasVitError
 
 
 class Range(NamedTuple):
-    """The numbers that an argument may be, from `least` to `most`, and their description in errors and
-    documentation."""
+    """The range of an argument, from `least` to `most`, and its description in errors and documentation."""
 
     least: float
     most: float
@@ -32,11 +31,11 @@ def require_within(allowed: Range, **values: Any) -> None:
 
 
 class RunError(KerasVitError, RuntimeError):
-    """A run folder that cannot be used, or a run that cannot continue."""
+    """A run's folder cannot be used, or a run cannot continue."""
 
 
 class NotFiniteError(RunError):
-    """A loss or weight is NaN or infinite. `step`: the update at which it was seen; `kept`: the last good step."""
+    """A loss or weight is NaN or infinite. `step`: the update of its detection; `kept`: the last good step."""
 
     def __init__(self, message: str, step: int, kept: int):
         super().__init__(message)

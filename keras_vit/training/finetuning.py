@@ -1,4 +1,4 @@
-"""The fine-tuning kit: which weights learn (freezing, LoRA), how fast each layer does, and the weight of each class."""
+"""The fine-tuning kit: freezing, LoRA, learning rates that decay by layer, and weights of classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = ("head", "pre_logits")
 
 
 def find_depths(model):
-    """{layer name: depth} of the layers that have weights: 0 before the first block, L + 1 after the last.
+    """{layer name: depth} of the layers with weights: 0 before the first block, L + 1 after the last.
 
     Blocks are the layers named encoderblock_i or blockI_unitJ; in a hybrid the ResNet's blocks come first.
     """
@@ -46,7 +46,7 @@ def layer_decay(model: keras.Model, rate: float) -> dict[str, float]:
     The head and the last norm keep the factor 1; the embeddings have the smallest.
 
     Args:
-        model: whose top-level layers count.
+        model: a model; its top-level layers have the depths.
         rate: in (0, 1], such as 0.75.
 
     Raises:
@@ -68,9 +68,9 @@ def freeze_first(model: keras.Model, count: int) -> list[str]:
     """Freezes the stem and the first `count` blocks, and returns the names of the layers. Compile the model afterwards.
 
     Args:
-        model: a ViT or hybrid, whose blocks are the encoder's and whose stem is all before them (patch and position
-            embeddings, the hybrid's ResNet); or a ResNet, whose stages count as blocks.
-        count: from 0, the stem alone, to all blocks.
+        model: a ViT or hybrid, with the encoder's blocks and everything before them as the stem (patch and position
+            embeddings, the hybrid's ResNet); or a ResNet, with its stages as blocks.
+        count: from 0, for the stem alone, to all blocks.
 
     Raises:
         ConfigError: when the model has fewer blocks.
@@ -95,8 +95,8 @@ def freeze(model: keras.Model, *patterns: str, except_for: Sequence[str] = ()) -
     """Makes layers untrainable and returns their names. Compile the model afterwards.
 
     Args:
-        patterns: regular expressions that match whole names of top-level layers; none for all layers.
-        except_for: patterns of layers that stay trainable.
+        patterns: regular expressions for whole names of top-level layers; none for all layers.
+        except_for: patterns of layers to keep trainable.
 
     Raises:
         ConfigError: when a pattern matches no layer.
@@ -130,20 +130,20 @@ def dense_layers(model):
 
 
 def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
-    """Trains, instead of all weights, the head and two factors of `rank` beside each kernel of attention and MLP.
+    """Trains only the head and, beside each kernel of attention and MLP, two factors of rank `rank`.
 
-    The model computes what it did before, since one factor of each pair is zero. Call it in the strategy's scope,
-    before `compile`. `zoo.save`, exports and the weights of a run hold the products, added to the kernels, and no
-    factors; checkpoints hold the factors. Frozen blocks get none.
+    The outputs do not change, since one factor of each pair starts at zero. Call it in the strategy's scope, before
+    `compile`. `zoo.save`, exports and the weights of a run contain the products, added to the kernels, and no factors;
+    checkpoints contain the factors. Frozen blocks get no factors.
 
     Args:
         model: a `VisionTransformer` or a hybrid.
         rank: width of the factors; 4 to 16 are usual. Rank 8 on ViT-B/16 trains 1.5 % of the weights.
-        seed: of the factors that are not zero: the same on any number of replicas.
+        seed: seed of the factors that are not zero; they are the same on any number of replicas.
 
     Raises:
-        ConfigError: for a rank that is not a positive number, for a model without encoder blocks that train, or with
-            LoRA already.
+        ConfigError: for a rank that is not a positive number, or for a model whose encoder blocks are missing or
+            frozen, or that has LoRA already.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10)
     >>> enable_lora(model, 2)
@@ -165,11 +165,11 @@ def enable_lora(model: Classifier, rank: int, seed: int = 0) -> None:
     for weight in model.weights:
         if id(weight) not in learning:
             weight.trainable = False
-    model.train_function = model.test_function = model.predict_function = None  # traced without the factors
+    model.train_function = model.test_function = model.predict_function = None  # these were traced without the factors
 
 
 def count_trainable(model: keras.Model) -> tuple[int, int]:
-    """(the number of trainable weights, the number of the model's weights without LoRA's factors).
+    """(number of trainable weights, number of all weights without LoRA's factors).
 
     >>> count_trainable(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=10))
     (142026, 142026)
@@ -179,12 +179,12 @@ def count_trainable(model: keras.Model) -> tuple[int, int]:
 
 
 def balanced_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Weights n / (classes * count) of the classes, float32, which give every class the same total.
+    """Weights n / (classes * count), float32, that give every class the same total.
 
     Their mean over the examples is 1, as for scikit-learn's class_weight="balanced".
 
     Args:
-        counts: examples of each class, as `examples.class_counts()`; all above 0.
+        counts: number of examples of each class, all above 0, such as `examples.class_counts()`.
 
     Raises:
         ConfigError: for a class without examples.
@@ -200,14 +200,14 @@ def balanced_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def weigh_classes(batches: tf.data.Dataset, weights: Sequence[float] | np.ndarray) -> tf.data.Dataset:
-    """Batches (images, labels) as (images, labels, weights of the examples) for training.
+    """Adds weights of the examples to batches (images, labels) for training.
 
-    The losses of this package divide by the sum of the weights of the global batch, whatever number of replicas
-    computes it. An example with mixed labels has the mean of its classes' weights.
+    The losses of this package divide by the sum of the weights in the global batch, on any number of replicas. An
+    example with mixed labels has the mean of its classes' weights.
 
     Args:
-        batches: of `examples.train`; labels int (n,), or float (n, classes).
-        weights: of the classes.
+        batches: from `examples.train`; labels int (n,), or float (n, classes).
+        weights: the weight of each class.
 
     >>> import tensorflow as tf
     >>> batches = tf.data.Dataset.from_tensors((tf.zeros((2, 8, 8, 3)), tf.constant([0, 1])))

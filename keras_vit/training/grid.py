@@ -17,7 +17,7 @@ from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
 from keras_vit.files import read_record, require_local, write_whole
 from keras_vit.training.errors import NotFiniteError, RunError
 from keras_vit.training.recipes import SEARCHABLE
-from keras_vit.training.runs.folder import CHECKPOINTS, require_written
+from keras_vit.training.runs.folder import RunFolder, require_written
 from keras_vit.training.runs.run import Run
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.D
 
     Args:
         dataset: a tf.data.Dataset in a fixed order, not batched.
-        share: of the examples that are held out, in (0, 0.5]; `recipe.development` is the paper's.
+        share: share of the examples to hold out, in (0, 0.5]; the paper's is `recipe.development`.
 
     Raises:
         ConfigError: if the share is out of range.
@@ -56,7 +56,7 @@ def development_split(dataset: tf.data.Dataset, share: float) -> tuple[tf.data.D
         kept = kept.map(lambda i, example: example)
         if n < 0:  # unknown, or infinite
             return kept
-        # A filter forgets how many examples there are, which progress bars and `fit` would like to know.
+        # A filter drops the number of examples; progress bars and `fit` use it.
         return kept.apply(tf.data.experimental.assert_cardinality(-(-n // k) if held_out else n - -(-n // k)))
 
     return select(False), select(True)
@@ -67,21 +67,21 @@ def describe_difference(path, name, before, now):
         name = next(key for key in (*now, *before) if before.get(key) != now.get(key))
         before, now = before.get(name), now.get(name)
     return (
-        f"The results in {path.parent} were begun with {name}={before!r}. Received: {name}={now!r}. Go on as they were "
-        "begun, or choose another folder."
+        f"The results in {path.parent} were begun with {name}={before!r}. Received: {name}={now!r}. Continue with the "
+        "same settings, or choose another folder."
     )
 
 
 class ResultsFile:
-    """What was asked, and what has been found so far: trainings that are killed go on behind the last result.
+    """A file of results, and of the settings that they belong to: killed trainings continue after the last result.
 
     Args:
-        path: of the file, which is made with the first result, and its folder too.
-        asked: what must be the same for the results to be of one question, of types that JSON has.
+        path: the file; it is made with the first result, and so is its folder.
+        asked: the settings, of JSON's types; they must be the same for all results of a file.
 
     Raises:
-        RunError: when the results that are there are damaged.
-        ConfigError: when they are of another question.
+        RunError: when the existing results are damaged.
+        ConfigError: when they belong to other settings.
 
     >>> results = ResultsFile("results.json", {"seeds": 2})
     >>> results.add(first=0.93)
@@ -99,7 +99,7 @@ class ResultsFile:
 
     def read(self):
         fields = {**dict.fromkeys(self.asked, object), "found": dict}
-        what, advice = "the record of these results", "Choose another folder, or remove that file: all begins anew."
+        what, advice = "the record of these results", "Choose another folder, or remove that file to begin anew."
         before = read_record(self.path, fields, what=what, error=RunError, advice=advice)
         for name, value in self.asked.items():
             if before[name] != value:
@@ -125,8 +125,8 @@ class Trial(NamedTuple):
     """The model, training batches and development batches of one point of a search.
 
     Args:
-        model: new, made as the point's recipe asks (`**recipe.model_arguments`), and not compiled.
-        train: function of a step to the tf.data.Dataset of the batches from that step on, as `Run.fit` takes it.
+        model: new, made by the point's recipe (`**recipe.model_arguments`), and not compiled.
+        train: function from a step to the tf.data.Dataset of the batches from that step on, as `Run.fit` takes it.
         development: batches for `evaluate`.
     """
 
@@ -137,12 +137,12 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Args:
-        recipe: with the fields that did best.
+        recipe: the recipe with the best fields.
         best: these fields, {name: value}.
-        scores: ({name: value}, accuracy in [0, 1]) of every point; None for one that diverged.
+        scores: ({name: value}, accuracy in [0, 1]) of every point; the accuracy is None if the training diverged.
     """
 
     recipe: Recipe
@@ -156,12 +156,12 @@ class SearchResult:
 
 
 def remove_run(folder):
-    """Removes a run whose result is recorded, and nothing but a run."""
-    ledger = folder / CHECKPOINTS / "run.json"
+    """Removes a run whose result is recorded; removes nothing but a run's files."""
+    ledger = folder / RunFolder(folder).record
     if not ledger.is_file():
         return
     for path in folder.rglob("*"):
-        if path.is_file() and path != ledger:  # which goes last: what a kill leaves is still known to be a run
+        if path.is_file() and path != ledger:  # it goes last: after a kill the rest is still known to be a run's
             path.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -171,7 +171,7 @@ def make_points(recipe, grid):
 
     Raises:
         UnknownNameError: for a field that a recipe does not have.
-        ConfigError: for one without values, or a value that it cannot have.
+        ConfigError: for a field without values, or with a value that it cannot have.
     """
     for name, values in grid.items():
         if name not in SEARCHABLE:
@@ -185,7 +185,7 @@ def make_points(recipe, grid):
 
 
 def choose_best(scores):
-    """The point of the highest accuracy; of equal ones the last, so the highest of rates in their order.
+    """The point of the highest accuracy; among equal ones the last, so the highest of ascending rates.
 
     Raises:
         ConfigError: when every point diverged.
@@ -197,7 +197,7 @@ def choose_best(scores):
 
 
 def read_best(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """The best fields by the search recorded in `folder`; None if it has not tried all points.
+    """The best fields found by the search in `folder`; None if it has not tried all points.
 
     Raises:
         RunError: when the record is damaged.
@@ -242,27 +242,27 @@ def search_recipe(
     tell: Callable[[dict[str, Any], float | None], None] | None = None,
     **compile_arguments: Any,
 ) -> SearchResult:
-    """Trains a new model at each point of a grid of a recipe's fields, and takes the point that does best.
+    """Trains a new model at each point of a grid of a recipe's fields, and chooses the best point.
 
-    The learning rates of Appendix B.1.1 are one such grid, {"learning_rate": recipe.learning_rates}; section 4.3's
-    weight decay, dropout and label smoothing another.
+    The learning rates of Appendix B.1.1 are one such grid, {"learning_rate": recipe.learning_rates}. Section 4.3's
+    weight decay, dropout and label smoothing are another.
 
     Args:
         recipe: a `Recipe`; `steps=` of `keras_vit.training.recipe` makes the search shorter than the run.
         grid: {field: values}; all combinations are tried. Values are used as they are given, not scaled.
-        prepare: function of a point's recipe to its `Trial`: a new model, which dropout or another size rebuilds,
-            batches to train on, batches to be judged by. Enter the strategy's scope before the search.
-        folder: keeps each score as it comes, and the training under way: a search that is killed goes on where it was
-            when it is called again. None keeps nothing.
+        prepare: function from a point's recipe to its `Trial`: a new model (dropout or size may differ), batches to
+            train on, and batches to evaluate. Enter the strategy's scope before the search.
+        folder: stores each score, and the current training. If a search is killed, the same call continues it. None
+            stores nothing.
         every: steps between the checkpoints in that folder.
-        seed: each model and its dropout are drawn from, so that no point depends on the points before it.
+        seed: seed of each model and its dropout, so that no point depends on the points before it.
         tell: called with each point and its accuracy.
-        compile_arguments: of `recipe.compile`.
+        compile_arguments: arguments of `recipe.compile`.
 
     Raises:
         UnknownNameError: for a field that a recipe does not have.
-        ConfigError: for one without values, or a value that it cannot have; when the folder holds another search, or
-            the training diverges at every point.
+        ConfigError: for a field without values, or with a value that it cannot have; when the folder holds another
+            search, or the training diverges at every point.
         RunError: when the record in the folder is damaged, or the folder cannot be written to.
 
     >>> def prepare(recipe):

@@ -1,4 +1,4 @@
-"""The official code's losses of logits, of class numbers or of shares per class."""
+"""The official code's losses for logits, with labels as class numbers or as shares of classes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ClassLoss(keras.losses.Loss):
     """Base: labels are class numbers (n,) or (n, 1), or float rows (n, classes), as mixup makes them; see `to_shares`.
 
     Args:
-        label_smoothing: share of each label spread evenly over the classes, in [0, 1).
-        dtype: in which it is computed.
+        label_smoothing: share of each label that is spread evenly over the classes, in [0, 1).
+        dtype: dtype of the computation.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ClassLoss(keras.losses.Loss):
 class SoftmaxLoss(ClassLoss):
     """Cross-entropy with the softmax of the logits.
 
-    If an example has several predictions, logits (n, ..., classes) of class numbers (n, ...), it is their mean.
+    For several predictions per example, logits (n, ..., classes) and class numbers (n, ...), it is their mean.
 
     >>> f"{SoftmaxLoss()(np.array([1]), np.zeros((1, 4))):.3f}"  # log 4
     '1.386'
@@ -55,9 +55,9 @@ class SoftmaxLoss(ClassLoss):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class PixelLoss(ClassLoss):
-    """Cross-entropy with the softmax of the logits of each pixel: (n, h, w, classes) of class numbers (n, h, w).
+    """Cross-entropy with the softmax of each pixel's logits (n, h, w, classes), for class numbers (n, h, w).
 
-    Its mean is over the pixels of the global batch, by their weights (n, h, w).
+    It is averaged over the pixels of the global batch, by their weights (n, h, w).
 
     >>> f"{PixelLoss()(np.ones((1, 2, 2)), np.zeros((1, 2, 2, 4)), np.eye(2)[None]):.3f}"  # log 4
     '1.386'
@@ -69,7 +69,7 @@ class PixelLoss(ClassLoss):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SigmoidLoss(ClassLoss):
-    """Sum over the classes of the cross-entropy of each class alone, as in the official code (Keras' is the mean).
+    """Sum over the classes of each class's binary cross-entropy, as in the official code (Keras takes the mean).
 
     A label may name several classes; with one logit it is 0 or 1.
 
@@ -84,7 +84,7 @@ class SigmoidLoss(ClassLoss):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class SquaredError(keras.losses.Loss):
-    """The mean of the squared differences (L2) of each example's values, (n, ...): one value per example.
+    """The mean squared difference (L2) over the values of each example, (n, ...): one number per example.
 
     >>> SquaredError()(np.zeros((1, 2, 2)), np.array([[[1.0, 1.0], [1.0, 3.0]]])).numpy().item()
     3.0

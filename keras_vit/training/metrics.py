@@ -1,11 +1,11 @@
-"""Accuracy of logits, whatever the form of the labels, and mean average precision where images have several classes."""
+"""Metrics of logits: accuracy for labels of any form, mean average precision for several classes, mean IoU."""
 
 import keras
 from keras import ops
 
 from keras_vit.errors import ConfigError
 
-# Logits from -RANGE to RANGE, beyond which the sigmoid is 1e-7 from 0 or 1, in that many steps.
+# Thresholds: so many steps from -RANGE to RANGE; beyond, the sigmoid is within 1e-7 of 0 or 1.
 RANGE, STEPS = 16.0, 4096
 
 
@@ -34,7 +34,7 @@ def to_shares(labels, logits):
 
 
 def mark_right(labels, logits):
-    """1.0 where the likeliest class is right, else 0.0: (n,)."""
+    """1.0 where the most likely class is correct, else 0.0: (n,)."""
     labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
     labels = to_shares(labels, ops.cast(logits, "float32"))
     if logits.shape[-1] == 1:
@@ -46,15 +46,15 @@ def mark_right(labels, logits):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class Accuracy(keras.metrics.Mean):
-    """Share of the examples whose likeliest class is right (top-1).
+    """Share of the examples whose most likely class is correct (top-1).
 
-    The form of the labels is read from every batch. (Keras' "accuracy" keeps to the form of the first batch, and counts
-    every example as wrong where training labels are mixed and validation labels are class numbers.)
+    The form of the labels is read from every batch. (Keras' "accuracy" keeps the form of the first batch: after mixed
+    training labels it counts every example of a validation on class numbers as wrong.)
 
-    - Class numbers, (n,) or (n, 1), and one-hot rows: the class itself is right.
-    - Mixed rows (mixup, cutmix): the class with the largest share is right; if two are equal, either.
-    - Rows of several classes: any of them is right, as for ImageNet ReaL (arXiv 2006.07159). An example without a class
-      counts as wrong.
+    - Class numbers, (n,) or (n, 1), and one-hot rows: that class is correct.
+    - Mixed rows (mixup, cutmix): the class with the largest share is correct; if two are equal, either.
+    - Rows of several classes: any of them is correct, as for ImageNet ReaL (arXiv 2006.07159). An example without a
+      class counts as wrong.
     - One logit (n, 1), the yes or no of a sigmoid: labels above 1/2 mean yes, and so do logits above 0.
 
     >>> metric = Accuracy()
@@ -76,13 +76,12 @@ class Accuracy(keras.metrics.Mean):
 class MeanAveragePrecision(keras.metrics.Metric):
     """Mean over the classes of the average precision: the sum of (R_k - R_k-1) P_k over falling thresholds.
 
-    The thresholds are 4,096 steps of 1/128 of a logit, so that the state has one size on any number of replicas; logits
-    that are nearer to each other count as ties. scikit-learn's average_precision_score, which
-    `keras_vit.evaluation.evaluate_multi_label` takes, is the same to about 1e-3. Classes without an example are left
-    out.
+    The thresholds are 4,096 steps of 1/128 of a logit, so that the state has a fixed size on any number of replicas;
+    logits that are closer count as equal. `keras_vit.evaluation.evaluate_multi_label` uses scikit-learn's
+    average_precision_score, which is the same to about 1e-3. Classes without an example are left out.
 
     Args:
-        num_classes: of the logits.
+        num_classes: number of logits.
 
     >>> metric = MeanAveragePrecision(2)
     >>> metric.update_state(np.array([[1, 0], [0, 1], [0, 1]]), np.array([[2.0, 1.0], [0.0, 3.0], [3.0, 0.0]]))
@@ -95,7 +94,7 @@ class MeanAveragePrecision(keras.metrics.Metric):
     def __init__(self, num_classes: int, name: str = "mean_average_precision", dtype: str | None = None):
         super().__init__(name=name, dtype=dtype)
         self.num_classes = num_classes
-        # Weights of the examples that have each class, or do not have it, by the step of their logit.
+        # (2, classes, steps): total weight of the examples with, and without, each class, by the step of their logit.
         shape = (num_classes, STEPS)
         self.positives = self.add_variable(shape, initializer="zeros", name="positives")
         self.negatives = self.add_variable(shape, initializer="zeros", name="negatives")
@@ -129,10 +128,10 @@ class MeanAveragePrecision(keras.metrics.Metric):
 class MeanIoU(keras.metrics.Metric):
     """Mean over the classes of the intersection over union of their pixels; see `keras_vit.evaluation.mean_iou`.
 
-    (Keras' own counts in whole numbers, to which it rounds weights.)
+    (Keras' own metric counts in integers, and rounds weights to these.)
 
     Args:
-        num_classes: of the logits.
+        num_classes: number of logits.
 
     >>> metric = MeanIoU(2)
     >>> metric.update_state(np.array([[[0, 1]]]), np.array([[[[1.0, 0.0], [1.0, 0.0]]]]))
@@ -150,7 +149,7 @@ class MeanIoU(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.reshape(ops.cast(y_true, "int32"), (-1,))
         weights = ops.ones_like(labels) if sample_weight is None else ops.reshape(sample_weight, (-1,))
-        labels = ops.where(weights > 0, labels, 0)  # those that do not count are no class
+        labels = ops.where(weights > 0, labels, 0)  # pixels of weight 0 may have no valid class
         places = labels * self.num_classes + ops.reshape(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), (-1,))
         added = ops.segment_sum(ops.cast(weights, self.dtype), places, num_segments=self.num_classes**2)
         self.confusion.assign(self.confusion + ops.reshape(added, self.confusion.shape))

@@ -1,20 +1,19 @@
 """SGD, Adam and AdamW as the paper's experiments used them, equal on any number of replicas.
 
-Beyond Keras' own arguments, each takes
+In addition to Keras' arguments, each takes
 
-    absolute_weight_decay: decay per step at the schedule's peak, as the official configurations write it
+    absolute_weight_decay: decay per step at the schedule's peak, as in the official configurations
         (w -= schedule / peak * decay * w); Keras' and PyTorch's `weight_decay` is this divided by the peak rate.
     decay_pattern: regular expression; only variables whose name matches decay. "kernel$" as in the official code.
-    rate_multipliers: {regular expression: factor} of the learning rate of variables whose path matches, the first
-        match counting; see `layer_decay`.
+    rate_multipliers: {regular expression: factor} for the learning rate of variables whose path matches; the first
+        match counts. See `layer_decay`.
     momentum_dtype: "bfloat16" stores the first moment in half the memory (on several workers it only rounds it); the
         step itself is computed in float32.
 
 `global_clipnorm` (and clipnorm, clipvalue) clip the gradient of the global batch. `gradient_accumulation_steps`
 averages the gradients of that many batches before one update; schedules and averages count updates.
 
-All of it works on the TensorFlow backend; JAX and torch refuse `gradient_accumulation_steps` and
-`ema_overwrite_frequency`.
+On JAX and torch, `gradient_accumulation_steps` and `ema_overwrite_frequency` raise an error.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class ReplicaSafeOptimizer(GlobalUpdate):
 
     def store_moment(self, slot, moment):
         """Stores a first moment, rounded to `momentum_dtype`."""
-        # Rounded even where the slot has another dtype, so that several workers train as one does.
+        # Rounded even if the slot has another dtype, so that several workers train like one.
         slot.assign(ops.cast(ops.cast(moment, self.momentum_dtype or slot.dtype), slot.dtype))
 
     def get_config(self):

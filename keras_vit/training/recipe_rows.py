@@ -1,4 +1,4 @@
-"""The settings of the paper and of its sources, a `Recipe` each: `RECIPES`, which `keras_vit.training.recipe` reads.
+"""`RECIPES`, the settings of the paper and of its sources, one `Recipe` each, for `keras_vit.training.recipe`.
 
 Imports neither Keras nor TensorFlow.
 """
@@ -35,7 +35,7 @@ def pretraining_row(name, examples, epochs, learning_rate, decay, weight_decay, 
     )
 
 
-# Table 3 does not name the losses: JFT's and ImageNet-21k's images have several labels, hence the sigmoid.
+# Table 3 names no losses; the sigmoid, since images of JFT and ImageNet-21k have several labels.
 SIGMOID: dict[str, Any] = {"loss": "sigmoid", "head_bias": -10.0}
 # Table 3 has 7 epochs for R152x{1,2}; by section 4.4, R152x2 also had 14, as had R200x3, absent from Table 3.
 R152X2 = {"epochs_choices": (7, 14), "source": "arXiv 2010.11929, Table 3; 14 epochs: section 4.4, Table 6"}
@@ -72,7 +72,7 @@ def finetuning_row(
 ):
     """A row of Table 4. The warmup and bfloat16 momentum are the official code's (vit_jax, big_vision's transfer).
 
-    Their inception crop is not used: the paper preprocesses as BiT does, cropping 448 x 448 pixels to 384.
+    Their inception crop is not used: the paper crops 448 x 448 pixels to 384, as BiT does.
     """
     fields = {"augmentation": "bit", **fields}
     return Recipe(
@@ -93,14 +93,14 @@ def finetuning_row(
 
 SMALL_RATES = (0.001, 0.003, 0.01, 0.03)
 IMAGENET_RATES = (0.003, 0.01, 0.03, 0.06)
-# finetune-imagenet, finetune-pets and so on. Columns: dataset, steps, learning rates searched, the one taken, the share
-# of the training set searched on.
+# finetune-imagenet, finetune-pets and so on. Columns: dataset, steps, learning rates to search, the default rate, the
+# share of the training set to search on.
 TABLE4 = (
     finetuning_row("imagenet", 20_000, IMAGENET_RATES, 0.03, 0.01),
     # Table 2's models: resolution 512 for L/16, 518 for H/14, and Polyak averaging (section 4.1).
     finetuning_row("imagenet-ViT-L/16", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=512, ema_momentum=0.9999),
     finetuning_row("imagenet-ViT-H/14", 20_000, IMAGENET_RATES, 0.03, 0.01, image_size=518, ema_momentum=0.9999),
-    # For the 79.9 % of Appendix B.1.2; it names no settings, so these are those of ImageNet.
+    # For the 79.9 % of Appendix B.1.2; it names no settings, so ImageNet's are used.
     finetuning_row(
         "imagenet-masked-patches",
         20_000,
@@ -131,7 +131,7 @@ AUGREG_FINETUNING = finetuning_row(
     augmentation="inception",
 )
 EPOCHS = 30  # for a dataset that the paper does not train on
-# CIFAR-10's row at another rate, whatever the batch, and length; 150 of 3,000 steps of warmup are its 500 of 10,000.
+# CIFAR-10's row with another rate, for any batch size, and length; its warmup of 500 in 10,000 steps is in proportion.
 PHOTOS = Recipe(
     name="finetune-photos",
     source="docs/finetuning.md; the rest: arXiv 2010.11929, Table 4",
@@ -144,13 +144,13 @@ PHOTOS = Recipe(
     momentum_dtype="bfloat16",
     image_size=None,
     augmentation="bit",
-    learning_rates=(0.003, 0.009, 0.03, 0.09),  # about its own as Table 4's are
+    learning_rates=(0.003, 0.009, 0.03, 0.09),  # around its own rate, as in Table 4
     development=0.02,
 )
 
 
 def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
-    """A row of the BiT-HyperRule, which names its sizes by the number of examples."""
+    """A row of the BiT-HyperRule, for one size of training set."""
     return Recipe(
         name=f"bit-hyperrule-{size}",
         source="arXiv 1912.11370, section 3.3 (BiT-HyperRule); warmup: google-research/big_transfer",
@@ -167,7 +167,7 @@ def hyper_rule_row(size, warmup_steps, boundaries, steps, augmentation):
     )
 
 
-# For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py chooses for the others. The rate decays at
+# For images of 96 x 96 pixels or more, and any model but R152x4; scaling.py adapts them to others. The rate decays at
 # 30, 60 and 90 % of the steps; in big_transfer's code, at steps 200, 300 and 400 of 500.
 HYPER_RULE = (
     hyper_rule_row("small", 100, (150, 300, 450), 500, "bit"),
@@ -179,7 +179,7 @@ HYPER_RULE = (
 def from_scratch_row(name, **fields):
     """A row of big_vision's configurations.
 
-    Those of ViTs decay by 1e-4 per step at the peak rate of 1e-3, which is 0.1 times the rate.
+    The configurations of ViTs decay by 1e-4 per step at the peak rate of 1e-3, that is by 0.1 times the rate.
     """
     adam = {"optimizer": "Adam", "learning_rate": 1e-3, "weight_decay": 0.1}
     fields = {"batch_size": 4096, "warmup_steps": 10_000, "momentum_dtype": "bfloat16", **adam, **fields}
@@ -187,7 +187,7 @@ def from_scratch_row(name, **fields):
 
 
 AUGREG_SOURCE = "arXiv 2106.10270; google-research/big_vision configs/"
-# By the beginning of a variant's size; the rows have ViT-B's augmentation. The source's "none" is "inception".
+# {first letters of a variant's size: augmentation}; the rows have ViT-B's. The source's "none" is "inception".
 AUGREG_AUGMENTATIONS = {
     "augreg-i21k": {"Ti": "inception", "S/32": "inception", "S/16": "light1", "L": "medium2", "H": "medium2"},
     "augreg-i1k": {"Ti": "light1", "S/32": "medium1"},
@@ -268,8 +268,8 @@ SGD_ON_JFT = Recipe(
     **SIGMOID,
 )
 
-# Appendix D.3: with a learning rate of its own, the mean of the patches, followed by a linear layer, does as well as
-# the class token. The text names no rate: Figure 9's legend has 3e-4, and for the class token 8e-4, as Table 3's row
+# Appendix D.3: with its own learning rate, the mean of the patches before a linear layer does as well as the class
+# token. The text names no rate; Figure 9's legend has 3e-4, and 8e-4 for the class token, as in Table 3's row
 # pretrain-jft-ViT-B.
 GAP_ON_JFT = pretraining_row(
     "jft-ViT-B-gap",
@@ -283,7 +283,7 @@ GAP_ON_JFT = pretraining_row(
 
 
 def masked_patches_row(name, steps):
-    """A row of Appendix B.1.2, which names no weight decay, dropout or clipping."""
+    """A row of Appendix B.1.2. The appendix names no weight decay, dropout or clipping."""
     return Recipe(
         name=f"pretrain-{name}",
         source="arXiv 2010.11929, Appendix B.1.2; crop and flip: google-research/vision_transformer issue 103",
@@ -297,13 +297,13 @@ def masked_patches_row(name, steps):
     )
 
 
-# 1M steps are 14 epochs of JFT; the paper saw little gain after 100k, and about the same from ImageNet's images.
+# 1M steps are 14 epochs of JFT; the paper reports little gain after 100k, and about the same gain with ImageNet.
 MASKED_PATCHES = (
     masked_patches_row("masked-patches", 1_000_000),
     masked_patches_row("masked-patches-100k", 100_000),
 )
 
-# Ours, from scratch on some ten thousand small images; docs/paper_in_miniature.md reports what they reach.
+# Ours, from scratch on some ten thousand small images; results are in docs/paper_in_miniature.md.
 MINIATURE_SOURCE = "docs/paper_in_miniature.md"
 MINIATURE = (
     Recipe(

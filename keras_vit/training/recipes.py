@@ -1,7 +1,7 @@
-"""`Recipe`: a row with the settings of a training; it makes the optimizer, compiles a model and keeps the run.
+"""`Recipe`: a row with the settings of a training; it makes the optimizer, compiles a model and makes its callbacks.
 
-recipe_rows.py holds the papers' rows, scaling.py `recipe(name)`. Imports neither Keras nor TensorFlow until a recipe is
-used, so that rows can be listed without them.
+The papers' rows are in recipe_rows.py, `recipe(name)` is in scaling.py. Keras and TensorFlow are imported only when a
+recipe is used, so that rows can be listed without them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = logging.getLogger("keras_vit")
 
 @dataclasses.dataclass(frozen=True)
 class ClassRow:
-    """The class behind a word in a recipe, and the arguments to make it with.
+    """The class that a name in a recipe stands for, and its arguments.
 
     Args:
         path: "module.Class" of keras_vit.training, imported when it is used.
-        fields: of the recipe, which the class takes by the same names.
-        arguments: fixed ones.
+        fields: the recipe's fields that are arguments of the same names.
+        arguments: fixed arguments.
     """
 
     path: str
@@ -40,7 +40,7 @@ class ClassRow:
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def make(self, recipe, **extra):
-        """An instance; `extra` arguments take precedence over the recipe's."""
+        """Makes an instance; `extra` arguments take precedence over the recipe's."""
         module, _, name = self.path.partition(".")
         found = getattr(importlib.import_module(f"keras_vit.training.{module}"), name)
         return found(**{name: getattr(recipe, name) for name in self.fields} | dict(self.arguments) | extra)
@@ -56,7 +56,7 @@ class OptimizerRow(ClassRow):
 
 @dataclasses.dataclass(frozen=True)
 class LossRow(ClassRow):
-    """A loss; accuracy is logged beside one `of_classes`."""
+    """A loss; if it is `of_classes`, accuracy is logged too."""
 
     fields: tuple[str, ...] = ("label_smoothing",)
     of_classes: bool = True
@@ -64,7 +64,7 @@ class LossRow(ClassRow):
 
 OPTIMIZERS = {
     "SGD": OptimizerRow("optimizers.SGD", arguments={"momentum": 0.9}),
-    # The default epsilon of flax.optim.Adam and optax, which the authors' code keeps; Keras' is 1e-7.
+    # The epsilon of the authors' code, the default of flax.optim.Adam and optax; Keras' is 1e-7.
     "Adam": OptimizerRow("optimizers.Adam", arguments={"epsilon": 1e-8}, rate_power=0.5),
 }
 DECAYS = {
@@ -82,7 +82,7 @@ LOSSES = {
 
 
 class ModelArguments(TypedDict, total=False):
-    """The arguments for `zoo.load` that a recipe decides."""
+    """The arguments for `zoo.load` that a recipe sets."""
 
     image_size: int | None
     dropout_rate: float
@@ -93,7 +93,7 @@ class ModelArguments(TypedDict, total=False):
 
 
 class RecipeChanges(TypedDict, total=False):
-    """The fields of a `Recipe` that do not name it or set its length: type checkers and editors read them here."""
+    """The fields of a `Recipe` except its name, source and length, for type checkers and editors."""
 
     optimizer: str
     learning_rate: float
@@ -120,35 +120,35 @@ class RecipeChanges(TypedDict, total=False):
     stochastic_depth_rate: float
 
 
-# A grid has values, not lists of them; the other fields say what the recipe's source gives.
+# A grid has single values, not lists; the other fields describe the recipe's source.
 NOT_SEARCHED = {"boundaries", "learning_rates", "development", "epochs_choices", "models"}
 SEARCHABLE = ("steps", *(name for name in RecipeChanges.__annotations__ if name not in NOT_SEARCHED))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a model is trained.
+    """The settings of a training.
 
     Args:
-        name, source: of the row.
+        name, source: the row's name, and the source of its numbers.
         optimizer: a name in OPTIMIZERS: "SGD" (momentum 0.9) or "Adam" (0.9 and 0.999).
         learning_rate: the peak, at `batch_size`.
         decay: a name in DECAYS: "cosine", "linear", "constant" or "staircase" (with `boundaries`, in updates).
         steps: updates; or None with `epochs` passes over `examples`.
         warmup_steps: updates of linear warmup.
         weight_decay: decoupled, of kernels, times the learning rate (Keras' and PyTorch's convention).
-        ema_momentum: of the averaged weights (Polyak averaging); None for none.
+        ema_momentum: momentum of the averaged weights (Polyak averaging); None for no averaging.
         representation_size: width of the tanh layer before the head (section 3.1); True for the model's hidden_size.
-        loss: a name in LOSSES: "softmax", "pixels" (of masks), "sigmoid" or "squared-error"; `head_bias` is what the
-            head's bias starts from.
+        loss: a name in LOSSES: "softmax", "pixels" (for masks), "sigmoid" or "squared-error"; `head_bias` is the
+            initial value of the head's bias.
         image_size: in pixels; None for the model's own.
         augmentation: row of `keras_vit.data.AUGMENTATIONS`.
-        learning_rates: the grid searched (Appendix B.1.1); `development`: share of the training set searched on.
+        learning_rates: the grid to search (Appendix B.1.1); `development`: the share of the training set to search on.
         epochs_choices: the numbers of epochs that the source gives.
-        models: the variants that the source gives the row for, where it says.
-        classifier, position_embedding: what the source trains, where it is not what models have; None for the model's
-            own.
-        stochastic_depth_rate: of the last encoder block, from 0 in the first; see `VisionTransformer`.
+        models: the variants for which the source gives the row, if it says so.
+        classifier, position_embedding: those of the source, if they differ from the models' defaults; None for the
+            model's own.
+        stochastic_depth_rate: rate in the last encoder block, from 0 in the first; see `VisionTransformer`.
 
     Raises:
         ConfigError: if a number is out of range.
@@ -203,21 +203,21 @@ class Recipe:
 
     @property
     def total_steps(self) -> int:
-        """Updates of the whole training."""
+        """The number of updates in the whole training."""
         if self.steps:
             return self.steps
         if not (self.epochs and self.examples):
-            raise ConfigError(f"{self.name} needs steps, or epochs and examples, to have a length.")
+            raise ConfigError(f"The length of {self.name} is unknown. Give steps, or epochs and examples.")
         return max(1, round(self.epochs * self.examples / self.batch_size))
 
     @property
     def images_seen(self) -> int:
-        """Images of the whole training, counted at each visit."""
+        """The number of images in the whole training, counted at each visit."""
         return self.total_steps * self.batch_size
 
     @property
     def model_arguments(self) -> ModelArguments:
-        """What the recipe asks of `zoo.load`: size, dropout; where it says so hidden layer, classifier, positions."""
+        """The recipe's arguments for `zoo.load`: size, dropout and, if set, hidden layer, classifier, positions."""
         arguments: ModelArguments = {"image_size": self.image_size, "dropout_rate": self.dropout_rate}
         for name in ("representation_size", "classifier", "position_embedding"):
             if (value := getattr(self, name)) is not None:
@@ -227,7 +227,7 @@ class Recipe:
         return arguments
 
     def with_(self, **changes: Unpack[RecipeChanges]) -> Recipe:
-        """The same recipe with other fields, not scaled."""
+        """A copy with other values of these fields; nothing is scaled."""
         return dataclasses.replace(self, **changes)
 
     def make_schedule(self) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -239,12 +239,12 @@ class Recipe:
         return DECAYS[self.decay].make(self, peak=self.learning_rate, **steps)
 
     def make_optimizer(self, **extra: Any) -> keras.optimizers.Optimizer:
-        """The recipe's optimizer; `extra` arguments are the optimizer's own."""
+        """The recipe's optimizer; `extra` holds further arguments of its class."""
         averaging = {"use_ema": True, "ema_momentum": self.ema_momentum} if self.ema_momentum is not None else {}
         return OPTIMIZERS[self.optimizer].make(self, learning_rate=self.make_schedule(), **{**averaging, **extra})
 
     def make_loss(self, dtype: str = "float32") -> keras.losses.Loss:
-        """The recipe's loss of logits, computed in `dtype`."""
+        """The recipe's loss for logits, computed in `dtype`."""
         return LOSSES[self.loss].make(self, dtype=dtype)
 
     def compile(
@@ -261,14 +261,14 @@ class Recipe:
         """Compiles `model` in place: call it in the strategy's scope.
 
         Args:
-            model: built, with the layer "head"; or a `MaskedPatchModel`, whose target decides the loss.
-            microbatches: the number of parts of each replica's batch. Memory holds one at a time; their gradients are
+            model: a built model with the layer "head"; or a `MaskedPatchModel`: its target decides the loss.
+            microbatches: number of parts of each replica's batch. Memory holds one at a time; their gradients are
                 summed before the update.
-            layer_decay: rate per depth of the learning rate, see `keras_vit.training.layer_decay`; None for none.
+            layer_decay: factor of the learning rate per layer, see `keras_vit.training.layer_decay`; None for 1.
             steps_per_execution: see `keras.Model.compile`.
-            remat: computes the inner values of the blocks again for the gradient, to save memory; see
+            remat: whether to recompute the inner values of blocks for the gradient, to save memory; see
                 `Classifier.remat`.
-            metrics: in place of the accuracy, where the loss is of classes.
+            metrics: metrics in place of the accuracy, for a loss of classes.
             extra: arguments of the optimizer.
 
         Raises:
@@ -329,16 +329,16 @@ class Recipe:
             if not hasattr(model, "microbatches"):
                 raise ConfigError(f"microbatches need a model of this package. Received: a {type(model).__name__}.")
         if self.head_bias is not None and "head" not in [layer.name for layer in model.layers]:
-            raise ConfigError(f"{self.name} sets the bias of the layer 'head', which the model does not have.")
+            raise ConfigError(f"{self.name} sets the bias of the layer 'head', but the model has none.")
 
     def callbacks(
         self, folder: str | os.PathLike, every: int = 500, monitor: str = "val_accuracy"
     ) -> list[keras.callbacks.Callback]:
-        """Callbacks for `model.fit` that keep the run in `folder` (see `Run`); averaged weights are what it evaluates.
+        """Callbacks for `model.fit` that keep the run in `folder` (see `Run`). It evaluates averaged weights, if any.
 
-        They keep one run: `fit` with the same callbacks again continues it. Other callbacks for the same folder are
-        refused with a RunError, and so is a folder that holds anything which the run would overwrite. To resume after a
-        kill use `Run.fit`, which also finds the data's place again.
+        Calling `fit` again with the same callbacks continues the run. Other callbacks for the same folder raise a
+        RunError, and so does a folder with any file that the run would overwrite. To resume after a kill use `Run.fit`:
+        it also continues at the right place of the data.
         """
         from keras_vit.training.runs.run import Run
 

@@ -1,4 +1,4 @@
-"""`recipe(name)`: the row of that name, scaled to a batch size and a length."""
+"""`recipe(name)` finds a row and scales it to a batch size and a length."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from keras_vit.training.recipes import OPTIMIZERS, Recipe, RecipeChanges
 if TYPE_CHECKING:
     from typing import Unpack
 
-SAME_LENGTH = 0.02  # an epoch of ImageNet without its development set is 1 % shorter: its warmup stays 10,000 steps
+SAME_LENGTH = 0.02  # without its development set ImageNet is 1 % smaller: the warmup stays 10,000 steps
 FAMILIES = ("pretrain-jft", "pretrain-imagenet21k", "bit-hyperrule")
 LEAST_BATCHES = 8  # in an epoch of such a dataset
 LEAST_BATCH_SIZE = 8
-MICROBATCH_PIXELS = 32 * 224 * 224  # of one device
+MICROBATCH_PIXELS = 32 * 224 * 224  # on one device
 
 
 def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -> int:
-    """The recipe's `own` batch if the data suffice, else the largest power of two that makes several batches.
+    """The recipe's `own` batch size if the data suffice, else the largest power of two that makes several batches.
 
-    The paper's datasets are enough with one batch (Flowers has 1.8 of 512). A batch is never more than the data.
+    For the paper's datasets one batch suffices (Flowers has 1.8 of 512). A batch is never larger than the dataset.
 
     >>> choose_batch_size(512, 918, paper=True), choose_batch_size(512, 500, paper=False)
     (512, 32)
@@ -36,7 +36,7 @@ def choose_batch_size(own: int, examples: int, paper: bool, replicas: int = 1) -
 
 
 def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: int = 1) -> int:
-    """The number of parts of each replica's batch, so that a part has at most the pixels of 32 images of 224 x 224.
+    """The number of microbatches per replica with which each has at most the pixels of 32 images of 224 x 224.
 
     `Recipe.compile` takes the number as `microbatches`.
 
@@ -52,7 +52,7 @@ def choose_microbatches(batch_size: int, image_size: tuple[int, int], replicas: 
 
 
 def choose_hyper_rule_row(row, examples, original_size, model):
-    """The BiT-HyperRule's row for a training set of that many examples, or `row` of it, at the size it chooses."""
+    """The BiT-HyperRule's row for the number of examples, or the given row, with the image size of the rule."""
     if row is None:
         size = "small" if examples < 20_000 else "medium" if examples < 500_000 else "large"
         row = RECIPES[f"bit-hyperrule-{size}"]
@@ -64,7 +64,7 @@ def choose_hyper_rule_row(row, examples, original_size, model):
 def choose_pretraining_row(dataset, model):
     """Table 3's row for a dataset, "jft" or "imagenet21k", and a variant.
 
-    Other hybrids take their ViT's row (Appendix B.1), other ViTs that of the nearest size.
+    Hybrids without a row get that of their ViT (Appendix B.1), ViTs without one that of the nearest size.
     """
     rows = [row for row in TABLE3 if row.name.startswith(f"pretrain-{dataset}-")]
     for row in rows:
@@ -72,7 +72,7 @@ def choose_pretraining_row(dataset, model):
             return row
     if variant(model).family == "ResNet":
         raise ConfigError(
-            f"Table 3 has no row, and so no learning rate, for {model} on {dataset}. Choose a row by its name: "
+            f"Table 3 has no row, so no learning rate, for {model} on {dataset}. Choose a row by its name: "
             f"{', '.join(row.name for row in (*rows, SGD_ON_JFT) if row.representation_size is None)}, bit-i21k, ..."
         )
     large = model.partition("ViT-")[2][0] in "LH"
@@ -80,19 +80,19 @@ def choose_pretraining_row(dataset, model):
 
 
 def fit_augmentation(row, model):
-    """AugReg's row with the augmentation of the model's size; any other row as it is."""
+    """AugReg's row with the augmentation for the model's size; any other row unchanged."""
     size, sizes = (model or "").partition("ViT-")[2], AUGREG_AUGMENTATIONS.get(row.name, {})
     chosen = (augmentation for beginning, augmentation in sizes.items() if size.startswith(beginning))
     return replace(row, augmentation=next(chosen, row.augmentation))
 
 
 def unknown_recipe(name: str) -> UnknownNameError:
-    """The error for a name that no recipe has."""
+    """The error for an unknown name of a recipe."""
     return UnknownNameError(describe_unknown("recipe", name, (*FAMILIES, *RECIPES), "keras-vit recipes shows all."))
 
 
 def find_row(name, examples, model, original_size):
-    """The row of that name; of a family's, the one for these data or this model."""
+    """The row of a name; if the name is a family's, the row for these data or this model."""
     folded = {key.casefold(): row for key, row in RECIPES.items()}
     if name == "bit-hyperrule" and examples is None:
         raise ConfigError("bit-hyperrule follows the size of the training set: give examples=.")
@@ -108,7 +108,7 @@ def find_row(name, examples, model, original_size):
 
 
 def change_batch(row, batch_size):
-    """The row at another batch size: steps and learning rate change so that the images seen stay."""
+    """The row at another batch size: its steps and learning rate change, the number of images seen does not."""
     ratio = batch_size / row.batch_size
     rate = row.learning_rate * ratio ** OPTIMIZERS[row.optimizer].rate_power
     steps = row.steps and max(1, round(row.steps / ratio))
@@ -148,31 +148,31 @@ def recipe(
     original_size: tuple[int, int] | None = None,
     **changes: Unpack[RecipeChanges],
 ) -> Recipe:
-    """The recipe of that name, scaled by one rule.
+    """Finds a recipe by name, and scales it by one rule.
 
-    **The images seen stay.** Another batch size multiplies the number of steps, the warmup and the staircase's
-    boundaries by (row's batch / new batch), and the learning rate by (new batch / row's batch) with SGD, by the square
-    root of it with Adam. So Table 4's 500 steps of 512 images are 77 epochs of Pets at any batch size. (The row's own
-    batch in microbatches, `compile(model, microbatches=16)`, is the same training exactly, to rounding.)
+    **The number of images seen does not change.** Another batch size multiplies the number of steps, the warmup and the
+    staircase's boundaries by (row's batch / new batch). It multiplies the learning rate by (new batch / row's batch)
+    with SGD, by the square root of it with Adam. So Table 4's 500 steps of 512 images are 77 epochs of Pets at any
+    batch size. (The row's own batch in microbatches, `compile(model, microbatches=16)`, is the same up to rounding.)
 
-    Another length, by `steps`, or by `epochs` or the row's own epochs over other `examples`, multiplies the warmup and
-    the boundaries by the ratio of images seen, unless that differs from 1 by less than 2 %. A `learning_rate` that is
-    given is used as it is.
+    Another length, by `steps`, by `epochs`, or by the row's own epochs over other `examples`, multiplies the warmup and
+    the boundaries by the ratio of images seen, unless that differs from 1 by less than 2 %. A given `learning_rate` is
+    not scaled.
 
     Args:
-        name: a row, as `finetune-cifar10`; or "pretrain-jft" and "pretrain-imagenet21k", which have a row for each
-            `model`, or "bit-hyperrule", which follows `examples`, `original_size` and `model`. "finetune-photos",
-            which `keras-vit finetune` takes for data that the paper does not train on, keeps its learning rate at any
-            batch size, and has about eight batches in an epoch of `examples` where no batch size is given.
-        batch_size: of all replicas together.
+        name: a row, such as "finetune-cifar10"; or "pretrain-jft" and "pretrain-imagenet21k", with one row for each
+            `model`; or "bit-hyperrule", which depends on `examples`, `original_size` and `model`. "finetune-photos",
+            the default of `keras-vit finetune` for data that the paper does not train on, keeps its learning rate at
+            any batch size; its default batch size makes about eight batches of an epoch of `examples`.
+        batch_size: images per update on all replicas together.
         steps, epochs: updates, at that batch size; or passes over `examples`.
-        examples: of the training set.
-        model: a variant, such as "ViT-L/16"; the augmentation of "augreg-i21k" and "augreg-i1k" follows it, too.
-        original_size: (height, width) in pixels that the dataset's images have; None for 96 x 96 or more.
+        examples: number of training examples.
+        model: a variant, such as "ViT-L/16"; it also sets the augmentation of "augreg-i21k" and "augreg-i1k".
+        original_size: (height, width) in pixels of the dataset's images; None for 96 x 96 or more.
         changes: any other field of `Recipe`, not scaled.
 
     Raises:
-        UnknownNameError: if there is no recipe, or for a change no optimizer, decay or loss, of that name.
+        UnknownNameError: if there is no recipe of that name, or no optimizer, decay or loss named by a change.
         ConfigError: if a number is out of range, a change is not a field, or the model has no row.
 
     >>> recipe = keras_vit.training.recipe("finetune-cifar10", batch_size=128)

@@ -12,14 +12,14 @@ from keras_vit.errors import ConfigError
 
 
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):
-    """peak * min(1, step / warmup_steps) * decay(progress), progress going from 0 after the warmup to 1 at the end.
+    """peak * min(1, step / warmup_steps) * decay(progress); progress goes from 0 after the warmup to 1 at the end.
 
-    As in the official code: step 0 has rate 0 where there is a warmup, and rates stay at the end value after
-    `total_steps`.
+    As in the official code, the rate of step 0 is 0 if there is a warmup, and after `total_steps` the rate keeps its
+    last value.
 
     Args:
-        peak: learning rate that the warmup reaches.
-        total_steps: updates of the whole run, warmup included.
+        peak: learning rate at the end of the warmup.
+        total_steps: updates of the whole run, with the warmup.
         warmup_steps: updates of the warmup, at least 0 and less than total_steps.
 
     Raises:

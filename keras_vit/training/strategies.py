@@ -1,4 +1,4 @@
-"""Where a model trains: `strategy` finds the machine's accelerators and prints which it uses."""
+"""The devices to train on: `strategy` finds the machine's accelerators and prints those it uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def count_workers():
 def has_tpu(root="/"):
     """Whether the environment names a TPU, or a device is Google's: /dev/accelN up to v4, /dev/vfio/N from v5e on.
 
-    The vendor tells: NVIDIA's drivers from 570 on make /dev/accelN too, and any device passed through is in /dev/vfio.
+    Only the vendor is a proof: NVIDIA's drivers from 570 on also make /dev/accelN, and /dev/vfio may have any device.
     """
     root = Path(root)
     vendors = [root / f"sys/class/accel/{device.name}/device/vendor" for device in root.glob("dev/accel[0-9]*")]
@@ -87,7 +87,7 @@ def make_mirrored_strategy(tpu, devices):
 
 
 def make_one_device_strategy(tpu, devices):
-    """TensorFlow's default strategy, whose datasets have plain iterators; another one only if a device was named."""
+    """TensorFlow's default strategy, since its datasets have plain iterators; OneDeviceStrategy for a named device."""
     if devices is None and not tf.distribute.has_strategy():
         return tf.distribute.get_strategy()
     devices = devices or ["GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"]
@@ -111,7 +111,7 @@ def describe_strategy(strategy):
     replicas = "one replica" if n == 1 else f"{n} replicas"
     if JAX:
         return f"{replicas} ({strategy.describe()})"
-    if strategy is tf.distribute.get_strategy():  # the default one knows no devices
+    if strategy is tf.distribute.get_strategy():  # the default strategy has no list of devices
         return f"{replicas} ({'GPU' if tf.config.list_logical_devices('GPU') else 'CPU'})"
     devices = {tf.DeviceSpec.from_string(device).device_type for device in strategy.extended.worker_devices}
     return f"{replicas} ({', '.join(sorted(devices))}; {type(strategy).__name__})"
@@ -123,24 +123,24 @@ def strategy(
     devices: Sequence[str] | None = None,
     model_parallel: int = 1,
 ) -> tf.distribute.Strategy | Any:  # `JaxStrategy` with 'jax'
-    """Where a model trains: models, metrics and recipes made in its `scope()` train on all its devices.
+    """Chooses the devices to train on: models, metrics and recipes made in `scope()` train on all of them.
 
     Args:
         kind: "jax" (all devices that JAX finds, of all processes); on TensorFlow "tpu"; "multi_worker" (the workers of
-            the environment's TF_CONFIG; call it before anything else touches TensorFlow); "mirrored" (all GPUs of this
-            machine, or without one all logical CPUs); "one_device"; "auto" takes "jax" where Keras' backend is JAX,
-            else the first of the others that the machine has.
+            the environment's TF_CONFIG; call it before anything else uses TensorFlow); "mirrored" (all GPUs of this
+            machine, or all logical CPUs if it has none); "one_device"; "auto" is "jax" if Keras' backend is JAX, else
+            the first of the others that the machine has.
         tpu: name or grpc:// address of a TPU; None for $TPU_NAME, else the TPU of this machine ("local").
         devices: for "jax", "mirrored" and "one_device": names such as ["GPU:0", "GPU:1"]; None for all, or the first.
-        model_parallel: for "jax": how many devices share the weights of a ViT's blocks; they get the same examples.
+        model_parallel: for "jax": number of devices that share the weights of a ViT's blocks and get the same examples.
 
-    Several processes train together on JAX where each calls this first, with KERAS_DISTRIBUTION_JOB_ADDRESSES,
-    KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID in its environment (on a TPU pod none need be
-    set); every process gives `fit` the whole batches.
+    Several processes train together on JAX if each calls this first, with KERAS_DISTRIBUTION_JOB_ADDRESSES,
+    KERAS_DISTRIBUTION_NUM_PROCESSES and KERAS_DISTRIBUTION_PROCESS_ID in its environment (not needed on a TPU pod).
+    Every process passes the whole batches to `fit`.
 
     Raises:
         UnknownNameError: if there is no such kind.
-        ConfigError: when this machine lacks the TPU, the workers or a device, or Keras' backend is another.
+        ConfigError: when this machine lacks the TPU, the workers or a device, or Keras' backend does not fit.
 
     >>> with strategy("auto").scope():
     ...     model = keras_vit.zoo.load("ViT-Test/4", weights=None)

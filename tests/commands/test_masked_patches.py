@@ -73,7 +73,7 @@ def test_what_cannot_be_masked_is_a_sentence(keras_vit, tmp_path, options, sente
 
 def wait_for_checkpoint(process, folder, least):
     while process.poll() is None:
-        steps = [int(path.stem[5:]) for path in (folder / "checkpoints").glob("step-*.json")]
+        steps = [int(path.stem[5:]) for path in (folder / "checkpoints").glob("step-*.npz")]
         if max(steps, default=0) >= least:
             return
         time.sleep(0.01)

@@ -65,7 +65,7 @@ def test_a_run_is_resumed_by_its_folder_and_prolonged(keras_vit, place, monkeypa
         monkeypatch.setattr(training.Run, "fit", lambda *_, **__: None)
         assert keras_vit("pretrain", "--out", "../run", "--resume", "--data", spelling).status == 0
     done = keras_vit("pretrain", "--out", "../run", "--resume")
-    assert "The run has all of its 12 steps" in done.out
+    assert "The run has done all of its 12 steps" in done.out
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_run_whose_images_are_others_now(keras_vit, begun):
     "line, sentence",
     [
         ("finetune --out {out}", "Nothing says what to train on. Give a dataset"),
-        ("finetune --out {out} --resume", "There is no run in {out} to go on with. Give a dataset"),
+        ("finetune --out {out} --resume", "There is no run in {out} to resume. Give a dataset"),
         ("finetune --out {out} --data folder:absent", "There is no folder absent"),
         ("finetune --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),
         ("pretrain --out {out} --data digits --model ViT-B/17", "Did you mean ViT-B/16"),

@@ -120,8 +120,8 @@ def test_choices_stay_nested_and_the_same_but_for_the_duplicates(labels):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda read: read.update(split="validation"), "is of the split validation of .* Make a new one: keras-vit"),
-        (lambda read: read.update(num_examples=31), "is of 31 examples; .* now has 30"),
+        (lambda read: read.update(split="validation"), "is for the split validation of .* Make a new one: keras-vit"),
+        (lambda read: read.update(num_examples=31), "is for 31 examples; .* has 30"),
         (lambda read: read["pairs"][0].update(number=0), r"calls example 0 .*copy_\w+.png; it is .*00.png now"),
         (lambda read: read["pairs"][0].update(number=-1), "is not a list of duplicates"),
         (lambda read: read["pairs"][0].pop("bits"), "is not a list of duplicates"),

@@ -19,7 +19,7 @@ from keras_vit.data.datasets import folder, splits
 from keras_vit.errors import ConfigError
 from keras_vit.evaluation import Predictions, draw_mistakes
 from keras_vit.models import Preprocessing
-from keras_vit.trainers.resume import Begun, require_same_classes
+from keras_vit.trainers.resume import require_same_classes
 from keras_vit.trainers.train import pretrain
 
 SIZE = Preprocessing((16, 16))
@@ -286,11 +286,11 @@ def test_a_run_among_its_own_images_is_refused(photos):
 
 
 def test_a_run_is_not_resumed_with_other_classes(photos, tmp_path):
-    begun = Begun(folder=tmp_path, settings={}, batch_size=1, learning_rate=0.1, classes=["china", "flower"])
-    require_same_classes(load(photos), begun)
+    begun = {"recipe": {}, "classes": ["china", "flower"]}
+    require_same_classes(load(photos), tmp_path, begun)
     (photos / "flower").rename(photos / "blossom")
     with pytest.raises(ConfigError, match="2 classes, now folder:.* has 2: 'flower' gone, 'blossom' new"):
-        require_same_classes(load(photos), begun)
+        require_same_classes(load(photos), tmp_path, begun)
 
 
 def test_unknown_names():

@@ -72,4 +72,4 @@ def test_processes_that_read_different_batches():
     processes = [start(TWO, environment) for environment in cluster.jax_environments(2, 1)]
     for process in processes:
         out, _ = process.communicate(timeout=300)
-        assert "The 2 processes must train on the same batches, and their first ones differ." in out
+        assert "The 2 processes must train on the same batches, but their first ones differ." in out

@@ -19,7 +19,7 @@ def candidate(name, right, size, milliseconds=1.0):
 def test_the_smallest_that_loses_little_is_recommended():
     large, small, tiny = candidate("large", 900, 100), candidate("small", 896, 50, 3.0), candidate("tiny", 890, 10)
     chosen, why = recommend([tiny, large, small])
-    assert chosen is small and "0.4 points to the most accurate, large" in why and "large is faster: 1.0 ms" in why
+    assert chosen is small and "0.4 points to the best, large" in why and "large is faster: 1.0 ms" in why
     assert recommend([large, tiny]) == (large, "Take large: every other one loses at least 0.5 points.")
     assert recommend([candidate("model", 900, None), candidate("file", 900, 10)])[0].name == "file"
 

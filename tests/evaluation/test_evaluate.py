@@ -95,7 +95,7 @@ def test_names_that_differ_are_taken_by_their_order_and_said(drawn, caplog):
     model, examples = stub(logits, labels, 32)
     model.labels = tuple(f"synset {i}" for i in range(7))
     assert evaluation.evaluate(model, examples).top1 == evaluation.evaluate(*stub(logits, labels, 32)).top1
-    assert "no labels 'c0', 'c1', 'c2', 'c3', 'c4' and 2 more: classes are taken by their order" in caplog.text
+    assert "no labels 'c0', 'c1', 'c2', 'c3', 'c4' and 2 more: classes are matched by their order" in caplog.text
 
 
 def test_padding_is_left_out(drawn):

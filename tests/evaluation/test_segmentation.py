@@ -121,7 +121,7 @@ def test_a_killed_training_goes_on_to_the_bit(folder, tmp_path):
     train = [sys.executable, "-m", "keras_vit", "pretrain", *words.split(), "--learning-rate=0.01", "--every=3"]
     subprocess.run([*train, "--out", tmp_path / "whole"], check=True, stdout=subprocess.DEVNULL)
     killed = subprocess.Popen([*train, "--out", tmp_path / "killed"], stdout=subprocess.DEVNULL)
-    while not list((tmp_path / "killed").glob("checkpoints/step-*6.json")):
+    while not list((tmp_path / "killed").glob("checkpoints/step-*6.npz")):
         assert killed.poll() is None
         time.sleep(0.01)
     killed.kill()

@@ -76,7 +76,7 @@ def test_a_saved_model_alone_is_asked_for_its_preprocessing(root, model, tmp_pat
         found = inference.open_classifier(tmp_path / "bare", like=like)
         assert (found.labels, found.preprocessing) == (LABELS, model.preprocessing)
     other = zoo.load("ViT-Test/4", weights=None, image_size=16, num_layers=1, labels=("a", "b"))
-    with pytest.raises(ConfigError, match="has 3 classes, and names for 2"):
+    with pytest.raises(ConfigError, match="has 3 classes, but names for 2"):
         inference.open_classifier(tmp_path / "bare", like=other)
     other = zoo.load("ViT-Test/4", weights=None, image_size=32, num_layers=1, labels=LABELS)
     with pytest.raises(ExportError, match="does not run on images"):

@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_skipped_where_it_is_asked_for(model):
 BAD = {
     "floats up to 1": (PIXELS / 255, r"Received: float64 from 0 to 1. Multiply it by 255"),
     "normalized": (PIXELS / 127.5 - 1, "give it to the model itself"),
-    "16 bits": (PIXELS.astype("uint16") * 256, "uint16 from 0 to 65280. Of 16 bits keep the upper 8"),
+    "16 bits": (PIXELS.astype("uint16") * 256, "uint16 from 0 to 65280. For 16 bits keep the upper 8"),
     "not numbers": (np.full((4, 4), np.nan), "Received: float64 from nan"),
     "booleans": (PIXELS > 9, "An array of bool is no image"),
     "a batch": (PIXELS[None], r"\(1, 40, 50, 3\). For several images pass a list"),

@@ -125,7 +125,7 @@ def test_nothing_else_is_replaced_and_nothing_unfinished_stays(file, monkeypatch
     assert [path.name for path in file.parent.iterdir()] == ["v.npz"]
     foreign = file.with_name("v.npz.index")
     foreign.write_bytes(b"mine")
-    with pytest.raises(ConfigError, match=r"is not an index that was made here: it stays as it is.*--exact"):
+    with pytest.raises(ConfigError, match=r"is not an index of this package, so it is not replaced.*--exact"):
         inference.nearest(file, ASKED)
     assert foreign.read_bytes() == b"mine"
     assert inference.nearest(file, ASKED, exact=True)[0].shape == (100, 12)

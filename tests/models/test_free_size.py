@@ -142,7 +142,7 @@ def test_sizes_that_do_not_fit_are_refused():
         ("relative", {"image_size": FREE}, "Relative position embeddings are of one grid"),
         ("1d", {"image_size": (None, 24)}, "image_size must be"),
         ("1d", {"image_size": FREE, "stored_size": (17, 24)}, "whole number of patches"),
-        ("1d", {"image_size": 32, "stored_size": 32}, "of models with image_size=.None, None."),
+        ("1d", {"image_size": 32, "stored_size": 32}, "stored_size needs image_size=.None, None."),
     ):
         with pytest.raises(ConfigError, match=sentence):
             make(kind, **given)

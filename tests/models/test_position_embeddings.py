@@ -130,6 +130,6 @@ def test_attention_is_that_of_the_blocks(kind, place):
 
 
 def test_a_resnet_has_no_positions():
-    with pytest.raises(ConfigError, match="A ResNet has no position_embedding; ViTs and hybrids have. Received"):
+    with pytest.raises(ConfigError, match="A ResNet has no position_embedding; only ViTs and hybrids do. Received"):
         zoo.load("R50x1", weights=None, position_embedding="2d")
     assert models.variant("R50x1").config == zoo.load("R50x1", weights=None, position_embedding="none").config

@@ -108,7 +108,7 @@ def test_a_list_of_duplicates_is_of_one_split(tiny, tmp_path, monkeypatch):
     whole = data.load("digits").num_examples
     assert load_examples(settings)[0].num_examples == whole - 1
     assert load_examples(dataclasses.replace(settings, examples=50))[0].num_examples == 50
-    with pytest.raises(DataError, match="is of the split train of digits, not train.validation"):
+    with pytest.raises(DataError, match="is for the split train of digits, not train.validation"):
         run_protocol(settings, tmp_path / "paper")
     asked = []
     monkeypatch.setattr(protocol, "search_fields", finds({"learning_rate": 0.1}, asked))

@@ -359,5 +359,5 @@ def test_a_new_head_learns_and_so_does_what_does_not_say(tmp_path):
     assert zoo.load(tmp_path / "model.keras", num_classes=5).trainable
     config = model.get_config()
     assert config.pop("trainable") is False and type(model).from_config(config).trainable  # as in files from before
-    with pytest.raises(ConfigError, match="by their paths in the model. Received: 'encoderblock_0/mpl'"):
+    with pytest.raises(ConfigError, match="paths of layers and weights in the model. Received: 'encoderblock_0/mpl'"):
         vit(trainable={"encoderblock_0/mpl": False})

@@ -21,7 +21,7 @@ from keras_vit.training.runs.saver import SIGNALS
 WRITTEN = ("config.json", "metrics.csv", "curves.png", "best.weights.npz", "last.weights.npz", "model.keras")
 COMMAND = ("averaged.weights.npz", "mistakes.png", "mistakes.csv", "masked_patches.keras", "masked_patches.png")
 PARTIAL = ("partial.metrics.csv", "partial.model.keras", "partial.best.weights.npz")
-INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.json", "checkpoints/notes", "tensorboard/events")
+INSIDE = ("checkpoints/step-00000002.npz", "checkpoints/step-00000900.npz", "checkpoints/notes", "tensorboard/events")
 
 
 def contents(folder):
@@ -129,20 +129,15 @@ def test_kills_before_a_file_takes_its_name_leave_it_the_runs(copy):
 
 
 def test_others_files_beside_a_runs_stay(copy):
-    for name in (
-        "notes.txt",
-        "partial.keras",
-        "checkpoints/step-00000001.npz",
-        "checkpoints/step-00000003.npz.partial",
-    ):
+    steps = (f"checkpoints/{name}" for name in ("step-00000001.npz", "step-00000003.npz.partial", "step-00000006.npz"))
+    for name in ("notes.txt", "partial.keras", *steps):
         (copy / name).write_text("precious")
-    (copy / "checkpoints/step-00000006.json").write_text("precious")
     with pytest.warns(UserWarning, match="checkpoint of step 6 .* was not written by this run"):
         run(copy, resume=True, steps=8)
     texts = [path for path, data in contents(copy).items() if data == b"precious"]
     assert len(texts) == 5
     found = {path.name for path in (copy / "checkpoints").glob("step-*.npz")}
-    assert found == {"step-00000001.npz", "step-00000004.npz", "step-00000008.npz"}
+    assert found == {f"step-0000000{step}.npz" for step in (1, 4, 6, 8)}
 
 
 @pytest.mark.parametrize("kill_at", slow_but(range(4), 0, 3))
@@ -168,11 +163,12 @@ def test_a_run_killed_at_its_first_writes_begins_again(tmp_path, monkeypatch, ki
 
 
 def test_a_torn_checkpoint_of_the_run_is_removed(copy):
-    """Killed between the two files of step 6; this run alone writes there, and its ledger says so."""
+    """Killed while it wrote step 5; this run alone writes there, and its ledger says so."""
     ledger = copy / "checkpoints/run.json"
     facts = json.loads(ledger.read_text())
-    ledger.write_text(json.dumps({**facts, "checkpoints": {**facts["checkpoints"], "5": False}}))
-    for name in ("step-00000005.npz", "partial.step-00000005.json"):
+    facts["files"]["checkpoints/step-00000005.npz"] = []
+    ledger.write_text(json.dumps(facts))
+    for name in ("step-00000005.npz", "partial.step-00000005.npz"):
         (copy / "checkpoints" / name).write_text("torn")
     run(copy, resume=True, steps=6)
     found = {path.name for path in (copy / "checkpoints").glob("step-*.npz")}
@@ -180,14 +176,11 @@ def test_a_torn_checkpoint_of_the_run_is_removed(copy):
     assert not list((copy / "checkpoints").glob("*partial*"))
 
 
-STEP = ("step-00000006.npz", "step-00000006.json")
-
-
 @pytest.mark.parametrize("make", [os.symlink, os.link])
 def test_a_resumed_run_writes_through_no_link(copy, tmp_path, make):
     """A folder of somebody else's, whose ledger is in order: its partial.* are other names of the user's files."""
     (tmp_path / "mine").mkdir()
-    names = [*WRITTEN, *COMMAND, *(f"checkpoints/{name}" for name in ("run.json", *STEP))]
+    names = [*WRITTEN, *COMMAND, *(f"checkpoints/{name}" for name in ("run.json", "step-00000006.npz"))]
     for name in names:
         victim = tmp_path / "mine" / Path(name).name
         victim.write_text("precious")
@@ -217,8 +210,7 @@ def test_a_folder_of_a_run_that_is_a_link_is_refused(copy, tmp_path, name):
 
 def test_a_checkpoint_of_another_run_is_not_taken(copy, tmp_path):
     run(tmp_path / "other", steps=4)
-    for ending in (".npz", ".json"):
-        shutil.copy(tmp_path / "other/checkpoints" / f"step-00000004{ending}", copy / "checkpoints")
+    shutil.copy(tmp_path / "other/checkpoints/step-00000004.npz", copy / "checkpoints")
     with pytest.warns(UserWarning, match="step 4 .* of another run"):
         assert training.Checkpoints(copy / "checkpoints").newest()[0] == 2
 

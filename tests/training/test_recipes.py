@@ -341,7 +341,7 @@ def test_errors_are_sentences():
     for word in ("optimizer", "decay", "loss"):
         with pytest.raises(UnknownNameError, match=f"There is no {word} 'fastest'"):
             training.recipe("finetune-pets", **{word: "fastest"})
-    with pytest.raises(ConfigError, match="mine needs steps, or epochs and examples"):
+    with pytest.raises(ConfigError, match="length of mine is unknown. Give steps, or epochs and examples"):
         training.Recipe(name="mine", source="", optimizer="SGD", learning_rate=0.1, batch_size=8, epochs=3)
 
 
@@ -385,7 +385,7 @@ def test_pretraining_has_its_hidden_layer(tmp_path):
 def test_a_resnet_has_no_dropout():
     small = zoo.load("R50x1", weights=None, num_classes=4, **training.recipe("pretrain-jft-R50").model_arguments)
     assert small.config.image_size == (224, 224)
-    with pytest.raises(ConfigError, match="A ResNet has no dropout_rate; ViTs and hybrids have"):
+    with pytest.raises(ConfigError, match="A ResNet has no dropout_rate; only ViTs and hybrids do"):
         zoo.load("R50x1", weights=None, **training.recipe("pretrain-imagenet21k-ViT-B").model_arguments)
 
 

@@ -103,7 +103,7 @@ def unbroken(server, tmp_path_factory):
 
 
 def newest(folder):
-    return max((int(p.stem[5:]) for p in (folder / "checkpoints").glob("step-*.json")), default=0)
+    return max((int(p.stem[5:]) for p in (folder / "checkpoints").glob("step-*.npz")), default=0)
 
 
 def same(a, b):
@@ -274,21 +274,21 @@ def test_torn_checkpoints_are_passed_over(tmp_path):
     store = checkpoints.Checkpoints(tmp_path, keep=3)
     for step in (1, 2, 3):
         assert store.save(step, {"a": np.full(1000, step)})
-    whole = store.path(3, ".npz").read_bytes()
+    whole = store.path(3).read_bytes()
     for torn in (whole[:-100], whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b""):
-        store.path(3, ".npz").write_bytes(torn)
+        store.path(3).write_bytes(torn)
         with pytest.warns(UserWarning, match="step 3 .* cannot be read"):
             step, arrays = store.newest()
         assert step == 2 and arrays["a"][0] == 2
-    store.path(2, ".json").write_text("{")
+    store.path(2).write_text("{")
     with pytest.warns(UserWarning):
         assert store.newest()[0] == 1
-    store.path(1, ".npz").unlink()
-    (tmp_path / "step-notes.json").write_text("{}")
+    store.path(1).unlink()
+    (tmp_path / "step-notes.npz").write_text("{}")
     with pytest.warns(UserWarning), pytest.raises(training.RunError, match="No other checkpoint is left"):
         store.newest()
     assert store.save(4, {"a": np.ones(3)})
-    store.path(4, ".json").write_text("[]")
+    store.path(4).write_text("[]")
     with pytest.raises(training.RunError, match="step 4 .* cannot be read"):
         store.load(4)
 
@@ -306,7 +306,7 @@ def test_a_full_disk_costs_no_earlier_checkpoint(tmp_path, monkeypatch, call):
         with pytest.warns(UserWarning, match="No space left"):
             assert not store.save(2, {"a": np.ones(10)})
     assert store.newest()[0] == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "step-00000001.json", "step-00000001.npz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "step-00000001.npz"]
     assert store.save(3, {"a": np.ones(10)}) and store.steps() == [3]
 
 

@@ -12,7 +12,8 @@ from keras_vit import models, zoo
 from keras_vit.errors import ConfigError
 from keras_vit.models.building import MODELS
 from keras_vit.models.config import ModelFields
-from keras_vit.zoo import adapt, loading
+from keras_vit.zoo import adapt
+from keras_vit.zoo.fetch import download
 from keras_vit.zoo.names.rows import class_names
 
 ENDINGS = (".npz", ".keras", ".weights.h5", ".safetensors")
@@ -162,6 +163,6 @@ def test_heads_that_are_not_there():
     ],
 )
 def test_nothing_is_fetched_for_what_cannot_be(name, asked, sentence, monkeypatch):
-    monkeypatch.setattr(loading, "fetch_with_companions", lambda found: pytest.fail(f"{found.url} was asked for"))
+    monkeypatch.setattr(download, "fetch_with_companions", lambda found: pytest.fail(f"{found.url} was asked for"))
     with pytest.raises(ConfigError, match=sentence):
         zoo.load(name, **asked)

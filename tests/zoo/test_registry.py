@@ -13,7 +13,7 @@ from keras_vit.errors import CheckpointError, UnknownNameError
 from keras_vit.models import build, cost
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
-from keras_vit.zoo import loading
+from keras_vit.zoo.fetch import download
 from keras_vit.zoo.names import listed_models, registry
 from keras_vit.zoo.names.rows import LABEL_SETS, checkpoints, default_tag
 
@@ -175,7 +175,7 @@ def test_a_row_of_the_family_loads_as_it_says(name, architecture, tmp_path, monk
     save_file(load_file(tmp_path / "described.safetensors"), path)
     said = {"input_size": [3, row.resolution, row.resolution]}
     (tmp_path / "config.json").write_text(json.dumps({"architecture": architecture, "pretrained_cfg": said}))
-    monkeypatch.setattr(loading, "fetch_with_companions", lambda checkpoint: path)
+    monkeypatch.setattr(download, "fetch_with_companions", lambda checkpoint: path)
     model = zoo.load(name)
     assert model.config == row.config and model.preprocessing == row.preprocessing
     assert zoo.load(name, num_classes=3).output_shape == (None, 3)

@@ -1,6 +1,6 @@
 """From an image to an example of masked patch prediction (Appendix B.1.2): the model's input and target.
 
-Everything is drawn from the example's own seed, so that a resumed run, or one on other devices, sees the same. The
+Every draw uses the example's own seed, so that a resumed run, or one on other devices, sees the same examples. The
 model itself draws nothing at random and never sees the target.
 """
 
@@ -19,12 +19,12 @@ def draw_corruption(patches, count, seed):
     """(places int32 (count,), sources int32 (patches,)): the corrupted patches, and the source of each patch's
     embedding.
 
-    All choices of `count` places among the `patches` are equally likely; places come in order. `seed`, int64 (2,), is
+    All choices of `count` places among the `patches` are equally likely; places are sorted. `seed`, int64 (2,), is that
     of this visit of the example (`order.example_seed`).
 
-    `sources` is a patch's own number if it is not replaced, MASKED for the mask embedding, else another patch's: the
-    next on a random circle of all, so that no patch replaces two others. So the gradient of the gather adds at most two
-    values, and does not depend on their order, which a GPU does not fix.
+    `sources` holds a patch's own number if it is not replaced, MASKED for the mask embedding, or the number of another
+    patch. That is the next one on a random circle of all patches, so that no patch replaces two others. Then the
+    gradient of the gather adds at most two values, so that their order, undefined on a GPU, does not matter.
     """
     ranks = tf.random.stateless_uniform((patches,), add_salt(seed, ExampleSalt.CORRUPTED))
     places = tf.sort(tf.argsort(ranks, stable=True)[:count])
@@ -38,14 +38,14 @@ def draw_corruption(patches, count, seed):
 
 
 def cut_into_patches(image, grid):
-    """(rows * height, columns * width, c) to (rows * columns, height * width * c), in raster order."""
+    """Cuts (rows * height, columns * width, c) into (rows * columns, height * width * c), in raster order."""
     (rows, columns), (h, w, c) = grid, image.shape
     parts = tf.reshape(image, (rows, h // rows, columns, w // columns, c))
     return tf.reshape(tf.transpose(parts, (0, 2, 1, 3, 4)), (rows * columns, -1))
 
 
 def number_colours(image):
-    """The colour of every pixel, [0, 255] (..., 3), as one of 512, int32 (...): the upper 3 bits of each channel."""
+    """Numbers the colours of pixels in [0, 255], (..., 3), by 3 bits of each channel: int32 (...) below 512."""
     levels = tf.clip_by_value(tf.cast(tf.floor(image * (LEVELS / 256)), tf.int32), 0, LEVELS - 1)
     return tf.tensordot(levels, tf.constant([LEVELS**2, LEVELS, 1]), axes=1)
 
@@ -53,16 +53,16 @@ def number_colours(image):
 def colours_of_patches(image, grid, side):
     """The mean colours of side x side parts of every patch: int32 (patches,), or (patches, side * side)."""
     rows, columns = grid
-    # Areas of the same size that end where the patches do.
+    # Areas of equal size that end where the patches end.
     small = tf.image.resize(image, (rows * side, columns * side), "area")
     numbers = cut_into_patches(number_colours(small)[..., None], grid)
     return numbers if side > 1 else tf.squeeze(numbers, -1)
 
 
 def corrupt_patches(image, objective, preprocessing, seed):
-    """(inputs, targets) of a `MaskedPatchModel` for one image, float32 (h, w, 3) in [0, 255] of the model's size.
+    """(inputs, targets) of a `MaskedPatchModel` from one image, float32 (h, w, 3) in [0, 255] of the model's size.
 
-    The inputs are "images", normalized and whole, and "places" and "sources" as `draw_corruption` draws them. The
+    The inputs are "images", normalized and not corrupted, and "places" and "sources" from `draw_corruption`. The
     targets are those of the patches at "places": int32 (count,) or (count, 16) colours, or float32 (count, pixels * 3).
     """
     size = tuple(image.shape[:2])
@@ -77,7 +77,7 @@ def corrupt_patches(image, objective, preprocessing, seed):
 
 
 def require_can_corrupt(augmentation, preprocessing, dtype):
-    """Refuses batches that masked patch prediction cannot use: mixed images, other channels than three, uint8."""
+    """Refuses batches that masked patch prediction cannot use: mixed images, not three channels, or uint8."""
     if augmentation is not None and augmentation.one_hot:
         raise DataError(
             "Masked patches have no labels that mixup or cutmix could mix. Choose an augmentation without them, such "

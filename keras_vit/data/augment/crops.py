@@ -1,4 +1,4 @@
-"""Chooses which part of an image to read, and resizes it to the model's input."""
+"""Chooses the part of an image to read, and resizes it to the model's input."""
 
 import numpy as np
 import tensorflow as tf
@@ -25,14 +25,14 @@ def inception_box(shape, seed, area, ratio):
 
 
 def training_box(shape, augmentation, seed):
-    """(top, left, height, width) of what is read of a training image of `shape`, (height, width)."""
+    """(top, left, height, width) of the part to read of a training image of `shape`, (height, width)."""
     if augmentation.crop != "inception":
         return whole_image(shape)
     return inception_box(shape, seed, augmentation.area, augmentation.ratio)
 
 
 def size_before_random_crop(image, augmentation, size):
-    """((height, width), antialias) of the resize after which a random part of `size` is kept."""
+    """((height, width), antialias) of the resize before a random crop of `size`."""
     side = augmentation.resize or max(size) * 7 // 6
     if side < max(size):
         raise DataError(
@@ -46,8 +46,8 @@ def size_before_random_crop(image, augmentation, size):
 
 
 def resize_for_training(image, augmentation, size, seed, method="bilinear"):
-    """The part that was read, uint8 (h, w, c), as (*size, c) in [0, 255], mirrored by chance: float32, or of uint8
-    with the method "nearest". An image and its mask stay pixel on pixel."""
+    """Resizes the part that was read, uint8 (h, w, c), to (*size, c) in [0, 255], and mirrors it at random: float32, or
+    uint8 by the method "nearest". The pixels of an image and its mask stay aligned."""
     if augmentation.crop in ("inception", "resize"):
         image = tf.image.resize(image, size, method)
     else:
@@ -66,19 +66,19 @@ def resize_for_training(image, augmentation, size, seed, method="bilinear"):
 
 
 def resize_for_evaluation(image, preprocessing):
-    """A whole image, uint8 (h, w, c), as float32 (*image_size, c) in [0, 255]: what `Preprocessing` does to it."""
+    """Resizes a whole image, uint8 (h, w, c), as `Preprocessing` does: float32 (*image_size, c) in [0, 255]."""
     return graph_resize_and_crop(image, graph_size_before_crop(image, preprocessing), preprocessing)
 
 
 def normalize_or_round(image, preprocessing, dtype):
-    """Pixels in [0, 255], float32 (..., h, w, c), as a model's input: normalized for "float32", rounded for "uint8"."""
+    """Turns pixels in [0, 255], float32 (..., h, w, c), into inputs: "float32" normalizes them, "uint8" rounds them."""
     if dtype == "uint8":
         return tf.cast(image + 0.5, tf.uint8)
-    # (x / 255 - mean) / std, as one product and one difference.
+    # (x / 255 - mean) / std, as one product and one difference
     scale = 1 / (255 * np.array(preprocessing.std))
     offset = np.array(preprocessing.mean) / preprocessing.std
     if len(set(scale)) == len(set(offset)) == 1:
         return image * tf.constant(scale[0], tf.float32) - tf.constant(offset[0], tf.float32)
-    # Broadcasting over a last axis of 3 takes longer than the resize (`benchmarks pipeline`); over pixels it does not.
+    # Broadcasting over a last axis of 3 takes longer than the resize (`benchmarks pipeline`), unlike over pixels.
     scale, offset = (tf.constant(np.broadcast_to(x, image.shape[-3:]), tf.float32) for x in (scale, offset))
     return image * scale - offset

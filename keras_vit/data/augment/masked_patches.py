@@ -1,4 +1,4 @@
-"""The settings of masked patch prediction (Appendix B.1.2): how many patches to corrupt, and what to predict of them.
+"""The settings of masked patch prediction (Appendix B.1.2): the share of corrupted patches, and the target.
 No TensorFlow here; corruption.py draws.
 """
 
@@ -9,11 +9,11 @@ from keras_vit.data.errors import DataError
 from keras_vit.errors import describe_unknown
 
 PatchTarget = Literal["mean-colour", "colours-4x4", "pixels"]
-# Of the corrupted patches (Devlin et al., 2019): replaced by the mask embedding, by that of another patch; kept.
+# Shares of the corrupted patches (Devlin et al., 2019): masked, replaced by another patch, kept.
 SHARES = (0.8, 0.1, 0.1)
 LEVELS = 8  # 3 bits of each of the three channels: 512 colours
 COLOURS = LEVELS**3
-# What is predicted of a patch: the colours of this many rows and columns of it; None for its pixels.
+# Targets: the colours of a patch in so many rows and columns; None for its pixels.
 SIDES = {"mean-colour": 1, "colours-4x4": 4, "pixels": None}
 
 
@@ -21,20 +21,20 @@ SIDES = {"mean-colour": 1, "colours-4x4": 4, "pixels": None}
 class MaskedPatches:
     """The objective of masked patch prediction (Appendix B.1.2).
 
-    A share `rate` of each image's patches is corrupted: the nearest whole number of them, the same for every image, so
-    that each image weighs the same in a batch. Of the corrupted patches each is, by chance, replaced by the learnable
-    mask embedding (80 %), replaced by the embedding of another patch of the same image (10 %), or kept (10 %). All of
-    them are predicted.
+    A share `rate` of each image's patches is corrupted, rounded to a whole number. It is the same for every image, so
+    that all images of a batch have equal weight. Each corrupted patch is, at random, replaced by the learnable mask
+    embedding (80 %), replaced by the embedding of another patch of the same image (10 %), or kept (10 %). All corrupted
+    patches are predicted.
 
     Args:
-        patch_size: of the model, int or (height, width) in pixels.
-        target: "mean-colour": the patch's mean colour, of 3 bits a channel, one of 512 classes (what the paper
-            reports); "colours-4x4": the same of each of 4 x 4 parts of the patch; "pixels": all pixels of the patch as
-            the model receives them, by L2 (the paper found it slightly worse).
-        rate: share of the patches that is corrupted, in (0, 1]; the paper also tried BERT's 0.15.
+        patch_size: the model's, int or (height, width) in pixels.
+        target: "mean-colour": the patch's mean colour in 3 bits per channel, one of 512 classes (the paper's results);
+            "colours-4x4": the mean colours of 4 x 4 parts of the patch; "pixels": all pixels of the patch as the model
+            receives them, with an L2 loss (slightly worse in the paper).
+        rate: share of corrupted patches, in (0, 1]; the paper also tried BERT's 0.15.
 
     Raises:
-        DataError: for values outside these ranges; for 4 x 4 colours of a patch with fewer pixels.
+        DataError: for values outside these ranges, or for 4 x 4 colours of a patch with fewer pixels.
 
     >>> objective = MaskedPatches(patch_size=16)
     >>> objective.grid((224, 224)), objective.count_corrupted((224, 224)), objective.target_shape
@@ -60,7 +60,7 @@ class MaskedPatches:
 
     @property
     def side(self) -> int | None:
-        """The rows and columns of colours that are predicted of a patch; None if its pixels are."""
+        """The number of rows, and of columns, of predicted colours in a patch; None if pixels are predicted."""
         return SIDES[self.target]
 
     @property
@@ -73,7 +73,7 @@ class MaskedPatches:
 
     @property
     def recipe_changes(self) -> dict:
-        """The fields of a recipe that the objective decides: its loss, and no layer or bias of a head of classes."""
+        """The fields of a recipe that the objective sets: its loss, and no pre-logits layer or bias for a head."""
         loss = "squared-error" if self.side is None else "softmax"
         return {"loss": loss, "representation_size": None, "head_bias": None}
 
@@ -81,7 +81,7 @@ class MaskedPatches:
         """Rows and columns of patches of an image.
 
         Raises:
-            DataError: if these are not whole numbers, or there is only one patch.
+            DataError: if the image is no whole number of patches, or only one.
         """
         (height, width), (rows, columns) = image_size, self.patch_size
         if height % rows or width % columns or (height, width) == (rows, columns):
@@ -92,6 +92,6 @@ class MaskedPatches:
         return height // rows, width // columns
 
     def count_corrupted(self, image_size: tuple[int, int]) -> int:
-        """How many patches of each image are corrupted; at least 1."""
+        """The number of corrupted patches in each image; at least 1."""
         rows, columns = self.grid(image_size)
         return max(1, round(self.rate * rows * columns))

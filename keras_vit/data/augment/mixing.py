@@ -7,7 +7,7 @@ from keras_vit.data.reading.salts import BatchSalt
 
 
 def covers(length, centre, side):
-    """Which of `length` pixels an interval covers, bool (length,); its centre and side are shares of the length."""
+    """Whether an interval covers each of `length` pixels, bool (length,); `centre` and `side` are shares of these."""
     middle, half = centre * length, side * length / 2
     pixel = tf.range(length, dtype=tf.float32) + 0.5
     return (pixel > middle - half) & (pixel < middle + half)
@@ -15,21 +15,21 @@ def covers(length, centre, side):
 
 def draw_weight(alpha, seed):
     """One draw of Beta(alpha, alpha), or 1 minus it if that is larger: in [1/2, 1]."""
-    # Of two gamma draws the share of one is a beta draw; float64, since those of a small alpha are near 0.
+    # The share of one of two gamma draws is a beta draw; float64, since draws are near 0 for a small alpha.
     a, b = tf.unstack(tf.random.stateless_gamma((2,), add_salt(seed, BatchSalt.WEIGHT), alpha, dtype=tf.float64))
     share = tf.where(a + b > 0, a / tf.maximum(a + b, 1e-300), 1.0)
     return tf.cast(tf.maximum(share, 1 - share), tf.float32)
 
 
 def mixup(images, labels, alpha, seed):
-    """The weighted mean of every image, and label, with its partner's."""
+    """Replaces every image and label by the weighted mean with its partner's."""
     weight = draw_weight(alpha, seed)
     return tuple(weight * x + (1 - weight) * tf.roll(x, 1, 0) for x in (images, labels))
 
 
 def cutmix(images, labels, alpha, seed):
-    """Pastes a rectangle of the partner, 1 - weight of the image. Labels follow the share really pasted, which is less
-    if the rectangle crosses the border.
+    """Pastes a rectangle of the partner, 1 - weight of the image's area. Labels follow the share that is pasted; it is
+    smaller if the rectangle crosses the border.
     """
     height, width = images.shape[1:3]
     side = tf.sqrt(1 - draw_weight(alpha, seed))
@@ -43,10 +43,10 @@ def cutmix(images, labels, alpha, seed):
 
 
 def mix(images, labels, augmentation, num_classes, key, step):
-    """A batch, mixed: (images float32 (n, h, w, c), labels float32 (n, num_classes)).
+    """Mixes a batch: (images float32 (n, h, w, c), labels float32 (n, num_classes)).
 
-    As in big_vision, one weight in [1/2, 1] serves the whole batch, and every image's partner is the one before it.
-    Labels come as int32 (n,) or float (n, num_classes). Every host draws the same for a step, int64 (), of the run.
+    As in big_vision, the whole batch has one weight in [1/2, 1], and every image's partner is the one before it. The
+    given labels are int32 (n,) or float (n, num_classes). All hosts draw the same for one step, int64 (), of the run.
     """
     if labels.dtype.is_integer:
         labels = tf.one_hot(labels, num_classes)

@@ -1,8 +1,8 @@
 """RandAugment (arXiv 1909.13719) as AugReg used it: the operations and strengths of EfficientNet's TPU code.
 
-keras.layers.RandAugment has other operations and strengths and draws from a stateful generator, so that a resumed run
-would not see the images that the uninterrupted one saw; tf.image has only some of the operations, and cannot shear or
-rotate. Here the only randomness is the seed given to `apply`.
+keras.layers.RandAugment has other operations and strengths, and its generator has a state: a resumed run would see
+other images than an uninterrupted one. tf.image has only some of the operations, and cannot shear or rotate. Here all
+randomness comes from the seed given to `apply`.
 """
 
 import math
@@ -16,12 +16,12 @@ GREY = 128.0
 
 
 def blend(degenerate, image, factor):
-    """degenerate at factor 0, image at 1, beyond that away from degenerate; whole numbers, as uint8 would be."""
+    """degenerate at factor 0, image at 1, extrapolated above 1; truncated to whole numbers, as in uint8."""
     return tf.floor(tf.clip_by_value(degenerate + factor * (image - degenerate), 0.0, 255.0))
 
 
 def to_rows(image):
-    """(h, w * c) of an image (h, w, c): what is broadcast over a last axis of 3 takes several times as long."""
+    """An image (h, w, c) as (h, w * c): broadcasting over a last axis of 3 takes several times as long."""
     return tf.reshape(image, (image.shape[0], image.shape[1] * image.shape[2]))
 
 
@@ -37,7 +37,7 @@ def autocontrast(image, strength, seed):
 def equalize(image, strength, seed):
     """Flattens the histogram of each channel, as Pillow does."""
     height, width, channels = image.shape
-    offset = tf.tile(256 * tf.range(channels), [width])  # of a channel's values among those of all
+    offset = tf.tile(256 * tf.range(channels), [width])  # of each channel's values in one histogram of all
     values = tf.cast(to_rows(image), tf.int32) + offset
     counts = tf.raw_ops.Bincount(arr=values, size=256 * channels, weights=tf.zeros([0], tf.int32))
     counts = tf.reshape(counts, (channels, 256))
@@ -59,7 +59,7 @@ def posterize(image, strength, seed):
 
 
 def reaches(image, threshold):
-    """1 where whole numbers are at least a whole threshold, else 0: in a tenth of the time of tf.where."""
+    """1 where whole numbers reach a whole threshold, else 0; takes a tenth of the time of tf.where."""
     return tf.clip_by_value(image - (threshold - 1.0), 0.0, 1.0)
 
 
@@ -83,7 +83,7 @@ def color(image, strength, seed):
 
 
 def contrast(image, strength, seed):
-    """Blends with a grey of (number of pixels) / 256, cut to 255, as the TPU code does; Pillow takes the mean."""
+    """Blends with a grey of (number of pixels) / 256, at most 255, as the TPU code does; Pillow uses the mean."""
     height, width = image.shape[:2]
     return enhance(tf.fill(tf.shape(image), min(255.0, float(height * width // 256))), image, strength)
 
@@ -93,7 +93,7 @@ def brightness(image, strength, seed):
 
 
 def sharpness(image, strength, seed):
-    """Blends with a smoothed image; the border stays as it is."""
+    """Blends with a smoothed image; the border does not change."""
     kernel = tf.constant([[1, 1, 1], [1, 5, 1], [1, 1, 1]], tf.float32)[:, :, None, None] / 13.0
     kernel = tf.tile(kernel, (1, 1, image.shape[-1], 1))
     smooth = tf.nn.depthwise_conv2d(image[None], kernel, (1, 1, 1, 1), "VALID")[0]
@@ -103,16 +103,16 @@ def sharpness(image, strength, seed):
 
 
 def with_random_sign(value, seed):
-    """value or its negative, by chance."""
+    """value or its negative, at random."""
     coin = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.SIGN))
     return tf.where(coin < 0.5, -value, value)
 
 
 def transform(image, matrix):
-    """Every pixel (x, y) is taken from the nearest to (a x + b y + c, d x + e y + f) in the image; outside is grey."""
+    """Gives every pixel (x, y) the value of the one nearest to (a x + b y + c, d x + e y + f), or grey outside."""
     height, width, channels = image.shape
     a, b, c, d, e, f = (tf.cast(value, tf.float32) for value in matrix)
-    # The op takes its time for every number, and so moves the pixels' places: one for all channels.
+    # The op takes time for every number, so it moves pixel indices: one for all channels.
     places = tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.reshape(tf.range(1, height * width + 1), (1, height, width, 1)),
         transforms=tf.stack([a, b, c, d, e, f, 0.0, 0.0])[None],
@@ -126,7 +126,7 @@ def transform(image, matrix):
 
 
 def rotate(image, strength, seed):
-    """About the centre, by 30 * strength degrees to either side."""
+    """Rotates about the centre by 30 * strength degrees to either side."""
     angle = with_random_sign(strength * 30 * math.pi / 180, seed)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = (image.shape[1] - 1) / 2, (image.shape[0] - 1) / 2
@@ -150,7 +150,7 @@ def translate_y(image, strength, seed):
 
 
 def cutout(image, strength, seed):
-    """A grey square of up to 2 * int(40 * strength) pixels, its centre anywhere in the image."""
+    """Draws a grey square of up to 2 * int(40 * strength) pixels; its centre is anywhere in the image."""
     half, (height, width) = int(40 * strength), image.shape[:2]
     y = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.CUTOUT_Y), 0, height, tf.int32)
     x = tf.random.stateless_uniform((), add_salt(seed, LayerSalt.CUTOUT_X), 0, width, tf.int32)
@@ -163,7 +163,7 @@ def cutout(image, strength, seed):
     return image + tf.reshape(inside * (GREY - to_rows(image)), image.shape)
 
 
-# A draw is a place in this row: another order is another augmentation of every run.
+# A draw is an index into this tuple, so another order would change the augmentation of every run.
 OPERATIONS = (
     autocontrast,
     equalize,
@@ -185,10 +185,10 @@ OPERATIONS = (
 
 
 def apply(image, layers, magnitude, seed):
-    """`layers` operations, each chosen by chance, of strength magnitude / 10.
+    """Applies `layers` operations, each chosen at random, of strength magnitude / 10.
 
-    The image is float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; its fractions are cut off, as in the uint8
-    code. The seed is that of this visit of the example (`order.example_seed`), int64 (2,).
+    The image is float32 (h, w, c) in [0, 255] of static shape, c 1 or 3; it is truncated to whole numbers, as in the
+    uint8 code. The seed is that of this visit of the example (`order.example_seed`), int64 (2,).
     """
     image = tf.floor(image)
     for layer in range(layers):

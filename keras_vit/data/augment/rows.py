@@ -1,4 +1,4 @@
-"""How training images are varied, as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
+"""Augmentations as rows: the official code's, BiT-HyperRule's and AugReg's. No TensorFlow here."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -17,25 +17,25 @@ def require(holds, sentence):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a training image is varied before the model's own normalization.
+    """The random changes to a training image before the model's own normalization.
 
     Args:
         crop: "inception": a part of random area and aspect ratio, resized to the model's size (arXiv 1409.4842);
             "resize": the whole image, resized; "resize_crop": resized to a square of `resize` pixels, then a random
-            part of the model's size (BiT-HyperRule); "resize_small_crop": the same with the aspect ratio kept, the
-            short side `resize` pixels (big_vision's "resmall"); "pad_crop": the whole image, resized and continued by
-            its reflection for 1/8 of the size on every side, then a random part of the model's size. Objects keep
-            their size, as small images need (arXiv 1512.03385, section 4.2, with zeros).
+            part of the model's size (BiT-HyperRule); "resize_small_crop": the same, but keeps the aspect ratio and
+            resizes the short side to `resize` pixels (big_vision's "resmall"); "pad_crop": the whole image, resized,
+            padded by its reflection, 1/8 of the size on every side, then a random part of the model's size. So
+            objects keep their size, good for small images (arXiv 1512.03385, section 4.2, pads with zeros).
         resize: side in pixels, for "resize_crop" and "resize_small_crop"; at least the model's size. None for
             7/6 of it: 448 for 384.
         area: (least, most) share of the image that an inception crop keeps, in (0, 1].
         ratio: (least, most) width / height of an inception crop.
-        flip: mirrors an image left to right with probability 1/2.
-        randaugment: (layers, magnitude): 1 to 14 random operations, of strength magnitude / 10 with a magnitude from 0
-            to 30; None for none.
-        mixup: alpha of Beta(alpha, alpha), from which one mixing weight per batch is drawn; 0 for none.
-        cutmix: alpha of the same, for pasting a rectangle of another image (arXiv 1905.04899); 0 for none. With both,
-            each batch has one of them, with probability 1/2.
+        flip: whether to mirror an image left to right with probability 1/2.
+        randaugment: (layers, magnitude): 1 to 14 random operations of strength magnitude / 10, for a magnitude from 0
+            to 30; None for no operations.
+        mixup: alpha; the mixing weight of a batch is drawn from Beta(alpha, alpha). 0 for no mixup.
+        cutmix: likewise alpha, for pasting a rectangle of another image (arXiv 1905.04899); 0 for no cutmix. With both,
+            each batch gets one of them, with probability 1/2.
 
     Raises:
         DataError: for values outside these ranges.
@@ -71,19 +71,19 @@ class Augmentation:
 
     @property
     def restricted(self) -> bool:
-        """Whether images are not cropped or not mirrored, because that would change the labels of their dataset."""
+        """Whether images are not cropped, or not mirrored, because this would change labels of the dataset."""
         return self.crop == "resize" or not self.flip
 
     @property
     def one_hot(self) -> bool:
-        """Whether labels are mixed, and therefore float (n, num_classes) instead of integers (n,)."""
+        """Whether labels are mixed, and so float (n, num_classes) instead of integers (n,)."""
         return bool(self.mixup or self.cutmix)
 
 
 def hyper_rule_sizes(height: int, width: int, model: str | None = None) -> tuple[int, int]:
-    """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) in pixels for a dataset's typical image size.
+    """BiT-HyperRule (arXiv 1912.11370, section 3.3): (resize, crop) in pixels for the typical image size of a dataset.
 
-    The authors' later code crops to 480 for every model; the paper for R152x4 alone.
+    The authors' later code crops to 480 for every model, the paper only for R152x4.
 
     >>> hyper_rule_sizes(32, 32), hyper_rule_sizes(375, 500), hyper_rule_sizes(375, 500, "R152x4")
     ((160, 128), (448, 384), (512, 480))
@@ -101,12 +101,12 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "none": Augmentation(crop="resize", flip=False),
     # vit_jax/input_pipeline.py: also the AugReg level "none".
     "inception": Augmentation(),
-    # BiT-HyperRule (hyper_rule_sizes), and the paper's own fine-tuning. (The TF2 and JAX code of the former flips every
-    # image, by an oversight; the paper's text and the PyTorch code flip at random.)
+    # BiT-HyperRule (hyper_rule_sizes), and the paper's own fine-tuning. (BiT's TF2 and JAX code flips every image, an
+    # oversight; the paper's text and the PyTorch code flip at random.)
     "bit-small": Augmentation(crop="resize_crop", resize=160),
     "bit": Augmentation(crop="resize_crop"),
     "bit-large": Augmentation(crop="resize_crop", resize=512),
-    # For the tasks of VTAB whose labels the one or the other would change (arXiv 1912.11370, Supplement F).
+    # For tasks of VTAB whose labels a crop or a mirror would change (arXiv 1912.11370, Supplement F).
     "bit-no-flip": Augmentation(crop="resize_crop", flip=False),
     "flip": Augmentation(crop="resize"),
     "bit-small-mixup": Augmentation(crop="resize_crop", resize=160, mixup=0.1),
@@ -127,10 +127,10 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 def find_augmentation(named: str | Augmentation) -> Augmentation:
-    """An `Augmentation`, or the row of that name.
+    """The row of a name; an `Augmentation` is returned unchanged.
 
     Raises:
-        DataError: for a name that no row has.
+        DataError: for an unknown name.
     """
     if isinstance(named, Augmentation):
         return named

@@ -1,6 +1,6 @@
 """Makes the batches of a run from chunks of stored examples. An unreadable image is named once in the log and skipped,
-at no loss of others; too many of them raise an error. Errors are caught per chunk instead of per example, because a
-dataset for every example would take a quarter of the time that a small JPEG takes to decode.
+without losing others; too many raise an error. Errors are caught per chunk, not per example, because a dataset for
+every example would take a quarter of the time of decoding a small JPEG.
 """
 
 import os
@@ -17,7 +17,7 @@ from keras_vit.errors import ImageError
 
 
 def why_unreadable(source, data, channels):
-    """What is wrong with a stored image, as text; None when it can be read."""
+    """The reason why a stored image cannot be read; None if it can."""
     try:
         source.read_part(data, whole_image, channels)
     except tf.errors.OpError as error:
@@ -29,17 +29,17 @@ def why_unreadable(source, data, channels):
 
 
 class Unreadable:
-    """The images of one dataset that could not be read, in whichever of its pipelines; at most `limit` are skipped."""
+    """Collects the unreadable images of one dataset, over all its pipelines; at most `limit` of them are skipped."""
 
     def __init__(self, source, where, limit):
-        self.source, self.where, self.limit = source, where, limit  # `where`: what messages call the dataset
+        self.source, self.where, self.limit = source, where, limit  # `where`: name of the dataset in messages
         self.seen, self.names = set(), []  # numbers and names of those found so far
         self.lock = threading.Lock()  # tf.data reads several chunks at a time
 
     def find_readable(self, indices, data, channels):
-        """The places of the readable images in a chunk, int64 (m,); the log names the others.
+        """Finds the places of the readable images in a chunk, int64 (m,); the log names the others.
 
-        More than `limit` unreadable images of this dataset, or a whole chunk of them, are an error.
+        More than `limit` unreadable images of this dataset, or a whole chunk of them, raise a DataError.
         """
         reasons = [why_unreadable(self.source, stored, channels) for stored in data]
         with self.lock:
@@ -59,19 +59,19 @@ class Unreadable:
 
 
 def read_chunks(chunks, size, read, fill):
-    """Dataset of what `read` returns for the examples of all chunks, in order, several chunks at a time.
+    """Applies `read` to the examples of all chunks, in order, several chunks at a time; returns the dataset of results.
 
     Args:
-        chunks: dataset of dicts of (size, ...), as `sources.Indexed` has.
-        size: examples of a chunk.
-        read: function of one example, a dict, to tensors; it fails if the image cannot be read.
-        fill: function of a chunk to a dataset of `size` elements that are shaped as what `read` returns: as many of
-            them as the chunk has unreadable images follow the others.
+        chunks: dataset of dicts of (size, ...), as from `sources.Indexed`.
+        size: number of examples in a chunk.
+        read: function from one example, a dict, to tensors; it fails if the image cannot be read.
+        fill: function from a chunk to a dataset of `size` elements shaped like the results of `read`. They follow the
+            readable images, one for each unreadable one.
     """
 
     def read_chunk(chunk):
         elements = tf.data.Dataset.from_tensor_slices(chunk).map(read).ignore_errors()
-        # `take` asks for one of these only when elements are missing, and only then `fill` is run.
+        # `take` requests these, and so runs `fill`, only if elements are missing.
         spares = tf.data.Dataset.from_tensors(chunk).flat_map(fill)
         return elements.concatenate(spares).take(size)
 
@@ -82,7 +82,7 @@ def read_chunks(chunks, size, read, fill):
 
 
 def fill_with_redraws(chunk, size, places, read, num_examples):
-    """Elements of the readable images, whose places in the chunk are int64 (m,): read again, but varied otherwise."""
+    """Reads the readable images, at `places`, int64 (m,), of the chunk, again with other random draws."""
     places = tf.gather(places, tf.range(size) % tf.size(places))
     again = {name: tf.gather(part, places) for name, part in chunk.items()}
     again["index"] = order.redraw_index(again["index"], num_examples)
@@ -90,7 +90,7 @@ def fill_with_redraws(chunk, size, places, read, num_examples):
 
 
 def fill_with_blanks(chunk, read):
-    """Elements of zeros, their weights too."""
+    """Elements of zeros, so that their weights are 0."""
 
     def blank(example):
         # The shapes and dtypes of what `read` returns; nothing is read.
@@ -101,7 +101,7 @@ def fill_with_blanks(chunk, read):
 
 
 def first_step(start, steps, steps_per_epoch):
-    """The step that `start`, a step or (epoch, step), means; from 0 to `steps`."""
+    """The number of the step `start`, given as a step or as (epoch, step); from 0 to `steps`."""
     step = start[0] * steps_per_epoch + start[1] if isinstance(start, (tuple, list)) else int(start)
     if step < 0 or (steps is not None and step > steps):
         raise DataError(f"start must be a step from 0 to steps={steps}. Received: {start}.")
@@ -109,15 +109,15 @@ def first_step(start, steps, steps_per_epoch):
 
 
 def distribute(batches, share, context, steps):
-    """Batches of one replica's size, as many as `steps` (None: endless), read ahead.
+    """Prepares batches for distribution: cut to one replica's size, `steps` of them (None: endless), and prefetched.
 
-    With a `context` the batches are the host's own and are not sharded a second time. Without one they are global, and
-    sharded batch by batch, so that several workers together train on what one would.
+    With a `context` the batches are the host's own and are not sharded again. Without one they are global and sharded
+    batch by batch, so that several workers together train on the same batches as one.
     """
     if share.replicas > share.hosts:
         batches = batches.rebatch(share.batch_size // share.replicas, drop_remainder=True)
     if steps is not None:
-        # Without it their number is unknown, since errors may drop elements, and Keras warns where they end.
+        # Without it their number is unknown, since errors may drop elements, and Keras warns at their end.
         batches = batches.apply(tf.data.experimental.assert_cardinality(steps * max(1, share.replicas // share.hosts)))
     policies, options = tf.data.experimental.AutoShardPolicy, tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policies.DATA if context is None else policies.OFF

@@ -1,9 +1,9 @@
-"""Which example comes when, and the seed of everything drawn at random.
+"""The order of examples, and the seed of every random draw.
 
-Step k of a run takes positions k * batch ... of an endless row of shuffled epochs. Nothing is stored: the order follows
-from a position's number, and every draw from a seed that is made of the run's key, the epoch and the example's number
-(or the step's), plus a salt that tells the draws of one example apart. A run that is resumed, or read by another number
-of hosts, therefore sees the same images.
+Step k of a run takes positions k * batch, ... of an endless sequence of shuffled epochs. Nothing is stored: the order
+follows from the position. The seed of a draw follows from the run's key, the epoch, the number of the example (or of
+the step) and a salt, which differs between the draws for one example. So a run sees the same images after it is
+resumed, or with another number of hosts.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ ROUNDS = 12
 
 @dataclass(frozen=True)
 class Share:
-    """The part of every global batch that this host reads: a contiguous piece, so that hosts together read it once.
+    """The part of every global batch that this host reads: a contiguous piece; together the hosts read all of it once.
 
     Args:
         batch_size: examples of the global batch.
         host: this host's number, from 0.
-        hosts: how many hosts read.
-        replicas: how many devices the global batch is split over, on all hosts together.
+        hosts: number of hosts that read.
+        replicas: number of devices, on all hosts together, that share the global batch.
 
     Raises:
         DataError: when the batch cannot be split evenly.
@@ -50,13 +50,13 @@ class Share:
 
     @property
     def chunk(self):
-        """Examples that are read one after another: the largest divisor of the host's batch up to 32, if any."""
+        """The number of examples that are read in sequence: the largest divisor of the host's batch up to 32."""
         sizes = [size for size in range(2, 33) if self.per_host % size == 0]
         return sizes[-1] if sizes else self.per_host
 
 
 def share_of(context, batch_size):
-    """The `Share` of a `tf.distribute.InputContext`; without one, of the only host."""
+    """The `Share` for a `tf.distribute.InputContext`; for the only host if there is none."""
     if context is None:
         return Share(batch_size)
     return Share(
@@ -68,11 +68,11 @@ def share_of(context, batch_size):
 
 
 def positions(share, start, stop):
-    """Dataset of this host's positions from step `start` to before `stop` (None: endless), int64 (chunk,) each."""
+    """Dataset of this host's positions from step `start` up to `stop` (None: endless), int64 (chunk,) each."""
     chunks = share.per_host // share.chunk
 
     def positions_of(chunk):
-        # Counted among the host's own examples, then among those of all hosts: of each batch the host's part.
+        # positions among this host's own examples, then among those of all hosts
         own = chunk * share.chunk + tf.range(share.chunk, dtype=tf.int64)
         return own // share.per_host * share.batch_size + share.host * share.per_host + own % share.per_host
 
@@ -82,14 +82,14 @@ def positions(share, start, stop):
 
 
 def run_key(seed):
-    """63 bits of a run's seed, any int: neighbouring seeds give unrelated keys."""
+    """A key of 63 bits from a run's seed, any int; neighbouring seeds give unrelated keys."""
     return int.from_bytes(hashlib.sha256(f"keras_vit {seed}".encode()).digest()[:8], "little") >> 1
 
 
 def shuffle(index, epoch, num_examples, key, salt=ShuffleSalt.EPOCH):
-    """Where `index`, int64 (n,), goes in its epoch's shuffle of range(num_examples): int64 (n,).
+    """Shuffles range(num_examples) for an epoch: the places, int64 (n,), of `index`, int64 (n,).
 
-    `epoch` is an int, int64 () or (n,). `salt`, an int or int64 () below 2**30, is for another shuffle of the epoch.
+    `epoch` is an int, int64 () or (n,). Another `salt`, an int or int64 () below 2**30, gives another shuffle.
 
     >>> shuffle(tf.range(5, dtype=tf.int64), 0, 5, run_key(0)).numpy().tolist()
     [4, 3, 2, 1, 0]
@@ -105,18 +105,18 @@ def shuffle(index, epoch, num_examples, key, salt=ShuffleSalt.EPOCH):
 
 
 def example_seed(key, epoch, index):
-    """Seed (2,) int64 of everything random about one visit of one example; `add_salt` makes one per draw of it."""
+    """Seed, int64 (2,), of all random draws for one visit of one example; `add_salt` makes a seed for each draw."""
     # Half the 63 bits of the key, so that adding an epoch does not overflow.
     return tf.stack([key // 2 + tf.cast(epoch, tf.int64), tf.cast(index, tf.int64) * SALTS_PER_EXAMPLE])
 
 
 def batch_seed(key, step):
-    """Seed (2,) int64 of everything random about the mixing of a batch; `step` int64 () counts from the run's start."""
+    """Seed, int64 (2,), of all random draws for mixing a batch; `step`, int64 (), counts from the run's start."""
     return tf.stack([key // 2 ^ MIX, step * SALTS_PER_BATCH])
 
 
 def redraw_index(index, num_examples):
-    """A number that belongs to no example, for other draws of example `index` in the same epoch."""
+    """A number that no example has, for a second set of draws for example `index` in the same epoch."""
     return index + num_examples
 
 

@@ -1,6 +1,6 @@
-"""The salts that tell random draws apart which share a seed (`order`). No TensorFlow here.
+"""The salts that make different random draws from one seed (`order`). No TensorFlow here.
 
-Changing one changes what every run sees, and how a run that was begun before goes on.
+Changing a salt changes the images that every run sees, also those of a run that is resumed.
 """
 
 from enum import IntEnum
@@ -30,7 +30,7 @@ class LayerSalt(IntEnum):
 class BatchSalt(IntEnum):
     """Draws for one batch (`order.batch_seed`), below SALTS_PER_BATCH."""
 
-    MIXUP_OR_CUTMIX = 0  # Which of the two a batch gets where an augmentation has both.
+    MIXUP_OR_CUTMIX = 0  # Which of the two a batch gets, if an augmentation has both.
     WEIGHT = 1  # The weight of the images themselves against their partners.
     CENTRE = 2  # The centre of the rectangle that cutmix pastes.
 
@@ -38,7 +38,7 @@ class BatchSalt(IntEnum):
 class ShuffleSalt(IntEnum):
     """Shuffles of one epoch (`order.shuffle`), below 2**30."""
 
-    EPOCH = 0  # The order of the examples, or of the files where these are streamed from disk.
+    EPOCH = 0  # The order of the examples, or of the files when streaming from disk.
     WINDOWS = 1  # The first window of streamed records; window w of group g adds g * WINDOWS_PER_GROUP + w.
 
 
@@ -46,5 +46,5 @@ SALTS_PER_EXAMPLE = 64
 SALTS_PER_LAYER = 4
 SALTS_PER_BATCH = 8
 WINDOWS_PER_GROUP = 1024  # A group of 8 files has fewer windows of 4096 records.
-MIX = 0x6D6978  # "mix" in ASCII; in a batch's seed it stands where an example's has its epoch, which is never as large.
+MIX = 0x6D6978  # "mix" in ASCII; it has the place of the epoch in an example's seed, and is larger than any epoch.
 MOST_LAYERS = (SALTS_PER_EXAMPLE - ExampleSalt.RANDAUGMENT) // SALTS_PER_LAYER  # of RandAugment: 14

@@ -1,6 +1,6 @@
-"""Where examples are: pixels in memory, encoded images in memory, files, or some of those of another source.
+"""Sources of examples: pixels in memory, encoded images in memory, files, or a subset of another source.
 
-Each source finds an example by its number. A random subset is within every larger one of the same seed (section 4.3).
+Each source finds an example by its number. A random subset is part of every larger one of the same seed (section 4.3).
 """
 
 import os
@@ -14,16 +14,16 @@ from keras_vit.data.reading.decode import crop, decode_part, read_photo
 
 
 class Indexed:
-    """Examples that are found by number in `stored`, a tensor (n, ...); subclasses have `read_part`.
+    """Examples that are found by number in `stored`, a tensor (n, ...); subclasses define `read_part`.
 
-    `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (what `read_part`
-    takes), "label", "epoch", "index" and "weight", each (chunk, ...).
+    `training_chunks` and `evaluation_chunks` are datasets of chunks of examples, dicts of "data" (the input of
+    `read_part`), "label", "epoch", "index" and "weight", each (chunk, ...).
 
     Attributes:
-        labels: of all examples, int32 (n,) or float32 (n, classes); None where each is read with its image.
+        labels: those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image.
         paths: the files of all examples, strings (n,); None for images that are not files of their own.
-        multi_label: whether an example may have several classes or none, and all count: labels are float (classes,).
-        masked: whether an example has a class per pixel: `read_label` reads the same part of its mask.
+        multi_label: whether an example may have several classes or none; labels are then float (classes,).
+        masked: whether an example has a class per pixel; `read_label` then reads the same part of its mask.
     """
 
     paths = None
@@ -34,7 +34,7 @@ class Indexed:
         self.num_examples = len(labels)
 
     def lookup(self, index):
-        """What is stored for the examples of numbers int64 (n,): (n, ...)."""
+        """The stored values, (n, ...), of the examples of these numbers, int64 (n,)."""
         return tf.gather(self.stored, index)
 
     def read_part(self, data, box, channels):
@@ -42,11 +42,11 @@ class Indexed:
         raise NotImplementedError
 
     def read_label(self, label, box):
-        """What an example is trained on, of its stored label and the part of its image that is read."""
+        """The label to train on, from the stored label and the `box` that is read of the image."""
         return label
 
     def training_chunks(self, share, start, stop, key):
-        """Dataset of this host's examples from step `start` to before `stop` (None: without end), shuffled."""
+        """Dataset of this host's examples from step `start` up to `stop` (None: endless), shuffled."""
 
         def visit(positions):
             epoch, place = positions // self.num_examples, positions % self.num_examples
@@ -56,7 +56,7 @@ class Indexed:
         return order.positions(share, start, stop).map(visit)
 
     def evaluation_chunks(self, share):
-        """Dataset of this host's examples, each once, filled up to whole global batches with examples of weight 0."""
+        """Dataset of this host's examples, each once; examples of weight 0 fill the last global batch."""
 
         def visit(positions):
             weight = tf.cast(positions < self.num_examples, tf.float32)
@@ -66,7 +66,7 @@ class Indexed:
         return order.positions(share, 0, self.evaluation_steps(share)).map(visit)
 
     def evaluation_steps(self, share):
-        """How many global batches `evaluation_chunks` fills."""
+        """The number of global batches of `evaluation_chunks`."""
         return -(-self.num_examples // share.batch_size)
 
     def gather(self, index, epoch, weight):
@@ -74,7 +74,7 @@ class Indexed:
         return {"data": self.lookup(index), "label": label, "epoch": epoch, "index": index, "weight": weight}
 
     def name_of(self, index):
-        """What messages call an example."""
+        """The name of an example in messages."""
         return f"example {index}"
 
 
@@ -128,12 +128,12 @@ class MaskedFiles(Files):
 
 
 def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
-    """Sorted numbers of `count` examples, int64 (count,): the same `seed` chooses them among any larger count too.
+    """Chooses `count` random examples: sorted numbers, int64 (count,). A larger count includes those of a smaller one.
 
     Args:
-        labels: of all examples, (num_examples,): each class then keeps its share, to within one example; None for a
-            choice that pays no heed to classes.
-        left_out: numbers that are never chosen; others then take their places, and no other choice changes.
+        labels: those of all examples, (num_examples,), so that each class keeps its share, to within one example; None
+            for a choice that ignores classes.
+        left_out: numbers that are never chosen; others replace them, and the rest of the choice stays the same.
     """
     drawn = np.random.default_rng([order.run_key(seed), num_examples]).permutation(num_examples)
     drawn = drawn[~np.isin(drawn, left_out)]
@@ -141,7 +141,7 @@ def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
         raise DataError(f"examples must be from 1 to the {len(drawn):,} that the split has. Received: {count}.")
     if labels is None:
         return np.sort(drawn[:count])
-    # Each example's place in its class, as a share of the class: in that order, every prefix is stratified.
+    # Sorted by an example's place in its class, as a share of the class, every prefix is stratified.
     drawn_labels = np.asarray(labels)[drawn]
     sizes = np.bincount(drawn_labels)
     places = np.empty(len(drawn))
@@ -151,7 +151,7 @@ def choose_numbers(num_examples, count, seed, labels=None, left_out=()):
 
 
 class Subset(Indexed):
-    """Some of the examples of a source; `numbers`, (n,), are those that the source knows them by."""
+    """Some of the examples of a source; `numbers`, (n,), are their numbers in that source."""
 
     def __init__(self, source, numbers):
         super().__init__(np.asarray(numbers, "int64"), np.asarray(source.labels)[numbers])
@@ -171,18 +171,18 @@ class Subset(Indexed):
 
 
 def take_examples(source, count, seed, stratified, left_out=()):
-    """`count` random examples of a source without those `left_out`, as a source; a stream's are read into memory."""
+    """Chooses `count` random examples of a source, none of them `left_out`; those of a stream are read into memory."""
     labels = source.labels
     if stratified and (labels is None or np.ndim(labels) != 1):
         raise DataError(
-            "stratified=True needs examples in memory, of one class each. Leave it out: the subset is then random."
+            "stratified=True needs examples in memory that have one class each. Leave it out for a random subset."
         )
     numbers = choose_numbers(source.num_examples, count, seed, labels if stratified else None, left_out)
     return source.read_into_memory(numbers) if labels is None else Subset(source, numbers)
 
 
 def leave_out(source, numbers):
-    """All examples of a source but those of these numbers, as a source."""
+    """A source of all examples of another source except those of these numbers."""
     kept = np.setdiff1d(np.arange(source.num_examples), numbers)
     if not len(kept):
         raise DataError(f"All {source.num_examples:,} examples of the split are to be left out. Leave out fewer.")

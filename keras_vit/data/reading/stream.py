@@ -1,4 +1,4 @@
-"""Examples in TFRecord files that do not fit in memory: shuffled in windows, and found again at any step."""
+"""Examples in TFRecord files that do not fit in memory: shuffled in windows, and resumed at any step."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ from keras_vit.data.reading.decode import decode_part
 from keras_vit.data.reading.salts import WINDOWS_PER_GROUP, ShuffleSalt
 from keras_vit.data.reading.sources import Encoded
 
-GROUP = 8  # files that are read together; resuming reads over at most so many
-WINDOW = 4096  # records in memory that are shuffled: about half a gigabyte of ImageNet
+GROUP = 8  # files that are read together; resuming skips through at most so many
+WINDOW = 4096  # records that are shuffled in memory: about half a gigabyte of ImageNet
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Records `skip` to before `skip + take` of a file; `first` is the number of the first among all examples.
+    """Records `skip` up to `skip + take` of a file; `first` is the number of the first of them among all examples.
 
-    `kept` of them are not left out.
+    `kept` is the number of them that are not left out.
     """
 
     path: str
@@ -29,9 +29,9 @@ class Piece:
 
 
 def cut_into_pieces(instructions, hosts, left_out=()):
-    """TFDS's file instructions (filename, skip, take, examples_in_shard) as at least one `Piece` per host.
+    """Cuts TFDS's file instructions (filename, skip, take, examples_in_shard) into at least one `Piece` per host.
 
-    `left_out` are the sorted numbers of the examples that are not read.
+    `left_out` holds the sorted numbers of the examples that are not read.
     """
     pieces_per_file = -(-hosts // len(instructions))
     pieces, first = [], 0
@@ -51,7 +51,7 @@ def count_records(pieces):
 
 
 def find_group(pieces, epoch, place, key):
-    """(groups, records): how many whole groups of an epoch come before its record `place`, and records after these."""
+    """(groups, records): the whole groups before record `place` of an epoch, and the records between them and it."""
     takes = np.array([piece.kept for piece in pieces])
     files = order.shuffle(tf.range(len(pieces), dtype=tf.int64), epoch, len(pieces), key).numpy()
     ends = np.cumsum(np.add.reduceat(takes[files], np.arange(0, len(pieces), GROUP)))
@@ -60,13 +60,13 @@ def find_group(pieces, epoch, place, key):
 
 
 def is_kept(index, left_out):
-    """Whether a number, int64 (), is not one of `left_out`, sorted int64 (n,)."""
+    """Whether a number, int64 (), is missing from `left_out`, sorted int64 (n,)."""
     place = tf.searchsorted(left_out, index[None])[0]
     return tf.gather(tf.concat([left_out, [-1]], 0), place) != index
 
 
 def read_records(pieces, files, parallel, left_out=()):
-    """Dataset of (index, record) of the pieces whose numbers are `files`, (n,), `parallel` of them in turns."""
+    """Dataset of (index, record) from the pieces numbered `files`, (n,), read `parallel` at a time, in turns."""
     gone = tf.constant(left_out, tf.int64)
     paths = tf.constant([piece.path for piece in pieces])
     bounds = tf.constant([[piece.skip, piece.take, piece.first] for piece in pieces], tf.int64)
@@ -84,16 +84,16 @@ def read_records(pieces, files, parallel, left_out=()):
 
 
 class Stream:
-    """As `sources.Indexed`, of records on disk.
+    """A source like `sources.Indexed` for records on disk.
 
-    An epoch is the files in a new order, `GROUP` of them interleaved at a time, and their records shuffled within
-    windows of `WINDOW`. Every host has files of its own.
+    In every epoch the files come in a new order, `GROUP` of them are interleaved at a time, and records are shuffled
+    within windows of `WINDOW`. Every host has files of its own.
 
     Args:
-        instructions: TFDS's for the split.
-        parse: function of a serialized record to (encoded image, label).
+        instructions: TFDS's file instructions for the split.
+        parse: function from a serialized record to (encoded image, label).
         gain: factor of the pixels.
-        window: records that are shuffled at a time.
+        window: number of records that are shuffled at a time.
         left_out: sorted numbers of the examples that are not read.
     """
 
@@ -106,14 +106,14 @@ class Stream:
         self.num_examples = count_records(cut_into_pieces(instructions, 1, left_out))
 
     def leave_out(self, numbers):
-        """The same without the examples of these numbers."""
+        """The same stream without the examples of these numbers."""
         return Stream(self.instructions, self.parse, self.gain, self.window, np.unique(np.asarray(numbers, "int64")))
 
     def pieces_of(self, share, host):
         return cut_into_pieces(self.instructions, share.hosts, self.left_out)[host :: share.hosts]
 
     def training_chunks(self, share, start, stop, key):
-        """As `Indexed`; each host's epochs are those of its own files."""
+        """Like `Indexed.training_chunks`; each host's epochs are passes over its own files."""
         pieces = self.pieces_of(share, share.host)
         epoch, place = divmod(start * share.per_host, count_records(pieces))
         groups, place = find_group(pieces, epoch, place, key)
@@ -121,7 +121,7 @@ class Stream:
         def whole_epoch(epoch):
             return self.read_epoch(pieces, epoch, key)
 
-        # Whole groups of files before the first step are not opened; the records before it in its group are read over.
+        # Whole groups of files before the first step are not opened; earlier records of its own group are skipped.
         records = self.read_epoch(pieces, tf.constant(epoch, tf.int64), key, groups).skip(place)
         records = records.concatenate(tf.data.Dataset.counter(epoch + 1).flat_map(whole_epoch))
         if stop is not None:
@@ -129,7 +129,7 @@ class Stream:
         return self.chunk(records, share)
 
     def evaluation_chunks(self, share):
-        """As `Indexed`; a host with fewer records than another is filled up with its first, of weight 0."""
+        """Like `Indexed.evaluation_chunks`; a host with fewer records repeats its first with weight 0."""
         pieces = self.pieces_of(share, share.host)
         missing = self.evaluation_steps(share) * share.per_host - count_records(pieces)
         records = read_records(pieces, range(len(pieces)), 1, self.left_out)
@@ -138,7 +138,7 @@ class Stream:
         return self.chunk(records.concatenate(filling), share)
 
     def evaluation_steps(self, share):
-        """How many global batches the host with most records fills."""
+        """The number of global batches that the host with most records fills."""
         most = max(count_records(self.pieces_of(share, host)) for host in range(share.hosts))
         return -(-most // share.per_host)
 
@@ -160,7 +160,7 @@ class Stream:
         return groups.flat_map(read_group).map(lambda *visit: (*visit, 1.0))
 
     def read_into_memory(self, numbers):
-        """The examples of those numbers, (n,), as a source in memory; all files are read once."""
+        """Reads the examples of these numbers, (n,), into a source in memory; goes through all files once."""
         wanted = np.zeros(self.num_examples, bool)
         wanted[numbers] = True
         mask = tf.constant(wanted)
@@ -172,7 +172,7 @@ class Stream:
         return Encoded(data, labels, self.gain)
 
     def chunk(self, visits, share):
-        """Dataset of (epoch, index, record, weight) as one of chunks."""
+        """Groups a dataset of (epoch, index, record, weight) into chunks."""
 
         def parse_visit(epoch, index, record, weight):
             data, label = self.parse(record)

@@ -1,4 +1,4 @@
-"""Figure 12: images per second, and the largest batch that fits, over image sizes; their tables and plots.
+"""Figure 12: images per second and the largest batch that fits, over image sizes, with tables and plots.
 
 The functions that plot return a matplotlib Figure.
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_IMAGES = 2**16
-PART = 16  # the search ends where the smallest batch that does not fit is less than a 16th larger
-# Families apart by line and marker, as in the paper: ResNets dashed, hybrids dotted.
+PART = 16  # the search ends once the smallest batch that does not fit is less than a 16th larger
+# Lines and markers of the families, as in the paper: ResNets dashed, hybrids dotted.
 STYLES = {"ViT": "-o", "hybrid": ":s", "ResNet": "--^"}
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a device runs a model.
+    """The speed of a model on a device.
 
     Args:
         model: name of the variant.
         image_size: height and width in pixels.
         batch_size: images of a step.
-        rounds: images per second of each round; empty where the batch does not fit into the memory.
+        rounds: images per second in each round; empty if the batch does not fit into the memory.
 
     >>> Speed("ViT-B/16", 224, 64, (90.0, 100.0, 98.0)).images_per_second
     98.0
@@ -47,12 +47,12 @@ class Speed:
 
     @property
     def images_per_second(self) -> float | None:
-        """The median of the rounds; None where the batch does not fit."""
+        """The median of the rounds; None if the batch does not fit."""
         return statistics.median(self.rounds) if self.rounds else None
 
 
 def nearest_size(model: str, image_size: int) -> int:
-    """The size nearest to `image_size` that whole patches fill: for ViT-H/14, 518 for 512.
+    """The size nearest to `image_size` that is a whole number of patches: 518 instead of 512 for ViT-H/14.
 
     >>> nearest_size("ViT-H/14", 512), nearest_size("R50x1", 500)
     (518, 500)
@@ -80,28 +80,28 @@ def measure_speed(
     record: str | os.PathLike | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Speed]:
-    """How many images per second the device runs (Appendix D.5): the first GPU, else the CPU.
+    """Measures images per second (Appendix D.5) on the first GPU, else on the CPU.
 
-    Everything runs in a process of its own, on images that are on the device already. The models and batch sizes of one
-    image size take turns, so that whatever else the machine does slows all alike; the time that compiling takes is left
-    out, and each step is waited for. On a GPU the steps are compiled by XLA.
+    Everything runs in a separate process, on images that are on the device already. The models and batch sizes of one
+    image size take turns, so that other load on the machine slows all alike. Compilation is not counted, and each step
+    is waited for. On a GPU, XLA compiles the steps.
 
     Args:
         models: names of variants, with random weights.
-        image_sizes: in pixels; each model takes the nearest that makes whole patches.
+        image_sizes: in pixels; each model uses the nearest size of whole patches.
         batch_sizes: images of a step.
-        training: measures a step of Adam (Table 3) with its backward pass, and not inference.
-        rounds: measurements of each; the median counts.
-        seconds: that a round takes at least, in whole steps.
+        training: whether to measure a training step with Adam (Table 3) instead of inference.
+        rounds: number of measurements; the result is their median.
+        seconds: least duration of a round, in whole steps.
         precision: dtype policy: "float32", "mixed_bfloat16" or "mixed_float16".
-        memory: bytes that may be taken; None for what the device has, on a CPU four fifths of what is free.
-        record: a file that keeps what is measured; a later call with it measures only what is missing.
+        memory: limit in bytes; None for the memory of the device, or on a CPU for four fifths of the free memory.
+        record: a file that keeps the measurements; a later call with it measures only what is missing.
         tell: called with a text before each measurement.
 
     Raises:
         UnknownNameError: for a model that is not a variant.
-        ConfigError: for numbers below 1, and for a `record` of another device or step.
-        DeviceError: when a model cannot be run for another reason than memory.
+        ConfigError: for numbers below 1, or for a `record` of another device or step.
+        DeviceError: when a model cannot be run for a reason other than memory.
 
     >>> one, many = measure_speed(["ViT-Ti/16"], batch_sizes=[1, 64])  # doctest: +SKIP
     >>> one.images_per_second, many.images_per_second  # doctest: +SKIP
@@ -124,7 +124,7 @@ def measure_speed(
 
         for size in image_sizes:
             if process.runs:
-                process.start()  # each size has the memory for itself
+                process.start()  # each size starts with all memory free
             cells = [
                 (model, nearest_size(model, size), batch) for model in models for batch in sorted(set(batch_sizes))
             ]
@@ -135,7 +135,7 @@ def measure_speed(
 
 
 def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
-    """Of each model and image size the fastest batch size: the points of Figure 12, left.
+    """The fastest batch size for each model and image size: the points of Figure 12, left.
 
     >>> best_speeds([Speed("R50x1", 224, 1, (5.0,)), Speed("R50x1", 224, 8, (9.0,)), Speed("R50x1", 224, 64, ())])
     [Speed(model='R50x1', image_size=224, batch_size=8, rounds=(9.0,))]
@@ -151,13 +151,13 @@ def best_speeds(speeds: Iterable[Speed]) -> list[Speed]:
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """How many images of a model fit into the memory of a device.
+    """The largest batch of a model that fits into the memory of a device.
 
     Args:
         model: name of the variant.
         image_size: height and width in pixels.
-        batch_size: the largest batch that was run; 0 where not even one image fits.
-        too_large: the smallest batch that did not fit; None where the search ended before.
+        batch_size: the largest batch that was run; 0 if not even one image fits.
+        too_large: the smallest batch that did not fit; None if the search ended before.
     """
 
     model: str
@@ -167,7 +167,7 @@ class LargestBatch:
 
 
 def search(fits: Callable[[int], bool], most: int) -> tuple[int, int | None]:
-    """(the largest number that fits, the smallest that does not or None), of numbers up to `most`.
+    """Searches numbers up to `most`: (the largest that fits, the smallest that does not, or None).
 
     >>> search(lambda batch: batch <= 300, 2**16)
     (288, 304)
@@ -194,23 +194,23 @@ def find_largest_batch(
     record: str | os.PathLike | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> LargestBatch:
-    """The largest batch that fits (Appendix D.5), to within a sixteenth, found by doubling and then halving the gap.
+    """Finds the largest batch that fits (Appendix D.5), to within a sixteenth, by doubling and then halving the gap.
 
-    Each batch is run once, in a process of its own that is ended if it takes more than `memory` bytes.
+    Each batch is run once, in a separate process that is killed if it takes more than `memory` bytes.
 
     Args:
         model: name of a variant.
-        image_size: in pixels; the model takes the nearest that makes whole patches.
-        training: a step of Adam with its backward pass, and not inference.
+        image_size: in pixels; the model uses the nearest size of whole patches.
+        training: whether to run a training step with Adam instead of inference.
         precision: dtype policy.
-        memory: bytes that weights, images and activations may take, beside TensorFlow itself; None for what the device
-            has, on a CPU four fifths of what is free.
-        most: images at which the search ends.
-        record: a file that keeps what is found; a later call with it tries only what is missing.
+        memory: limit in bytes of weights, images and activations, without TensorFlow itself; None for the memory of the
+            device, or on a CPU for four fifths of the free memory.
+        most: number of images at which the search ends.
+        record: a file that keeps the results; a later call with it tries only what is missing.
         tell: called with a text before each trial.
 
     Raises:
-        UnknownNameError, ConfigError, DeviceError: as `measure_speed`.
+        UnknownNameError, ConfigError, DeviceError: as for `measure_speed`.
 
     >>> find_largest_batch("ViT-Test/4", 32, memory=3 * 10**8).batch_size  # on a CPU  # doctest: +SKIP
     608
@@ -237,7 +237,7 @@ def write_rows(path, headings, rows):
 
 
 def write_speeds(speeds: Iterable[Speed], path: str | os.PathLike) -> None:
-    """Writes a CSV with a row for each model, image size and batch size; empty where the batch does not fit."""
+    """Writes a CSV with a row for each model, image size and batch size; no speed if the batch does not fit."""
     headings = ["model", "image_size", "batch_size", "images_per_second", "slowest", "fastest", "rounds"]
     rows = []
     for speed in speeds:
@@ -253,7 +253,7 @@ def write_largest_batches(found: Iterable[LargestBatch], path: str | os.PathLike
 
 
 def draw_lines(points, label, title):
-    """A line for each model through its points (model, image size, value), on logarithmic axes."""
+    """Draws a line for each model through its points (model, image size, value), on logarithmic axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4.5), layout="constrained", dpi=110)

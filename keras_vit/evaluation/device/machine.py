@@ -1,4 +1,4 @@
-"""The machine: its processor, a process's memory and limit, and which errors are of memory."""
+"""The machine: its processor, the memory of a process and its limit, and errors of exhausted memory."""
 
 import contextlib
 import os
@@ -11,18 +11,18 @@ import psutil
 
 
 def read_processor():
-    """/proc/cpuinfo, or nothing where there is none."""
+    """The text of /proc/cpuinfo, or "" if there is none."""
     path = Path("/proc/cpuinfo")
     return path.read_text() if path.exists() else ""
 
 
 def count_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def name_accelerator() -> str:
-    """The name of the GPU or TPU that Keras' backend computes on; "" for the processor."""
+    """The name of the GPU or TPU that Keras' backend uses; "" for the processor."""
     import keras
 
     if keras.backend.backend() == "jax":
@@ -40,14 +40,14 @@ def name_accelerator() -> str:
 
 
 def describe_machine(accelerator: str = "") -> str:
-    """Processor and cores, and the accelerator if there is one."""
+    """Describes the processor and its cores, and the accelerator if there is one."""
     named = re.search(r"^model name\s*: (.*)$", read_processor(), re.M)
     processor = named[1] if named else platform.processor() or platform.machine()
     return ", ".join(filter(None, (processor, f"{count_cores()} cores", accelerator)))
 
 
 def free_memory() -> int:
-    """Bytes that a new process on this machine can take: what is free, or what its control group leaves."""
+    """Bytes that a new process on this machine can use: free memory, within the limit of its control group."""
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):
         group = Path("/sys/fs/cgroup")
@@ -70,7 +70,7 @@ def read_status(field):
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has had in memory; unlike getrusage's, without its parent's."""
+    """The most bytes that this process has had in memory; unlike getrusage's, not those of its parent."""
     if sys.platform == "linux":
         return read_status("VmHWM:")
     import resource
@@ -79,7 +79,7 @@ def peak_memory() -> int:
 
 
 def limit_memory(most: int) -> None:
-    """Makes this process's allocations on the processor fail beyond `most` bytes more than it has."""
+    """Makes this process's allocations on the processor fail once it has `most` bytes more than now."""
     if sys.platform == "linux":
         import resource
 
@@ -87,7 +87,7 @@ def limit_memory(most: int) -> None:
 
 
 def is_of_memory(error: Exception) -> bool:
-    """Whether an error of Python's or TensorFlow's says that memory ran out."""
+    """Whether an error of Python's or TensorFlow's means that memory ran out."""
     if isinstance(error, MemoryError):
         return True
     kinds = ("AbortedError", "InternalError", "UnknownError")

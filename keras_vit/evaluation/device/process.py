@@ -1,4 +1,4 @@
-"""A separate Python process that calls functions for this one: if it runs out of memory, only it ends.
+"""A separate Python process that calls functions for this one. If it runs out of memory, only that process ends.
 
 Both ends of the pipe are here. Requests and answers are pickled, so functions must be importable by their names.
 """
@@ -19,11 +19,11 @@ from keras_vit.evaluation.device.machine import is_of_memory, resident_memory
 
 ROOT = Path(__file__).parents[3]  # of the package, for a Python that has not installed it
 SERVE = "from keras_vit.evaluation.device.process import serve; serve()"
-PATIENCE = 0.02  # seconds between two looks at a process's memory
+PATIENCE = 0.02  # seconds between two checks of a process's memory
 
 
 class NotMeasured(Exception):
-    """Why there is no measurement, in a few words."""
+    """There is no measurement; the message says why, in a few words."""
 
 
 class DoesNotFit(NotMeasured):
@@ -31,7 +31,7 @@ class DoesNotFit(NotMeasured):
 
 
 def describe_failure(error: Exception) -> str:
-    """An error of any library in a line."""
+    """Describes an error of any library in one line."""
     if isinstance(error, NotMeasured):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
@@ -40,16 +40,16 @@ def describe_failure(error: Exception) -> str:
 
 
 def serve() -> None:
-    """The end in the new process: answers requests with what the functions report, and then return or raise."""
+    """Runs in the new process: answers requests with the functions' reports, and then their results or errors."""
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keeps output of libraries out of the answers
 
     def send(*answer):
         pickle.dump(answer, answers)
         answers.flush()
 
     sys.path += [path for path in pickle.load(requests) if path not in sys.path]  # noqa: S301, of the parent
-    with contextlib.suppress(EOFError, BrokenPipeError):  # the other end is gone
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the other process is gone
         while True:
             function, arguments, reports = pickle.load(requests)  # noqa: S301, of the parent
             options = {"report": lambda message: send("report", message)} if reports else {}
@@ -60,7 +60,7 @@ def serve() -> None:
 
 
 def read_answers(file, answers):
-    """Hands on what comes out of the pipe, and None at its end."""
+    """Puts all answers from the pipe into the queue, and None at its end."""
     with contextlib.suppress(EOFError, pickle.UnpicklingError):
         while True:
             answers.put(pickle.load(file))  # noqa: S301, of our own process
@@ -69,16 +69,16 @@ def read_answers(file, answers):
 
 
 class Process:
-    """A new process that shares nothing with this one; a context that ends it.
+    """A context with a new process that shares nothing with this one; leaving it ends the process.
 
     Args:
-        quiet: whether what libraries write to standard error is thrown away.
+        quiet: whether to discard what libraries write to standard error.
     """
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
         self.process: Any = None
-        self.most: int | None = None  # bytes of its memory beyond which it is ended
+        self.most: int | None = None  # bytes; with more memory it is killed
 
     def __enter__(self) -> Self:
         self.start()
@@ -88,7 +88,7 @@ class Process:
         self.stop()
 
     def start(self) -> None:
-        """Begins anew, with nothing in memory."""
+        """Starts a new process, with nothing in memory."""
         self.stop()
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
@@ -97,9 +97,9 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if self.quiet else None,
             env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            start_new_session=True,  # Ctrl-C is for the parent, which then ends it
+            start_new_session=True,  # Ctrl-C reaches the parent alone, and that ends it
         )
-        with contextlib.suppress(OSError):  # out of memory in spite of all, Linux ends this process and no other
+        with contextlib.suppress(OSError):  # if memory still runs out, Linux kills this process and no other
             Path(f"/proc/{self.process.pid}/oom_score_adj").write_text("1000")
         self.answers: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=read_answers, args=(self.process.stdout, self.answers), daemon=True).start()
@@ -109,17 +109,17 @@ class Process:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-            with contextlib.suppress(OSError):  # of a request that it did not take
+            with contextlib.suppress(OSError):  # it did not read a request
                 self.process.stdin.close()
             self.process, self.most = None, None
 
     def send(self, request):
-        with contextlib.suppress(OSError):  # of a process that has ended, as its answers say
+        with contextlib.suppress(OSError):  # the process has ended; its answers say so
             pickle.dump(request, self.process.stdin)
             self.process.stdin.flush()
 
     def wait(self, limit):
-        """The next answer; the process is ended if it takes too much memory or time meanwhile."""
+        """Waits for the next answer; kills the process if it takes too much memory or time."""
         end = time.monotonic() + limit if limit else None
         while True:
             left = None if end is None else max(end - time.monotonic(), 0)
@@ -143,17 +143,17 @@ class Process:
         """`function(*arguments)` in the process.
 
         Args:
-            limit: seconds without a word after which the process is ended.
+            limit: seconds without an answer or report after which the process is killed.
             hear: receives what the function passes to its argument `report`; without `hear` it has no such argument.
 
         Raises:
-            DoesNotFit: when its memory runs out, or it is ended for that.
+            DoesNotFit: when its memory runs out, or it is killed because of its memory.
             NotMeasured: if the function raises, or its process ends or takes too long.
         """
         self.send((function, arguments, hear is not None))
         while True:
             answer = self.wait(limit)
-            if answer is None:  # killed for its memory, or aborted by a library that got none
+            if answer is None:  # killed for its memory, or aborted by a library without memory
                 code = self.process.wait()
                 raise (DoesNotFit if self.most else NotMeasured)(f"its process ended with exit code {code}")
             kind, content = answer
@@ -166,6 +166,6 @@ class Process:
 
 
 def run_apart(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """`Process.call` in a process for this call alone."""
+    """`Process.call` in a new process for this call alone."""
     with Process() as process:
         return process.call(function, *arguments, **options)

@@ -16,11 +16,11 @@ from keras_vit.evaluation.device.process import DoesNotFit, NotMeasured, Process
 from keras_vit.evaluation.device.timing import seconds_per_call
 
 SEED = 0
-SHARE = 0.8  # of the memory that is free on a machine, which a trial may take by default
+SHARE = 0.8  # of the free memory, that a trial may use by default
 
 
 class DeviceError(KerasVitError, RuntimeError):
-    """A model could not be run on the device, for another reason than its memory."""
+    """A model could not be run on the device for a reason other than memory."""
 
 
 def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, bool]:
@@ -35,7 +35,7 @@ def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, 
     keras.config.set_dtype_policy(precision)
     accelerator, gpus = name_accelerator(), tf.config.list_physical_devices("GPU")
     if not accelerator:
-        tf.zeros(1).numpy()  # starts TensorFlow's threads, whose stacks count: 8 MiB for each core and pool
+        tf.zeros(1).numpy()  # starts TensorFlow's threads; their stacks count, 8 MiB for each core and pool
         limit_memory(memory_on_cpu)
     elif gpus and memory:
         megabytes = tf.config.LogicalDeviceConfiguration(memory_limit=memory // 2**20)
@@ -45,7 +45,7 @@ def begin(memory: int | None, memory_on_cpu: int, precision: str) -> tuple[str, 
 
 @functools.cache
 def build_step(name, image_size, training):
-    """A function of images (n, h, w, c) to a number that depends on the whole step; XLA compiles it off the CPU."""
+    """A function from images (n, h, w, c) to a number that depends on the whole step; not on CPUs, XLA compiles it."""
     import keras
     import tensorflow as tf
 
@@ -76,7 +76,7 @@ def build_step(name, image_size, training):
 
 
 def make_call(name, image_size, batch_size, training):
-    """A function that takes a step on images already on the device, and waits for its end."""
+    """A function that runs a step on images already on the device, and waits for its end."""
     import tensorflow as tf
 
     step = build_step(name, image_size, training)
@@ -87,23 +87,23 @@ def make_call(name, image_size, batch_size, training):
 
 @functools.cache
 def warm_up(name: str, image_size: int, batch_size: int, training: bool) -> bool:
-    """Compiles a step and takes it once, if it has not been."""
+    """Compiles a step and runs it once, unless that was done before."""
     make_call(name, image_size, batch_size, training)()
     return True
 
 
 def time_steps(name: str, image_size: int, batch_size: int, training: bool, least: float) -> float:
-    """Seconds of a step, on average of as many as fill `least` seconds; compiling is left out."""
+    """Mean seconds of a step, over as many steps as fill `least` seconds; without compilation."""
     warm_up(name, image_size, batch_size, training)
     return seconds_per_call(make_call(name, image_size, batch_size, training), least)
 
 
 class StepsProcess(Process):
-    """Runs `warm_up` and `time_steps` in a process of its own.
+    """Runs `warm_up` and `time_steps` in a separate process.
 
     Args:
-        memory: bytes that models and images may take, beside what TensorFlow takes by itself; None for the whole of an
-            accelerator, or on a CPU for four fifths of what is free.
+        memory: limit in bytes of models and images, without TensorFlow itself; None for all memory of an accelerator,
+            or on a CPU for four fifths of the free memory.
         precision: the dtype policy of the models.
 
     Raises:
@@ -126,7 +126,7 @@ class StepsProcess(Process):
             self.most = resident_memory(self.process.pid) + on_cpu
 
     def run(self, function, *arguments) -> Any:
-        """What a function of this module returns; None where it does not fit with nothing else in memory.
+        """Calls a function of this module; None if it does not fit, even with nothing else in memory.
 
         Raises:
             DeviceError: when it fails for another reason.

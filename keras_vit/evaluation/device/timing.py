@@ -1,5 +1,5 @@
-"""The timer, which lets contestants take turns, and the record of its measurements, which survives interruptions. Other
-load slows all contestants alike, so only ratios within one run mean anything.
+"""A timer that lets contestants take turns, and a record of measurements that survives interruptions. Other load slows
+all contestants alike, so only ratios within one run mean anything.
 """
 
 import json
@@ -13,14 +13,14 @@ from keras_vit.errors import ConfigError
 from keras_vit.files import require_local
 
 MOST_BYTES = 2**28  # of a record
-LEAST_ROUNDS = 3  # of a case that takes longer than it may
-LEAST_TURN = 0.25  # seconds; another's weights are in the caches when a turn begins
+LEAST_ROUNDS = 3  # even for a case that takes too long
+LEAST_TURN = 0.25  # seconds; when a turn begins, the caches hold another's weights
 
 
 def seconds_per_call(
     function: Callable[[], object], least: float = LEAST_TURN, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds that a call takes, on average of as many as fill `least` seconds, and of one at least."""
+    """Mean seconds of a call, over as many calls as fill `least` seconds, at least one."""
     start, calls = clock(), 0
     while True:
         function()
@@ -37,12 +37,12 @@ def take_turns(
     known: MutableMapping[Hashable, Any] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[Any, list]:
-    """{name: measurement of each round} of some functions, called in turn, in alternating order.
+    """Calls functions in turn, in alternating order: {name: measurement of each round}.
 
     Args:
-        patience: seconds after which no round begins, once there are `LEAST_ROUNDS`.
-        known: {(name, round): measurement} of those already made, which takes the others as they are made.
-        clock: tells the seconds.
+        patience: seconds after which no new round begins, once there are `LEAST_ROUNDS`.
+        known: {(name, round): measurement} of earlier ones; new ones are added to it.
+        clock: returns the time in seconds.
     """
     measured: dict[Any, list] = {name: [] for name in contestants}
     known, start = {} if known is None else known, clock()
@@ -57,7 +57,7 @@ def take_turns(
 
 
 def as_key(value):
-    """A key as it was before JSON made lists of its tuples."""
+    """Restores a key: makes tuples from JSON's lists."""
     return tuple(map(as_key, value)) if isinstance(value, list) else value
 
 
@@ -65,11 +65,11 @@ class Record(dict):
     """Measurements by key (texts, numbers, tuples): one JSON object per line, after a header that says what they are.
 
     Args:
-        path: of the file, which is made; None keeps nothing.
-        about: what was measured, such as {"device": "..."}: the file must be of the same.
+        path: the file, which is made if missing; None stores nothing.
+        about: what is measured, such as {"device": "..."}; an existing file must state the same.
 
     Raises:
-        ConfigError: when the file is of other measurements, or cannot be read.
+        ConfigError: when the file is for other measurements, or cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike | None, about: dict):
@@ -83,7 +83,7 @@ class Record(dict):
             self.append(about)
 
     def read(self, about):
-        """Reads the values of the file, without a last line that an interruption cut short."""
+        """Reads the values of the file, except a last line that was cut short by an interruption."""
         content = self.path.read_bytes()[:MOST_BYTES]
         whole = content[: content.rfind(b"\n") + 1]
         try:

@@ -1,10 +1,10 @@
-"""Faster or smaller ways to compute what a layer's `call` says, one name each, entered by one line above it.
+"""Faster or smaller ways to compute a layer's `call`, each a decorator of it.
 
     @fast.layer_norm
     def call(self, x, training=None): ...
 
-In `call` stands the equation, in `keras.ops`. A fast path is asked first, and hands on to `call` where it is of no use:
-on another backend, outside training, for a small input.
+`call` is the equation, in `keras.ops`. The fast path is tried first, and runs `call` where it has no advantage: on
+another backend, outside training, for a small input.
 """
 
 from keras_vit.layers.fast.blockwise import attention_in_blocks

@@ -1,7 +1,7 @@
-"""Attention in blocks of queries, of whose weights A memory holds one block (arXiv 2112.05682).
+"""Attention in blocks of queries: memory holds one block of the weights A at a time (arXiv 2112.05682).
 
-The softmax over the keys concerns one query alone. So A is computed a block of queries at a time, and once more, a
-block at a time, for the gradient, which keeps queries, keys, values and A v (arXiv 2205.14135, section 3.1).
+Each softmax over the keys concerns a single query. So A is computed for a block of queries at a time, and again for the
+gradient. Only queries, keys, values and A v are kept for the gradient (arXiv 2205.14135, section 3.1).
 """
 
 import keras
@@ -11,8 +11,8 @@ from keras_vit.layers.base import fast_path, widen
 from keras_vit.layers.positions import align_offsets, spread_offsets
 
 AVAILABLE = keras.backend.backend() in ("tensorflow", "jax")  # elsewhere A is always whole
-BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, some of a processor's cache
-ROWS = 128  # at least: a block of fewer queries takes longer to read the keys than to multiply
+BLOCK = 2**21  # elements of A in a block of an image: 8 MiB in float32, so that it fits a processor's cache
+ROWS = 128  # least queries of a block: with fewer, reading the keys takes longer than the products
 
 
 def transpose(x):
@@ -24,7 +24,7 @@ def put_block(blocks, block, i):
 
 
 def next_after(i, done):
-    """i + 1, once `done` is computed: TensorFlow's loops begin up to ten steps side by side where they can."""
+    """i + 1, but only once `done` is computed: TensorFlow's loops otherwise run up to ten steps at a time."""
     return i + 1 + ops.minimum(ops.cast(ops.isnan(ops.reshape(done, (-1,))[0]), "int32"), 0)
 
 
@@ -32,21 +32,21 @@ class BlockwiseAttention:
     """A v of scaled queries, keys and values, each (n, heads, l, d / heads), with a gradient of its own.
 
     Args:
-        heads, l: how many heads and tokens.
-        drop: (a block of A or of a gradient, number of the block) to the same after dropout, twice alike.
-        patches: with relative position embeddings, how many of the last tokens are patches; 0 without.
+        heads, l: numbers of heads and tokens.
+        drop: applies dropout to (a block of A or of its gradient, number of the block), with the same mask each time.
+        patches: number of patches, the last tokens, for relative position embeddings; 0 for no such embeddings.
     """
 
     def __init__(self, heads, l, drop, patches=0):
         rows = max(ROWS, BLOCK // (heads * l))
         self.count = -(-l // rows)
-        # Of each block; the last has up to count - 1 queries of zeros more. `align_offsets` needs two.
+        # Queries of a block; the last is padded by up to count - 1 zeros. `align_offsets` needs two rows.
         self.rows = max(2, -(-l // self.count))
         self.heads, self.length = heads, l
         self.drop, self.patches = drop, patches
 
     def attend(self, q, k, v, *embedding):
-        """A v; `embedding` is that of the relative positions, (2 * patches - 1, d / heads), if there are any."""
+        """A v; `embedding` is that of relative positions, (2 * patches - 1, d / heads), or absent."""
         return ops.custom_gradient(self.attend_with_gradient)(q, k, v, *embedding)
 
     def attend_with_gradient(self, q, k, v, *embedding):
@@ -66,9 +66,9 @@ class BlockwiseAttention:
         return y, differentiate
 
     def differentiate(self, q, k, v, embedding, y, dy):
-        """The gradients of q, k, v and the embedding, given those of y = A v."""
+        """The gradients of q, k, v and the embedding, given dy, that of y = A v."""
         blocks, tables, dys = self.split(q), self.pad_tables(embedding), self.split(dy)
-        # A row of A times its gradient, which the softmax's subtracts, is a row of A v times its gradient.
+        # The softmax's gradient subtracts sum(A dA) of each row, which equals sum(y dy).
         inner = self.split(ops.sum(widen(dy) * widen(y), axis=-1, keepdims=True))
 
         def step(_, state):
@@ -85,7 +85,7 @@ class BlockwiseAttention:
                 dblock = dblock + more
             return next_after(i, dk), put_block(dq, dblock, i), dk, dv, dtables
 
-        zeros = ops.zeros_like(widen(dy))  # of dy, with which the backward pass begins, so that none are made before
+        zeros = ops.zeros_like(widen(dy))  # made from dy, so that they exist in the backward pass alone
         state = (
             ops.zeros((), "int32"),
             ops.zeros_like(dys),
@@ -99,11 +99,11 @@ class BlockwiseAttention:
 
     @property
     def padding(self):
-        """Queries of zeros at the end."""
+        """The number of queries of zeros at the end."""
         return self.count * self.rows - self.length
 
     def split(self, x):
-        """(n, heads, l, c) to (count, n, heads, rows, c), with zeros for the queries that the last block lacks."""
+        """(n, heads, l, c) to (count, n, heads, rows, c), with zeros to fill the last block."""
         x = ops.pad(x, ((0, 0), (0, 0), (0, self.padding), (0, 0)))
         x = ops.reshape(x, (-1, self.heads, self.count, self.rows, x.shape[-1]))
         return ops.transpose(x, (2, 0, 1, 3, 4))
@@ -119,16 +119,16 @@ class BlockwiseAttention:
         return ops.softmax(logits + self.relate(q, tables, i) if self.patches else logits)
 
     def pad_tables(self, embedding):
-        """The relative embedding with zeros before and after it, so that `window` is always within; or nothing."""
+        """Pads the relative embedding, if there is one, by zeros at both ends, so that every `window` fits."""
         tokens = self.length - self.patches
         return [ops.pad(x, ((self.padding, tokens), (0, 0))) for x in embedding]
 
     def window(self, i):
-        """Where the embeddings of the offsets from the i-th block's queries to the patches begin, and how many."""
+        """First row and number of the embeddings of the offsets from the i-th block's queries to the patches."""
         return (self.count - 1 - i) * self.rows, self.patches + self.rows - 1
 
     def patches_alone(self, q, i):
-        """The queries of the i-th block with zeros for those of tokens before the patches, which are at no offset."""
+        """Sets queries of the i-th block to 0 if their tokens are before the patches, where there are no offsets."""
         is_patch = i * self.rows + ops.arange(self.rows) >= self.length - self.patches
         return q * ops.cast(is_patch, q.dtype)[:, None]
 
@@ -141,7 +141,7 @@ class BlockwiseAttention:
         return ops.pad(logits, ((0, 0), (0, 0), (0, 0), (self.length - self.patches, 0)))
 
     def differentiate_relative(self, dlogits, q, tables, dtables, i):
-        """The gradient of the queries that comes by `relate`, and the table's with this block's added."""
+        """Differentiates `relate`: the gradient of the queries, and the table's with this block's added."""
         start, length = self.window(i)
         size = (length, q.shape[-1])
         by_offset = spread_offsets(dlogits[..., self.length - self.patches :])
@@ -152,7 +152,7 @@ class BlockwiseAttention:
 
 
 class DrawnSeed(keras.random.SeedGenerator):
-    """A seed that is drawn already, where Keras takes a generator."""
+    """Gives a seed that is drawn already to code of Keras that expects a generator."""
 
     def __init__(self, seed):
         self.seed = seed
@@ -162,16 +162,16 @@ class DrawnSeed(keras.random.SeedGenerator):
 
 
 def draw_blocks(dropout, training=False):
-    """A function (x, i) to x after `dropout`, the i-th block of a tensor; it drops the same when it is called again.
+    """A function that applies `dropout` to x, the i-th block of a tensor, with the same mask in every call for i.
 
-    One call draws one seed, as the layer's own does.
+    `draw_blocks` draws one seed, as a call of the layer does.
     """
     if not training or dropout.rate == 0:
         return lambda x, i: x
     seed = dropout.seed_generator.next()
 
     def drop(x, i):
-        # The second number counts calls: so far apart, no block of a run draws as another call's.
+        # The second number counts calls: so far apart, no block of a run has the seed of another call.
         block = ops.cast(i, seed.dtype) * ops.cast(2**24 + 43, seed.dtype)
         block = ops.stack([ops.zeros_like(block), block])
         return keras.random.dropout(x, dropout.rate, seed=DrawnSeed(seed + block))
@@ -180,13 +180,13 @@ def draw_blocks(dropout, training=False):
 
 
 def is_too_large(attention, l):
-    """Whether A of that layer, of l tokens, is too large to be whole in memory; where l is unknown, it is whole."""
+    """Whether A of this layer for l tokens is too large to keep whole in memory; False where l is unknown."""
     return AVAILABLE and l is not None and attention.num_heads * l * l > attention.largest_whole
 
 
 @fast_path
 def attention_in_blocks(call, layer, q, k, v, training=None, whole=False):
-    """A v as `attend` has it, but for the numbers that dropout draws, without A: None."""
+    """Returns A v as `attend` does, apart from the numbers drawn by dropout, and None in place of A."""
     l = q.shape[1]
     if whole or l != k.shape[1] or not is_too_large(layer, l):
         return call(layer, q, k, v, training, whole)

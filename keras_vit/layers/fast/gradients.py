@@ -1,9 +1,8 @@
-"""Norms, GELU and standardized kernels for training with TensorFlow, their gradients written by hand.
+"""Norms, GELU and standardized kernels for training with TensorFlow, with gradients written by hand.
 
-TensorFlow differentiates every elementary operation by itself: it keeps what each of them made, and passes over all of
-it again. Written by hand, a norm keeps one array of its input's size and GELU two, and the gradient takes half the
-passes. Group norm, which computes little of much, is compiled besides. The other backends compile such operations into
-one.
+TensorFlow differentiates each elementary operation separately: it keeps every intermediate array and reads each again.
+With a gradient written by hand, a norm keeps one array of its input's size and GELU keeps two, and the gradient needs
+half the passes. Group norm is bound by memory, so it is also compiled. Other backends fuse such operations themselves.
 """
 
 import functools
@@ -17,11 +16,11 @@ if TENSORFLOW:
 
 SLOPE = 2 * math.sqrt(2 / math.pi)  # (1 + tanh(z)) / 2 = sigmoid(2 z)
 CUBIC = 0.044715
-LEAST_VARIANCE = 1e-30  # whose root float32 still holds: a constant kernel stays 0
+LEAST_VARIANCE = 1e-30  # float32 still holds its root: a constant kernel becomes 0
 
 
 def with_gradient(function):
-    """`tf.custom_gradient`, of tensors: the layers' variables, first converted, and arguments by name are constants."""
+    """`tf.custom_gradient` for tensors: converts the layers' variables; keyword arguments are constants."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -61,17 +60,17 @@ def normalize(x, gamma, beta, epsilon):
 
 
 def is_compiled(x) -> bool:
-    """Whether XLA compiles what training does to images (n, h, w, c): in a graph, for CPUs alone, of a known size.
+    """Whether XLA shall compile operations on x, (n, h, w, c): in a graph, on CPUs alone, if the size is known.
 
-    It takes a fifth of a second for every shape, too long where each batch may have another. The whole step of a GPU or
-    a TPU is compiled already, and an eager one is there to be looked at.
+    Compiling takes 0.2 s for every shape, too long if batches differ in shape. On a GPU or a TPU the whole step is
+    compiled already, and an eager step is meant for debugging.
     """
     cpus = all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
     return tf.test.is_built_with_xla() and cpus and not tf.executing_eagerly() and None not in x.shape[1:]
 
 
 def compile_on_cpus(function):
-    """The function as one program of XLA, which passes over an image once where TensorFlow does for every operation."""
+    """Compiles the function by XLA: one pass over an image, in place of TensorFlow's one for every operation."""
     program = tf.function(function, jit_compile=True) if TENSORFLOW else function
 
     @functools.wraps(function)
@@ -84,7 +83,7 @@ def compile_on_cpus(function):
 def average_pixels(x):
     """(n, h, w, c) -> (n, 1, 1, c), in steps: one sum over all pixels takes longer, and rounds more."""
     if is_compiled(x):
-        # XLA takes a quarter of the time over a sum of strips and a product, which TPUs would round to bfloat16.
+        # XLA takes a quarter of the time for a sum of strips and a product. TPUs would round it to bfloat16.
         strips = tf.split(x, math.gcd(x.shape[1], 8), axis=1)
         x = tf.add_n(strips) / len(strips)
         rows = tf.matmul(tf.ones_like(tf.transpose(x[..., :1], (0, 1, 3, 2))), x) / x.shape[2]
@@ -102,7 +101,7 @@ def average_groups(x, groups):
 
 @compile_on_cpus
 def normalize_groups(x, gamma, beta, groups, epsilon, relu):
-    """The norm, and the (n, 1, 1, c) that its gradient needs: each group's mean, and one over its deviation."""
+    """The norm, and for its gradient, each (n, 1, 1, c): the groups' means and one over their deviations."""
     y = tf.cast(x, gamma.dtype)
     mean = average_groups(average_pixels(y), groups)
     y -= mean
@@ -128,16 +127,16 @@ def differentiate_groups(x, gamma, beta, mean, scale, dz, groups, relu):
 
 @with_gradient
 def normalize_in_groups(x, gamma, beta, groups, epsilon, relu):
-    """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's type, computed in that of gamma; `relu`: then ReLU."""
+    """(n, h, w, c), (c,), (c,) -> (n, h, w, c) in x's dtype, computed in gamma's; `relu` applies ReLU after it."""
     y, mean, scale = normalize_groups(x, gamma, beta, groups, epsilon, relu)
     return y, lambda dy: differentiate_groups(x, gamma, beta, mean, scale, dy, groups, relu)
 
 
 @with_gradient
 def standardize(kernel, epsilons):
-    """float32 (h, w, c, filters), as `StandardizedConv2D` does it; `epsilons` are its (variance, std).
+    """Standardizes a float32 kernel (h, w, c, filters) as `StandardizedConv2D` does; `epsilons`: its (variance, std).
 
-    TensorFlow's batch norm of (h * w * c, filters) does it in one operation, and its gradient in another.
+    TensorFlow's batch norm of (h * w * c, filters) does so in one operation, and computes the gradient in another.
     """
     variance_epsilon, std_epsilon = epsilons
     filters, size = kernel.shape[-1], math.prod(kernel.shape[:-1])
@@ -146,7 +145,7 @@ def standardize(kernel, epsilons):
     y, _, variance, *kept = tf.raw_ops.FusedBatchNormV3(
         x=rows, scale=ones, offset=tf.zeros_like(ones), mean=none, variance=none, epsilon=epsilon
     )
-    # The operation gives the unbiased variance. `share` is what std_epsilon leaves of y, `rate` of dy / dw.
+    # The operation gives the unbiased variance. `share` is y's factor because of std_epsilon, `rate` is dy / dw.
     deviation = tf.sqrt(variance * ((size - 1) / size) + epsilon)
     share = deviation / (deviation + std_epsilon)
     rate = 1 / (deviation + std_epsilon)
@@ -162,7 +161,7 @@ def standardize(kernel, epsilons):
             reserve_space_3=kept[2],
             epsilon=epsilon,
         )
-        if std_epsilon:  # It does not grow with the deviation.
+        if std_epsilon:  # std_epsilon does not scale with the deviation
             dw += y * (rate * (1 - share) * slope / size)
         return tf.reshape(dw, kernel.shape)
 
@@ -194,6 +193,6 @@ def group_norm(call, layer, x, training=None, relu=False):
 @fast_path
 def standardized_convolution(call, layer, x):
     kernel = widen(layer.kernel)
-    if TENSORFLOW and kernel.dtype == "float32" and not layer.folded:  # its one operation has no other type
+    if TENSORFLOW and kernel.dtype == "float32" and not layer.folded:  # the operation supports float32 alone
         return layer.convolve(x, standardize(kernel, epsilons=(layer.variance_epsilon, layer.std_epsilon)))
     return call(layer, x)

@@ -1,4 +1,4 @@
-"""Rematerialization: a layer's inner values are computed a second time for the gradient, in place of being kept."""
+"""Rematerialization: a layer's inner values are computed again for the gradient instead of being kept."""
 
 import functools
 
@@ -10,11 +10,11 @@ from keras_vit.layers.fast.blockwise import is_too_large
 
 
 def rematerialize(layer, function, x):
-    """function(x), a computation of `layer`, of which training keeps x alone (arXiv 1604.06174).
+    """Computes function(x), a part of `layer`, so that training keeps x alone for the gradient (arXiv 1604.06174).
 
-    The gradient is the same to rounding. Random layers draw the same in both computations, which start from the same
-    states of their seeds; these move on once. The weights are arguments of what is computed again: TensorFlow does not
-    find the variables of a strategy's replicas by itself.
+    The gradient is the same to rounding. Both computations start from the same seed states, so random layers draw the
+    same numbers twice; the states advance once. The weights are passed as arguments because TensorFlow does not find
+    the variables of a strategy's replicas by itself.
     """
     weights, others = layer.trainable_variables, layer.non_trainable_variables
     states = [ops.copy(variable) for variable in others]
@@ -38,7 +38,7 @@ def rematerialize(layer, function, x):
 
 @fast_path
 def rematerialized(call, layer, x, training=None, **asked):
-    """Where `layer.remat` is set, training keeps x alone; not where attention weights are asked for."""
+    """If `layer.remat` is set, training keeps x alone, unless attention weights are asked for."""
     compute = functools.partial(call, layer, training=training, **asked)
     if layer.remat and training and not asked.get("return_weights"):
         return rematerialize(layer, compute, x)
@@ -47,9 +47,9 @@ def rematerialized(call, layer, x, training=None, **asked):
 
 @fast_path
 def rematerialized_block(call, block, z, training=None, return_weights=False, class_token=False, places=None):
-    """`rematerialized`, and by itself Eq. 3 alone under TensorFlow where `attention_in_blocks` does without A.
+    """Does what `rematerialized` does. Without `remat`, TensorFlow rematerializes Eq. 3 if A is computed in blocks.
 
-    The MLP's values would then be most of what so many tokens take.
+    With so many tokens, the MLP's values would take most of the memory.
     """
     asked = {"return_weights": return_weights, "class_token": class_token, "places": places}
     compute = functools.partial(call, block, training=training, **asked)

@@ -1,4 +1,4 @@
-"""The axial models (Appendix D.6, Figure 13): configurations, then each from attention to model."""
+"""The axial models (Appendix D.6, Figure 13): configurations, and each model from attention to model class."""
 
 import lazy_loader
 

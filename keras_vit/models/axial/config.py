@@ -1,4 +1,4 @@
-"""What the axial models are made of (Appendix D.6), and what their attention costs. Imports no Keras."""
+"""The configurations of the axial models (Appendix D.6), and the cost of their attention. Imports no Keras."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -8,12 +8,12 @@ from keras_vit.models.config import ResNetConfig, ViTConfig, require, require_fr
 
 @dataclass(frozen=True)
 class LineAttention:
-    """Position-sensitive attention along every line of a feature map; asked as a convolution is.
+    """Position-sensitive attention along every line of a feature map, with the interface of `cost.Convolution`.
 
     Args:
         channels: of input and output.
         heads: attention heads.
-        lines, length: how many lines, and places on each.
+        lines, length: number of lines, and of places on each.
     """
 
     channels: int
@@ -33,11 +33,11 @@ class LineAttention:
 
     @property
     def values(self):
-        """Of queries, keys and values; of three kinds of logits; of the sums of values and of positions."""
+        """The number of queries, keys and values, three kinds of logits, and sums of values and of positions."""
         return self.places * (2 * self.channels + 3 * self.heads * self.length + 2 * self.channels)
 
     def multiply_adds(self, padding):
-        """`padding` changes nothing: attention has none."""
+        """Multiply-adds for one image; `padding` has no effect, since attention pads nothing."""
         keys, values = self.channels // 2, self.channels
         return self.places * (2 * self.channels**2 + self.length * (3 * keys + 2 * values))
 
@@ -47,7 +47,7 @@ class AxialViTConfig(ViTConfig):
     """An Axial-ViT (Appendix D.6); fields are the arguments of `AxialVisionTransformer`, where they are explained."""
 
     in_torch: ClassVar[bool] = False
-    block_name: ClassVar[str] = "axialblock"  # no checkpoint of axial models is public: their names are ours
+    block_name: ClassVar[str] = "axialblock"  # our name: no checkpoint of axial models is public
 
     def __post_init__(self):
         super().__post_init__()
@@ -66,7 +66,7 @@ class AxialViTConfig(ViTConfig):
     def count_pairs(self, image_size: tuple[int, int]) -> int:
         rows, columns = self.grid_of(image_size)
         patches, token = rows * columns, int(self.has_class_token)
-        # A class token attends to all, and no patch to it.
+        # A class token attends to all tokens, and no patch attends to it.
         return self.num_layers // 2 * (patches * (columns + rows) + 2 * token * (patches + 1))
 
 
@@ -77,7 +77,7 @@ class AxialResNetConfig(ResNetConfig):
     image_size: Annotated[
         tuple[int, int] | None,
         "int or (height, width) in pixels, multiples of the stride (32 for four stages): attention spans whole rows "
-        "and columns, so its relative positions are of one size, to which `zoo.load` resizes them.",
+        "and columns, so its relative positions are for one size; `zoo.load` resizes them.",
     ] = (224, 224)
     group_norm_epsilon: Annotated[float, "1e-4 in the authors' code."] = 1e-4
     kernel_variance_epsilon: Annotated[float, "of the standardized kernels, see `StandardizedConv2D`."] = 0.0
@@ -112,5 +112,5 @@ class AxialResNetConfig(ResNetConfig):
         return self.stride
 
     def attention_cost(self, width: int, size: tuple[int, int]) -> list[LineAttention]:
-        """What stands in a unit in place of its 3x3 convolution, for `models.cost`: row and column attention."""
+        """Row and column attention, for `models.cost`: a unit has them in place of its 3x3 convolution."""
         return [LineAttention(width, self.num_heads, *lines) for lines in (size, size[::-1])]

@@ -16,13 +16,13 @@ from keras_vit.models.resnet import hybrid_backbone
 
 
 def split(qkv):
-    """(..., 2 * width) as queries and keys of width / 2 and values of width."""
+    """Splits (..., 2 * width) into queries and keys of width / 2 and values of width."""
     half = qkv.shape[-1] // 4
     return qkv[..., :half], qkv[..., half : 2 * half], qkv[..., 2 * half :]
 
 
 def multiply_by_place(x, matrices):
-    """(m, heads, length, a) times a matrix (a, b) of each of the `length` places: (m, heads, length, b)."""
+    """(m, heads, length, a) times a matrix (a, b) for each of the `length` places: (m, heads, length, b)."""
     heads, length, a = x.shape[1:]
     x = ops.reshape(ops.transpose(x, (2, 0, 1, 3)), (length, -1, a))
     y = ops.reshape(ops.matmul(x, matrices), (length, -1, heads, matrices.shape[-1]))
@@ -33,14 +33,14 @@ def multiply_by_place(x, matrices):
 class PositionSensitiveAttention(ConfiguredLayer):
     """Each place attends to its whole row, or its whole column, with relative positions: (n, h, w, c) -> (n, h, w, c).
 
-    Eq. 4 of arXiv 2003.07853: with the offset p - o of a place p from the place o that attends, and learnt vectors r of
-    each offset, y_o is the sum over p of softmax_p(q_o r^q_(p-o) + k_p r^k_(p-o) + q_o k_p) (v_p + r^v_(p-o)). Queries
-    and keys are half as wide as values, and all heads share the r. As in the authors' code in Scenic, group norms after
-    the projection and at the end take the place of batch norms, each line normalized by itself.
+    Eq. 4 of arXiv 2003.07853: y_o = sum over p of softmax_p(q_o r^q_(p-o) + k_p r^k_(p-o) + q_o k_p) (v_p + r^v_(p-o)),
+    where place o attends to places p, and the vectors r of each offset p - o are learned. Queries and keys are half as
+    wide as values, and all heads share the r. As in the authors' code in Scenic, group norms replace the batch norms
+    after the projection and at the end; each line is normalized separately.
 
     Args:
         axis: "row" or "column", the line that a place attends to.
-        num_heads: attention heads; twice as many must divide c, and 32 groups too.
+        num_heads: attention heads; c must be a multiple of 2 * num_heads, and of 32, the groups of the norm.
         group_norm_epsilon: 1e-4 in the authors' code.
 
     Raises:
@@ -88,7 +88,7 @@ class PositionSensitiveAttention(ConfiguredLayer):
         return ops.transpose(self.attend(ops.transpose(x, (0, 2, 1, 3))), (0, 2, 1, 3))
 
     def attend(self, x):
-        """Attention along the third axis: (n, lines, length, c) to the same."""
+        """Attention along the third axis: (n, lines, length, c) to the same shape."""
         lines, length, c = x.shape[1:]
         heads, width = self.num_heads, c // self.num_heads
         qkv = ops.reshape(self.qkv(ops.reshape(x, (-1, c))), (-1, 1, length, 2 * c))
@@ -105,8 +105,8 @@ class PositionSensitiveAttention(ConfiguredLayer):
     def relative_vectors(self, length):
         """The r of each pair of places (o, p), (length, length, 2 * width).
 
-        Row o is the vectors from length - 1 - o on: one copy of all after another, read in rows one shorter. A gather's
-        gradient would be sparse, and in no fixed order on a GPU.
+        Row o holds the vectors from length - 1 - o on. Copies of all vectors in a row, read in rows that are one
+        shorter, give just that. The gradient of a gather would be sparse, and summed in no fixed order on a GPU.
         """
         r = ops.convert_to_tensor(self.relative_embedding)
         if length == 1:
@@ -125,9 +125,9 @@ class AxialBottleneck(PostActivationBottleneck):
 
     Args:
         filters: channels of the attention.
-        strides: 1 or 2, which h and w must be multiples of.
+        strides: 1 or 2; h and w must be multiples of it.
         num_heads: attention heads.
-        group_norm_epsilon: of every group norm, those of the attention too; 1e-4 in the authors' code in Scenic.
+        group_norm_epsilon: of every group norm, also in the attention; 1e-4 in the authors' code in Scenic.
         kernel_variance_epsilon, kernel_std_epsilon: see `StandardizedConv2D`.
 
     Raises:
@@ -189,9 +189,9 @@ class AxialBottleneck(PostActivationBottleneck):
 class AxialResNet(Classifier):
     """A ResNet with row and column attention, with relative positions, in place of its 3x3 convolutions.
 
-    Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). As the authors' code in Scenic has it: the
-    hybrids' ResNet, with group norm and standardized convolutions, and the mean over the last feature map. Every unit
-    is the layer "blockB_unitU" (both from 1).
+    Images (n, h, w, channels), float in [-1, 1], to logits (n, num_classes). As in the authors' code in Scenic, it is
+    the hybrids' ResNet with group norm and standardized convolutions, and the head reads the mean of the last feature
+    map. Every unit is the layer "blockB_unitU" (both from 1).
 
     Args:
         FIELDS

@@ -19,8 +19,8 @@ AXES = ("row", "column")
 class AxialSelfAttention(MultiHeadSelfAttention):
     """MSA in which a patch attends to the patches of its own row, or of its own column: (n, l, d) -> (n, l, d).
 
-    A class token, the first of rows * columns + 1 tokens, lies in no row and no column: it attends to all tokens, and
-    no patch attends to it. So patches learn of each other along the axis alone.
+    A class token, the first of rows * columns + 1 tokens, is in no row and no column: it attends to all tokens, and no
+    patch attends to it. So information passes between patches along the axis alone.
 
     Args:
         axis: "row" or "column", the line that a patch attends to.
@@ -31,7 +31,7 @@ class AxialSelfAttention(MultiHeadSelfAttention):
         return_weights: also return A, (n, num_heads, l, l), zero off the line.
 
     Raises:
-        ValueError: for another axis, and for tokens that are not those of the grid.
+        ValueError: for another axis, or when the number of tokens does not fit the grid.
 
     >>> attention = AxialSelfAttention("row", (4, 4), num_heads=4)
     >>> tuple(attention(keras.ops.zeros((2, 17, 64))).shape)
@@ -57,8 +57,8 @@ class AxialSelfAttention(MultiHeadSelfAttention):
         super().build(input_shape)
 
     def attend(self, q, k, v, training, whole=False):
-        """A v, (n, m, d), and A of the lines, (n * lines, heads, length, length), and of the class token or None."""
-        if q.shape[1] < k.shape[1]:  # the class token alone, which attends to all
+        """A v, (n, m, d); A of the lines, (n * lines, heads, length, length), and A of the class token or None."""
+        if q.shape[1] < k.shape[1]:  # the class token's query alone
             return super().attend(q, k, v, training)
         rows, columns = self.grid
         patches = [x[:, -rows * columns :] for x in (q * self.scale, k, v)]
@@ -134,13 +134,13 @@ class AxialVisionTransformer(VisionTransformer):
     attend along rows, "encoderblock_1", 3, 5, ... along columns: after a row block a patch has seen its row, after the
     column block that follows it everything. `attention` gives weights that are zero off the line.
 
-    The arguments are those of `VisionTransformer`, but for these.
+    The arguments are those of `VisionTransformer`, with two differences.
 
     Args:
         num_layers: axial blocks, an even number: 24 for Axial-ViT-B.
-        classifier: "gap" reads the mean of the patch tokens, as the authors' code in Scenic does, whose axial encoder
-            has the patches in two dimensions and no class token; so do the named variants. With "token", ours, the
-            class token attends to all tokens and no patch to it, so that patches still see their lines alone.
+        classifier: "gap" reads the mean of the patch tokens. The authors' code in Scenic and the named variants do so;
+            their axial encoder has no class token. "token" is our addition: the class token attends to all tokens and
+            no patch attends to it, so that patches still see only their own lines.
 
     Raises:
         ConfigError: if an argument is invalid, or arguments contradict each other.

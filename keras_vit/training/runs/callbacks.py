@@ -82,19 +82,17 @@ class MetricsLog(keras.callbacks.Callback):
 
     Args:
         folder: `RunFolder`.
-        counter: a `StepCounter` that comes before this callback.
-        resumed: whether the file's rows up to the counter's step are kept.
+        counter: a `StepCounter` that comes before this callback; the file's rows up to its step are kept.
         total: the run's last step; None for curves at the end of every `fit`.
     """
 
-    def __init__(self, folder, counter, resumed=False, total=None):
+    def __init__(self, folder, counter, total=None):
         super().__init__()
         require("matplotlib", "The curves.png of a run")  # before the training, not after it
         self.folder = folder
         self.counter = counter
         self.total = total
-        rows = read_rows(folder.path / "metrics.csv") if resumed else []
-        self.rows = [row for row in rows if row["step"] <= counter.step]
+        self.rows = read_rows(folder.path / "metrics.csv", counter.step)
         self.events = None
 
     def on_epoch_end(self, epoch, logs=None):
@@ -149,7 +147,7 @@ class BestWeights(keras.callbacks.Callback):
         monitor: a metric; of one that ends in "loss" the least is the best.
     """
 
-    def __init__(self, folder, log, monitor="val_accuracy"):
+    def __init__(self, folder, log, monitor):
         super().__init__()
         self.folder = folder
         self.monitor = monitor
@@ -180,7 +178,7 @@ class StopEarly(keras.callbacks.Callback):
         patience: epochs; None for no end before the last step.
     """
 
-    def __init__(self, log, monitor="val_accuracy", patience=None):
+    def __init__(self, log, monitor, patience):
         super().__init__()
         self.log = log
         self.monitor = monitor

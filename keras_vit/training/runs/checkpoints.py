@@ -1,13 +1,8 @@
-"""Checkpoints of a run.
-
-A checkpoint is two files: step-00000120.npz, the arrays, and step-00000120.json with its length and SHA-256, written
-last. Both appear under their names only when they are complete.
-"""
+"""Checkpoints of a run: step-00000120.npz, entered in the run's record, under its name only when it is complete."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import warnings
 import zipfile
@@ -16,13 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.files import require_local, sha256, write_whole
-from keras_vit.owned import partial_path
+from keras_vit.files import require_local, sha256
 from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.folder import RunFolder, warn_if_not_written
-
-ENDINGS = (".npz", ".json")
 
 
 def read_arrays(path):
@@ -65,20 +57,16 @@ class Checkpoints:
         self.run_folder = RunFolder(self.folder.parent, self.folder.name)
 
     def steps(self) -> list[int]:
-        """Steps of the run's checkpoints that have both files, newest first."""
-        written = map(int, self.read_entries())
-        return sorted((step for step in written if self.path(step, ".json").is_file()), reverse=True)
+        """Steps of the run's complete checkpoints, newest first."""
+        entered = self.run_folder.checkpoints().items()
+        return sorted((step for step, entry in entered if entry and self.path(step).is_file()), reverse=True)
 
-    def read_entries(self):
-        """{step: whether it has been complete} of the run's checkpoints, from its record."""
-        return (self.run_folder.read() or {"checkpoints": {}})["checkpoints"]
+    def name(self, step):
+        """Of the checkpoint in the run's folder."""
+        return f"{self.folder.name}/step-{step:08d}.npz"
 
-    def path(self, step, ending):
-        return self.folder / f"step-{step:08d}{ending}"
-
-    def paths(self, step):
-        """The two files of a checkpoint, in the order in which they are written."""
-        return [self.path(step, ending) for ending in ENDINGS]
+    def path(self, step):
+        return self.run_folder.path / self.name(step)
 
     def save(self, step: int, arrays: Mapping[str, np.ndarray]) -> bool:
         """Writes a checkpoint, then removes the oldest; a full or failing disk damages no earlier one.
@@ -87,7 +75,6 @@ class Checkpoints:
             True, or False with a warning when the checkpoint could not be written.
         """
         try:
-            self.enter(step)
             self.write(step, arrays)
         except OSError as error:
             warnings.warn(
@@ -97,37 +84,18 @@ class Checkpoints:
             )
             return False
         with warn_if_not_written(self.folder / "run.json"):
-            self.prune()
+            old = set(self.run_folder.checkpoints()) - set(self.steps()[: self.keep])  # incomplete ones too
+            self.run_folder.remove(map(self.name, old))
         return True
 
     def write(self, step, arrays):
-        path, description = self.paths(step)
-        with write_whole(path, partial_path(path)) as unfinished:
-            np.savez(unfinished, **arrays)
-            about = {"run": self.run_folder.run, "step": step}
-            about |= {"bytes": unfinished.stat().st_size, "sha256": sha256(unfinished)}
-        with write_whole(description, partial_path(description)) as unfinished:
-            unfinished.write_text(json.dumps(about))
-
-    def enter(self, step):
-        """Records, before they are written, that the files of that step are the run's."""
-        entered = self.run_folder.read_own()["checkpoints"]
-        if str(step) in entered:
-            return
-        for path in self.paths(step):
+        files, name, path = self.run_folder.entries(), self.name(step), self.path(step)
+        if name not in files:
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, f"{path.name} exists and was not written by this run")
-        self.run_folder.save_checkpoints({**entered, str(step): False})
-
-    def prune(self):
-        """Removes the run's checkpoints, incomplete ones too, except the newest `keep`."""
-        entered, kept = self.run_folder.read_own()["checkpoints"], self.steps()[: self.keep]
-        for step in map(int, entered):
-            if step not in kept:
-                for path in self.paths(step):
-                    path.unlink(missing_ok=True)
-                    partial_path(path).unlink(missing_ok=True)
-        self.run_folder.save_checkpoints({str(step): True for step in kept})
+            self.run_folder.save({**files, name: []})  # so that what a kill leaves of it is removed by `save`
+        with self.run_folder.writing(name) as unfinished:
+            np.savez(unfinished, **arrays)
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """The arrays of a checkpoint.
@@ -136,14 +104,10 @@ class Checkpoints:
             RunError: when it is incomplete, damaged, or of another run.
         """
         try:
-            about = json.loads(self.path(step, ".json").read_text("utf-8"))
-            if (about["run"], about["step"]) != ((self.run_folder.read() or about)["run"], step):
-                raise ValueError("it is of another run or step")
-            path = self.path(step, ".npz")
-            if path.stat().st_size != about["bytes"] or sha256(path) != about["sha256"]:
-                raise ValueError("its length or SHA-256 differs from the recorded one")
-            return read_arrays(path)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            if sha256(self.path(step)) not in self.run_folder.digests().get(self.name(step), []):
+                raise ValueError("it is damaged or of another run: its SHA-256 is not the recorded one")
+            return read_arrays(self.path(step))
+        except (OSError, ValueError) as error:
             raise RunError(f"The checkpoint of step {step} in {self.folder} cannot be read: {error}.") from error
 
     def newest(self) -> tuple[int, dict[str, np.ndarray]] | None:
@@ -153,7 +117,7 @@ class Checkpoints:
             RunError: if there are checkpoints but none is readable, or all that there were are gone.
         """
         steps = self.steps()
-        if not steps and any(self.read_entries().values()):
+        if not steps and any(isinstance(entry, str) for entry in self.run_folder.checkpoints().values()):
             raise RunError(
                 f"The run's checkpoints are missing from {self.folder}. Put one back, or begin in another folder."
             )

@@ -9,12 +9,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import RecordError
 from keras_vit.files import make_folder, read_record, require_local
 from keras_vit.models.variants import VARIANTS
 from keras_vit.owned import OwnFolder, lock, partial_path
 from keras_vit.text import printable
-from keras_vit.training.errors import COUNT, RunError
+from keras_vit.training.errors import COUNT, POSITIVE, RunError
 from keras_vit.training.runs.history import find_best, read_rows
 
 CHECKPOINTS, EVENTS = FOLDERS = ("checkpoints", "tensorboard")
@@ -90,16 +89,10 @@ def require_writable(folder):
         raise RunError(f"Nothing can be written in {folder}: {reason}. Choose another folder.")
 
 
-def is_step(name):
-    """Whether a name in the record is the step of a checkpoint."""
-    return re.fullmatch("[0-9]{1,18}", name, re.ASCII) is not None
-
-
 class RunFolder(OwnFolder):
     """A folder in which one run writes `FILES` and the contents of `FOLDERS`, and overwrites no file of others.
 
-    Its record, checkpoints/run.json, says which run the folder belongs to. Beside the files it lists the checkpoints,
-    {step: whether it has been complete}, each entered before it is written.
+    Its record, checkpoints/run.json, says which run the folder belongs to, and lists the files and the checkpoints.
 
     The folder may be checked before TensorFlow is imported, then passed to `Run`: each file is read for its digest
     once, and again only if it has changed since.
@@ -111,50 +104,41 @@ class RunFolder(OwnFolder):
     ...     _ = path.write_text("{}")
     """
 
-    names = re.compile("|".join(map(re.escape, FILES)))
     writer = "this run"
     error = RunError
-    fields = {"run": str, "checkpoints": {is_step: bool}}
+    fields = {"run": str}
 
     def __init__(self, path, checkpoints=CHECKPOINTS):
         super().__init__(path)
         self.record = f"{checkpoints}/run.json"
-        self.run = None
+        steps = re.escape(f"{checkpoints}/step-") + r"([0-9]{8,18})\.npz"
+        self.names = re.compile("|".join([*map(re.escape, FILES), steps]))
+
+    def read(self):
+        """As of every `OwnFolder`.
+
+        Raises:
+            RunError: also when another run has begun since this one.
+        """
+        found = super().read()
+        if found and self.facts and found["run"] != self.facts["run"]:
+            raise RunError(f"Another run has begun in {self.path}. Choose another folder for this one.")
+        return found
 
     def choose_run(self):
         """Continues the run that the record names, or begins a new one."""
-        facts = self.read()
-        self.run = facts["run"] if facts else self.run or uuid.uuid4().hex
+        found = self.read() or self.facts or {"run": uuid.uuid4().hex}
+        self.facts = {"run": found["run"]}
 
-    def read_own(self):
-        """What this run has written.
+    def save(self, files):
+        self.choose_run()
+        super().save(files)
 
-        Raises:
-            RunError: when another run has begun since.
-        """
-        if self.run is None:
-            self.choose_run()
-        facts = self.read() or {"run": self.run, "files": {}, "checkpoints": {}}
-        if facts["run"] != self.run:
-            raise RunError(f"Another run has begun in {self.path}. Choose another folder for this one.")
-        return facts
-
-    def digests(self):
-        own = self.read_own()
-        self.facts = {"run": own["run"], "checkpoints": own["checkpoints"]}
-        return super().digests()
-
-    def writing(self, name):
-        """As of every `OwnFolder`; another name would make the record one that no run wrote."""
-        if name not in FILES:
-            raise ValueError(f"a run writes no {name!r}")
-        return super().writing(name)
-
-    def save_checkpoints(self, checkpoints):
-        """Enters these in place of those that it has."""
-        known = self.digests()
-        self.facts["checkpoints"] = checkpoints
-        self.save(known)
+    def checkpoints(self):
+        """{step: the checkpoint's entry}, which is a list until the checkpoint has its name."""
+        files = self.entries()
+        steps = {name: self.names.fullmatch(name)[1] for name in files}
+        return {int(step): files[name] for name, step in steps.items() if step}
 
     def check(self, resume):
         """Refuses a folder in which a run could not begin, or with `resume` continue, without harm to the user's files.
@@ -163,32 +147,27 @@ class RunFolder(OwnFolder):
             RunError: when nothing can be written there, or the run would overwrite or remove a file it did not write.
         """
         require_writable(self.path)
-        facts = self.read()
-        if facts and not resume and facts["run"] != self.run:
+        found = self.read()
+        if found and not resume and not self.facts:
             raise RunError(
                 f"{self.path} already contains a run. Resume it (--resume, in Python resume=True), or choose another "
                 "folder."
             )
         try:
-            foreign = next(self.find_foreign(facts), None)
-            if foreign:
-                raise RunError(
-                    f"{foreign} was not written by this run, which would overwrite it. Choose another folder, or move "
-                    "the file away."
-                )
-            self.require_own(FILES)
+            self.require_own({*FILES, *self.find_foreign(begun=bool(found))})
         except OSError as error:
             raise RunError(f"The folder {self.path} cannot be read: {error}. Choose another folder.") from error
 
-    def find_foreign(self, facts):
-        """Yields files in place of the run's folders, or inside them before there is a run."""
+    def find_foreign(self, begun):
+        """Yields the names of files in place of the run's folders, or inside them before there is a run."""
         for name in FOLDERS:
             path = self.path / name
             if path.is_symlink() or (os.path.lexists(path) and not path.is_dir()):
-                yield path  # what a link leads to is not this run's to prune
-            elif path.is_dir() and not facts:
+                yield name  # what a link leads to is not this run's to prune
+            elif path.is_dir() and not begun:
                 # A run killed at its very first write leaves the record itself unfinished, and nothing else.
-                yield from sorted(set(path.iterdir()) - {partial_path(self.path / self.record)})
+                for file in set(path.iterdir()) - {partial_path(self.path / self.record)}:
+                    yield f"{name}/{file.name}"
 
     def begin(self, resume):
         """Checks as `check`, then lets only this run write."""
@@ -200,7 +179,7 @@ class RunFolder(OwnFolder):
         """Locks the folder and begins the run in it; a run that fails before it has a result leaves nothing."""
         require_writable(self.path)
         with hold_folder(self.path):
-            self.run = None
+            self.facts = {}
             self.begin(resume)
             new = self.read() is None
             try:
@@ -213,25 +192,37 @@ class RunFolder(OwnFolder):
     def withdraw(self):
         """Removes what a run without any result has written."""
         with contextlib.suppress(OSError, RunError):
-            facts = self.read_own()
-            if set(facts["files"]) <= {"config.json"} and not any(facts["checkpoints"].values()):
-                for name in ("config.json", self.record):
+            files = self.entries()
+            if not any((self.path / name).exists() for name in files if name != "config.json"):
+                for name in (*files, self.record):
                     (self.path / name).unlink(missing_ok=True)
                 (self.path / CHECKPOINTS).rmdir()
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The contents of a run's config.json, of which any part may be missing; {} if it is damaged."""
+def read_config(folder: Path, to_resume: bool = False) -> dict[str, Any]:
+    """The contents of a run's config.json, of which any part may be missing; {} if it is missing or damaged.
+
+    Raises:
+        RunError: with `to_resume`, when it is missing or damaged, or lacks what a resumed run needs.
+    """
+    count = COUNT.__contains__
     fields = {
         "monitor?": str,
-        "total_steps?": COUNT.__contains__,
+        "total_steps?": count,
         "settings?": {"pretrain?": bool, "dataset?": str, "model?": str},
-        "recipe?": {"name?": str, "examples?": (COUNT.__contains__, None)},
-        "held_out?": (COUNT.__contains__, None),
+        "recipe?": {"name?": str, "examples?": (count, None)},
+        "held_out?": (count, None),
     }
+    if to_resume:
+        recipe = {"batch_size": count, "learning_rate": POSITIVE.__contains__}
+        fields |= {"settings": dict, "recipe": recipe, "classes?": ([str], None)}
+    what = "the record of what the run was begun with"
+    advice = "Restore the run's own file, or choose another folder."
     try:
-        return read_record(folder / "config.json", fields, what="the record of a run", follow_links=True)
-    except RecordError:
+        return read_record(folder / "config.json", fields, what=what, error=RunError, advice=advice, follow_links=True)
+    except RunError:
+        if to_resume:
+            raise
         return {}
 
 
@@ -249,11 +240,11 @@ def is_checkpoint(path):
         return False
 
 
-def require_finished(folder, facts):
+def require_finished(folder):
     """Refuses a run that has not written its last weights."""
     if (folder.path / "model.keras").is_file():
         return
-    done = max((int(step) for step, is_whole in facts["checkpoints"].items() if is_whole), default=0)
+    done = max((step for step, entry in folder.checkpoints().items() if isinstance(entry, str)), default=0)
     config = read_config(folder.path)
     steps = f"{config['total_steps']:,}" if "total_steps" in config else "all"
     pretrain = config.get("settings", {}).get("pretrain")
@@ -289,13 +280,13 @@ def model_of(name: str | os.PathLike, weights: str | None = None) -> str | os.Pa
     folder = RunFolder(name)
     if "://" in str(name) or str(name).partition(":")[0] in VARIANTS or not os.path.isdir(folder.path):
         return require_no_weights(name, weights)
-    facts = folder.read()
-    if facts is not None:
-        require_finished(folder, facts)
+    is_run = folder.read() is not None
+    if is_run:
+        require_finished(folder)
     there = [key for key in WEIGHTS if is_checkpoint(folder.path / f"{key}.weights.npz")]
     if weights in there or (weights is None and there):
         return str(folder.path / f"{weights or there[0]}.weights.npz")
-    if weights is not None and facts is not None:
+    if weights is not None and is_run:
         has = ", ".join(there) or "model.keras alone"
         raise RunError(f"The run in {name} has no {weights} weights. It has: {has}.")
     if os.path.isfile(folder.path / "model.keras"):

@@ -57,18 +57,18 @@ def parse_number(text):
     return int(text) if text.isdigit() else float(text)
 
 
-def read_rows(path):
-    """The rows of a metrics.csv, dicts of numbers, in the order of their steps; none where there is no file.
+def read_rows(path, last=math.inf):
+    """The rows of a metrics.csv up to the step `last`, dicts of numbers, in their order; none where there is no file.
 
     Raises:
         RunError: when it is damaged.
     """
-    if not path.exists():
+    if last == 0 or not path.exists():
         return []
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = [{name: parse_number(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-        return sorted(rows, key=lambda row: row["step"])
+        return sorted((row for row in rows if row["step"] <= last), key=lambda row: row["step"])
     except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
         raise RunError(
             f"{path} could not be read as this run's metrics ({error!r}). Repair it, or move it out of the folder."

@@ -102,7 +102,7 @@ class Run:
 
     def make_callbacks(self, step, total, monitor, swap):
         counter = StepCounter(step)
-        log = MetricsLog(self.files, counter, resumed=step > 0, total=total)
+        log = MetricsLog(self.files, counter, total)
         best = BestWeights(self.files, log, monitor)
         averaged = [keras.callbacks.SwapEMAWeights()] if swap else []
         return [counter, *averaged, log, best, Saver(self.store, counter, self.every, total)]
