@@ -12,7 +12,7 @@ from examples.paper_in_miniature.results import read_lines
 from examples.paper_in_miniature.trainings import Workshop
 
 IMAGES = "images/miniature"  # beside the page
-OTHERS = ("quantization", "replicas")  # tables of programs of their own
+OTHERS = ("quantization", "replicas", "shipped")  # tables of programs of their own
 NOT_MEASURED = "Not measured yet."
 
 
