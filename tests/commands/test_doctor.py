@@ -162,13 +162,13 @@ def test_a_model_that_keras_exports_wrong(keras_vit, folder):
 @pytest.mark.slow
 def test_a_crash_and_a_hang_are_rows(keras_vit, folder):
     done = keras_vit("doctor", "my_models:faulty", "--to", "saved_model", "--seconds", "25", "--json")
-    assert done.status == 1 and "makes a right file of this model in: saved_model" in done.err
+    assert done.status == 1 and "makes a correct file of this model in: saved_model" in done.err
     crash, hang = json.loads(done.out)["findings"]
     assert (crash["by"], crash["result"]) == ("Keras", "broken off")
     assert crash["error"] == "Its process ended with exit code -6."
     assert crash["layer"] == "So it is from layer 'odd' (Odd) on."
     assert (hang["result"], hang["error"]) == ("broken off", "It took longer than 25 s.")
-    assert hang["layer"].startswith("From which layer on was not sought")
+    assert hang["layer"].startswith("The first wrong layer was not searched for")
 
 
 @pytest.mark.parametrize(
