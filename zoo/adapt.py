@@ -100,7 +100,7 @@ def require_same_head(config, wanted, differs):
         raise ConfigError("head='keep' needs a head, but the checkpoint has none. Leave head= out for a new one.")
     if differs:
         raise ConfigError(
-            f"head='keep' keeps the checkpoint's head of {config.num_classes} classes unchanged. Received: "
+            f"head='keep' keeps the checkpoint's head unchanged, of {config.num_classes} classes. Received: "
             f"{wanted.num_classes} classes, or another representation_size. Leave head= out for a new head."
         )
 

@@ -88,7 +88,7 @@ def fetch_from_hub(url: str, most_bytes: int) -> Path:
         stated = huggingface_hub.get_hf_file_metadata(address, token=token, timeout=wait, endpoint=endpoint)
         if stated.size is None or stated.size > most_bytes:
             size = "an unknown number of" if stated.size is None else f"{stated.size:,}"
-            raise DownloadError(f"{url} has {size} bytes; the limit is {most_bytes:,}.")
+            raise DownloadError(f"{url} has {size} bytes; at most {most_bytes:,} are fetched.")
         options = {"cache_dir": places.hub_cache(), "token": token, "endpoint": endpoint, "etag_timeout": wait}
         path = Path(huggingface_hub.hf_hub_download(repo, file, revision=revision, **options))
         if is_digest(stated.etag) and sha256(path) != stated.etag:  # a large file's ETag is its SHA-256

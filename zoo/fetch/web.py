@@ -56,7 +56,7 @@ class SafeSession(requests.Session):
             target = super().get_redirect_target(resp)
             url = target and read_url(urljoin(resp.url, target))
         except (DownloadError, ValueError):
-            raise DownloadError(f"{resp.url} redirects to an invalid address.") from None
+            raise DownloadError(f"{resp.url} redirects to an address that cannot be read.") from None
         if url:
             require_safe(url, self.first)
             resp.close()  # otherwise `requests` would read the whole body

@@ -59,7 +59,7 @@ def test_a_bundle_of_certificates_that_is_not_there(monkeypatch):
 
 
 ELSEWHERE = {
-    "redirects to an invalid address": (
+    "redirects to an address that cannot be read": (
         "http://[::1",
         "http://h:x/",
         "//\xff/",
