@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit.console import log
-from keras_vit.data.datasets.folder import SPLITS, hold_out, require_all_classes
 from keras_vit.data.datasets.image_files import SUFFIXES
+from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
 
@@ -25,12 +25,16 @@ EXPECTED = (
 
 
 class Row(NamedTuple):
-    """An image of the file: the line it stands on, its path, its classes, its split (None where no column says)."""
+    """An image of the file: the line it stands on, its path, its classes, its split.
+
+    The name is the path from the file's folder, whose hash decides as in `folder:`.
+    """
 
     line: int
     path: str
+    name: str
     labels: tuple[str, ...]
-    split: str | None
+    split: str | None  # None where no column says
 
 
 def find_header(file, lines):
@@ -72,6 +76,14 @@ def read_columns(where, cells):
     return tuple(name for name, value in cells.items() if value.startswith("1"))
 
 
+def name_image(file, path):
+    name = os.path.normpath(path)
+    outside = os.path.isabs(name) or name.startswith(os.pardir)
+    return (
+        os.path.relpath(file.parent / path, file.parent) if outside else name
+    )  # relpath alone takes ten times as long
+
+
 def make_row(file, line, cells):
     column = next(name for name in cells if name in PATHS)
     path, where = cells.pop(column).replace("\\", "/"), f"{file}, line {line},"
@@ -83,19 +95,19 @@ def make_row(file, line, cells):
         if split not in SPLITS:
             raise DataError(f"{where} has the split {split!r}. Expected {', '.join(SPLITS)}.")
     given = [name for name in (*ONE_LABEL, *SEVERAL_LABELS) if name in cells]
-    return Row(line, path, read_labels(where, cells, given[0]) if given else read_columns(where, cells), split)
+    labels = read_labels(where, cells, given[0]) if given else read_columns(where, cells)
+    return Row(line, path, name_image(file, path), labels, split)
 
 
 def require_unique(file, rows):
     lines = {}
     for row in rows:
-        path = os.path.normpath(row.path)
-        if path in lines:
+        if row.name in lines:
             raise DataError(
-                f"{file} names {row.path} in line {lines[path]} and in line {row.line}. Give each image one "
+                f"{file} names {row.path} in line {lines[row.name]} and in line {row.line}. Give each image one "
                 f"line; several classes are joined by {BETWEEN_LABELS}."
             )
-        lines[path] = row.line
+        lines[row.name] = row.line
 
 
 def read_rows(file):
@@ -140,22 +152,11 @@ def list_classes(file, rows, columns):
 
 def choose_rows(file, rows, names, multi_label):
     """The rows of the splits, in the order of the file."""
-    stated = {name: [row for row in rows if (row.split or "train") == name] for name in SPLITS}
-    if "test" in names and not stated["test"]:
-        raise DataError(f"{file} has no images of the split test. Use the split 'validation'.")
-    if not stated["validation"]:
-        # By the path from the file's folder, as in `folder:`. Of images with several classes any may be held out.
-        entries = {
-            row: (os.path.relpath(file.parent / row.path, file.parent), None if multi_label else row.labels[0])
-            for row in stated["train"]
-        }
-        held_out = hold_out(set(entries.values()), "")
-        stated["validation"] = [row for row, entry in entries.items() if entry in held_out]
-        stated["train"] = [row for row, entry in entries.items() if entry not in held_out]
-    chosen = {row for name in names for row in stated[name]}
-    if not chosen:
-        raise DataError(f"No image of {file} falls into the split {'+'.join(names)!r}. Add images to it.")
-    return [row for row in rows if row in chosen]
+    stated = {"train": set()}
+    for row in rows:
+        label = None if multi_label else row.labels[0]  # of images with several classes any may be held out
+        stated.setdefault(row.split or "train", set()).add((row.name, label, row))
+    return sorted(row for *_, row in choose_examples(file, names, stated, stated.get))
 
 
 def require_files(file, rows):

@@ -1,15 +1,13 @@
 """A folder with a folder of images per class; subfolders state the splits, or a hash of each file's name decides."""
 
-import hashlib
 import os
 from pathlib import Path
 
-from keras_vit.data.datasets.image_files import SUFFIXES, count_loose, find_images, is_hidden, subfolders
+from keras_vit.data.datasets.image_files import count_loose, find_images, is_hidden, subfolders
+from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.text import quote_some
 
-SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-HELD_OUT = 0.1  # of the images of a folder without a validation folder
 EXPECTED = "Expected a folder that has one folder of images per class"
 
 
@@ -61,53 +59,6 @@ def list_class_names(folder):
     return tuple(path.name for path in classes)
 
 
-def hash_name(name):
-    """A number in [0, 1), drawn from a file's name within its dataset."""
-    digest = hashlib.sha256(os.fsencode(name.replace(os.sep, "/"))).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
-
-
-def hold_out(entries, folder):
-    """The part of {(path, label)} for validation: of each class of two or more, at least one and never all.
-
-    The paths begin with `folder`, "" for none. Strings, since a `Path` takes ten times as long for a million files.
-    """
-    start, classes = len(os.path.join(folder, "")), {}
-    for path, label in entries:
-        classes.setdefault(label, []).append((hash_name(os.fspath(path)[start:]), path))
-    held_out = set()
-    for label, images in classes.items():
-        below = sum(number < HELD_OUT for number, _ in images)
-        count = min(max(below, 1), len(images) - 1)
-        held_out.update((path, label) for _, path in sorted(images)[:count])
-    return held_out
-
-
-def entries_of_splits(names, places, classes):
-    """Sets of (path, label) that are the splits together; a folder that holds several splits is walked once."""
-    train = places["train"]
-    folders = dict.fromkeys(places[name] or train for name in names)
-    # Whoever loads validation alone does not hear again what loading train has said of the same folder.
-    found = {folder: find_images(folder, classes, warn=folder != train or "train" in names) for folder in folders}
-    for name in names:
-        entries = found[places[name] or train]
-        if name == "test" or places["validation"] or {"train", "validation"} <= set(names):  # or both parts of it
-            yield entries
-        else:
-            held_out = hold_out(entries, train)
-            yield held_out if name == "validation" else entries - held_out
-
-
-def require_all_classes(place, classes, present):
-    """Refuses classes that are not among those `present` in the training images."""
-    empty = [name for name in classes if name not in present]
-    if empty:
-        raise DataError(
-            f"{place} has no images of {quote_some(empty)} to train on. Add some ({', '.join(SUFFIXES)}), or remove "
-            f"the class."
-        )
-
-
 def scan(folder, split):
     """The images of one split.
 
@@ -129,19 +80,16 @@ def scan(folder, split):
     """
     names = parse_splits(split, "A folder")
     places = split_folders(require_folder(folder))
-    if "test" in names and not places["test"]:
-        raise DataError(f"{folder} has no folder test. Add one, or use the split 'validation'.")
+    stated = [name for name, place in places.items() if place]
     classes = list_class_names(places["train"])
-    entries = set().union(*entries_of_splits(names, places, classes))
+
+    def find(name):
+        # Whoever loads validation alone does not hear again what loading train has said of the same folder.
+        return find_images(places[name], classes, warn=name != "train" or "train" in names)
+
+    entries = choose_examples(folder, names, stated, find, places["train"], "no folder test. Add one, or use")
     if "train" in names:
         require_all_classes(places["train"], classes, {classes[label] for _, label in entries})
-    if names == ["validation"] and not entries and not places["validation"]:
-        raise DataError(
-            f"No class of {folder} has two images, so that none can be held out. Add images, or train on all of them: "
-            "--split train+validation, in Python data.load(..., 'train+validation')."
-        )
-    if not entries:
-        raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
     entries = sorted(entries, key=lambda entry: (entry[1], entry[0].replace(os.sep, "\0")))  # the order of parts
     return [path for path, _ in entries], [label for _, label in entries], classes
 

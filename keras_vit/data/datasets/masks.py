@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.data.datasets.folder import hold_out, split_folders
+from keras_vit.data.datasets.folder import split_folders
 from keras_vit.data.datasets.image_files import SUFFIXES, is_folder, visible_entries
+from keras_vit.data.datasets.splits import choose_examples
 from keras_vit.data.errors import DataError, parse_splits
 from keras_vit.errors import ImageError
 from keras_vit.images import pillow
@@ -130,25 +131,18 @@ def open_split(folder, split):
     from keras_vit.data.reading.sources import MaskedFiles
 
     names, places = parse_splits(split, "A folder of masks"), find_places(folder)
-    if "test" in names and not places["test"]:
-        raise DataError(f"{folder} has no folder test. Add one with images/ and masks/, or use the split 'validation'.")
-    pairs, train = {place: list_pairs(place) for place in filter(None, places.values())}, places["train"]
-    every = [pair for part in pairs.values() for pair in part.items()]
+    stated = {
+        name: {(image, 0, mask) for image, mask in list_pairs(place).items()} for name, place in places.items() if place
+    }
+    every = sorted((image, mask) for pairs in stated.values() for image, _, mask in pairs)
     if not every:
-        raise DataError(f"{train / 'images'} has no images ({', '.join(SUFFIXES)}). {EXPECTED}.")
+        raise DataError(f"{places['train'] / 'images'} has no images ({', '.join(SUFFIXES)}). {EXPECTED}.")
+    no_test = "no folder test. Add one with images/ and masks/, or use"
+    chosen = choose_examples(folder, names, stated, stated.get, places["train"], no_test)
     with ThreadPoolExecutor() as pool:  # of all splits, so that the classes do not depend on the one asked for
         numbers = dict(zip([mask for _, mask in every], pool.map(check_pair, every), strict=True))
     classes = name_classes(Path(os.path.expanduser(folder)), numbers)
-    parts = {"train": pairs[train], "test": pairs.get(places["test"], {})}
-    parts["validation"] = pairs.get(places["validation"], {})
-    if not places["validation"]:
-        held_out = {image for image, _ in hold_out([(image, 0) for image in pairs[train]], train)}
-        parts["validation"] = {image: pairs[train][image] for image in held_out}
-        parts["train"] = {image: mask for image, mask in pairs[train].items() if image not in held_out}
-    chosen = sorted(pair for name in names for pair in parts[name].items())
-    if not chosen:
-        raise DataError(f"No image of {folder} falls into the split {split!r}. Add images to it.")
-    images, masks = zip(*chosen, strict=True)
+    images, _, masks = zip(*sorted(chosen), strict=True)
     return MaskedFiles(images, masks), classes
 
 
