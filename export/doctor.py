@@ -201,7 +201,7 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
         difference = compare_outputs(expected, run_in_batches(run, trial.inputs, trial.batches))
         broken, inputs = trial.kind.broken_bounds(difference), [x[: trial.batches[0]] for x in trial.inputs]
         found = dataclasses.replace(found, milliseconds=median_milliseconds(run, inputs))
-        same = None if difference.varies or by == OURS else "Its outputs are equal for all inputs, which proves little."
+        same = None if difference.varies or by == OURS else "Its outputs are equal for all inputs: this proves little."
         result, error = ("differs", f"{'; '.join(broken)}.".capitalize()) if broken else ("right", same)
         return dataclasses.replace(found, difference=difference.max_rel_diff, result=result, error=error)
     except Exception as error:  # of any library

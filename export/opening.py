@@ -91,7 +91,7 @@ def open_artefact(path: Path) -> Artefact | None:
     process, without a time limit.
 
     Args:
-        path: a file or folder in one of the formats, or a bundle, of which the first artefact is opened.
+        path: a file or folder in one of the formats, or a bundle, whose first artefact is opened.
 
     Raises:
         ExportError: when it is damaged, does not map one image to its logits or those of its pixels, or its runtime is

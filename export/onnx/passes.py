@@ -56,7 +56,7 @@ def merge_transposes(graph, node, around):
     return False
 
 
-def linear_before(graph, name, around):
+def find_linear(graph, name, around):
     """[(node, input)] of the constants into which a factor can move; None if it cannot."""
     places = []
     # A tensor with another reader must not change: only chains of single readers are followed.
@@ -83,7 +83,7 @@ def fold_scale(graph, node, around):
     constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
     scale = next((x for x in constants if x.size == 1 and x.dtype.kind == "f"), None)
     source = next((n for n in node.inputs if n not in graph.constants), None)
-    chain = None if scale is None or source is None else linear_before(graph, source, around)
+    chain = None if scale is None or source is None else find_linear(graph, source, around)
     if chain is None:
         return False
     for target, place in chain:
@@ -126,7 +126,7 @@ def merge_constant_adds(graph, node, around):
     return True
 
 
-def bias_into_gemm(graph, node, around):
+def merge_bias(graph, node, around):
     """Joins a product with weights and the bias added to it into one Gemm."""
     place = constant_place(graph, node)
     if node.op != "Add" or place is None or graph.constants[node.inputs[place]].ndim != 1:
@@ -141,7 +141,7 @@ def bias_into_gemm(graph, node, around):
     return True
 
 
-def pad_into_conv(graph, node, around):
+def merge_padding(graph, node, around):
     """Turns zeros padded around the image into the convolution's own padding."""
     if node.op != "Conv" or "pads" not in node.attributes:
         return False
@@ -161,7 +161,7 @@ def pad_into_conv(graph, node, around):
 
 
 # In this order, factors are gone before products and biases are joined.
-REWRITES = (merge_transposes, fold_scale, merge_reshapes, merge_constant_adds, bias_into_gemm, pad_into_conv)
+REWRITES = (merge_transposes, fold_scale, merge_reshapes, merge_constant_adds, merge_bias, merge_padding)
 
 
 def rewrite_once(graph, keep, rewrite):

@@ -193,7 +193,7 @@ def drop_zero_points(graph):
             del node.input[2]
 
 
-def drop_what_is_inferred(path):
+def drop_inferred(path):
     """Writes the file again without shapes that can be inferred, and without unused constants."""
     import onnx
 
@@ -257,7 +257,7 @@ class OnnxQuantizer:
         )
         quantizer.quantize_model()
         quantizer.model.save_model_to_file(output, False)
-        drop_what_is_inferred(output)
+        drop_inferred(output)
 
 
 def main():

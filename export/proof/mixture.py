@@ -53,7 +53,7 @@ class Loss:
 
 # Stricter than the aim, 0.995 and 0.005, since other images have a worse worst case (docs/exports_in_depth.md).
 BOUND = Loss(error=np.inf, cosine=0.9993, changed=0.002)
-# Fifty convolutions in a row round each other's outputs, which costs a few images much and the accuracy little.
+# Fifty convolutions in a row round each other's outputs: a few images lose much, the accuracy little.
 BOUND_OF_CONVOLUTIONS = Loss(error=np.inf, cosine=0.98, changed=0.005)
 
 

@@ -107,5 +107,5 @@ def read_model_json(folder):
     for entry in about["artefacts"]:
         right &= entry["file"] == format_named(entry["format"]).bundled and further.issuperset(entry["further_outputs"])
     if not right:
-        raise ExportError(f"{path} is not {what}: its artefacts are not one of each format, where an export puts them.")
+        raise ExportError(f"{path} is not {what}: its artefacts are not one per format, each at its place.")
     return about

@@ -26,7 +26,7 @@ def select_typed(context, fields):
     return {name: fields[name] for name in fields if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
-def say_how_to_go_on(settings, out, every, said):
+def print_how_to_continue(settings, out, every, said):
     """After an interruption, prints what is saved, unless that was `said`, and the command that continues the run."""
     saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
     if not saved:
@@ -86,7 +86,7 @@ def start_training(
         result = train(settings, folder, resume=resume, every=every, progress=FitProgress)
         print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
-        say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
+        print_how_to_continue(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
 
 

@@ -110,7 +110,7 @@ def describe_grid(length, wanted):
             f"All {length + 1} may be for patches and none for the class token (timm's no_embed_class), as config.json "
             f"beside the file would state; if not: {advice}"
         )
-    return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
+    return f"has {length} position embeddings for patches, but they make no square grid{aspect}. {advice}"
 
 
 def read_grid(length, own, wanted):

@@ -125,8 +125,8 @@ def read_with_companions(path, tensors, layout, hints):
     stated = layout.states(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
-            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
-            "file leaves out is taken to be timm's default, such as exact GELU.",
+            "By its config.json, %s has timm's architecture %r, unknown to this package. For what the file does not "
+            "state, timm's defaults are assumed, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
     if layout.library == "timm" and "activation" not in hints.fields:

@@ -335,7 +335,7 @@ def fold_register_positions(tensors):
     registers, positions, first = tensors["registers"], tensors[POSITIONS].share(2), int("cls" in tensors)
     count, (_, length, d) = registers.shape[1], positions.shape
     if length <= first + count or registers.shape[2] != d:
-        raise Fault(f"holds {count} registers and {length} position embeddings, which do not fit each other.")
+        raise Fault(f"holds {count} registers and {length} position embeddings that do not fit each other.")
     end = first + count
     rest = positions.with_length(1, length - count, lambda values: np.delete(values, slice(first, end), axis=1))
     own = replace(registers, read=lambda: registers.read() + positions.read()[:, first:end])

@@ -272,7 +272,7 @@ def timm_eva(config_json, tensors):
     gated = any(".mlp.fc1_g." in name for name in tensors)
     if gated and not rotary:
         raise Fault(
-            "holds gated MLPs beside learned positions, as EVA-02 has, which turns queries and keys by place, too."
+            "holds gated MLPs beside learned positions, as of EVA-02; that also turns queries and keys by place."
         )
     fields = read_numerics({"norm_layer": norm, **args}, architecture) | ({"activation": "silu"} if gated else {})
     pooling = {"classifier": "token" if args.get("global_pool") == "token" else "gap"}
