@@ -85,8 +85,8 @@ def restore_command(settings, out):
 
 def measure_minutes(run):
     """From the first files of a run's stages, none of which was resumed, to their last weights."""
-    ends = [(Path(model_of(stage)), stage / "config.json") for stage in list_stages(run)]
-    return round(sum(last.stat().st_mtime - first.stat().st_mtime for last, first in ends) / 60)
+    spans = [(max(path.stat().st_mtime for path in stage.glob("*.weights.npz")), stage) for stage in list_stages(run)]
+    return round(sum(end - (stage / "config.json").stat().st_mtime for end, stage in spans) / 60)
 
 
 def find_variant(config):
