@@ -216,7 +216,7 @@ SUBJECTS: Mapping[str, Subject] = {
     ),
     "memory": Subject(
         "the peak of a training step's memory, in a new process",
-        "benchmarks.memory:enter_memory",
+        "benchmarks.processes:enter_memory",
         (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *rows_at((8,), "ViT-L/16", "R50x1")),
         peers=("timm",),
         apart=True,
@@ -225,7 +225,7 @@ SUBJECTS: Mapping[str, Subject] = {
     ),
     "engines": Subject(
         "Keras' engines beside each other: calls, steps, the first step with its compiling, a step's memory",
-        "benchmarks.engines:enter_engines",
+        "benchmarks.processes:enter_engines",
         rows_at((8,), "ViT-S/16", "R50x1"),
         ("inference", "training", "first step", "memory"),
         peers=("timm",),
