@@ -211,7 +211,7 @@ SUBJECTS: Mapping[str, Subject] = {
         "batches for training from a folder of images, beside bare decoding, cropping and resizing",
         "benchmarks.pipelines:enter_pipelines",
         (("", (64,), (224,)),),
-        ("JPEG", "PNG"),
+        ("JPEG", "PNG", "augmented JPEG", "augmented PNG"),
         options=("batch", "image_size"),
     ),
     "memory": Subject(
