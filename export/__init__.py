@@ -11,16 +11,16 @@ Which models can be exported. Any built keras.Model. These attributes are used i
   model's float inputs. It is written with keras.ops and has the fields `image_size` (height, width), `mean` and `std`
   (of pixels in [0, 1]), `interpolation`, `crop` and `crop_mode`, which mean what they do in `models.Preprocessing`.
 - `model.labels`: None, or a tuple with the names of the classes, in the order of the logits.
-- `model.config`: a dataclass, which becomes a part of the artefact's description. Its `grid` (rows, columns) of
-  patches is what a page lays attention over.
+- `model.config`: a dataclass, which becomes a part of the artefact's description. A page draws attention over its
+  `grid` (rows, columns) of patches.
 - methods of the model's inputs, such as `model.features` and `model.attention`: a SavedModel can have them as
   endpoints.
-- `model.with_attention`, of the model's inputs, which returns the model's one output and `model.attention` of the same
-  pass: every format but a SavedModel can have both as outputs.
+- `model.with_attention`, of the model's inputs, returns the model's only output and `model.attention` from one pass:
+  every format except a SavedModel can have both as outputs.
 
 What a layer must do. The exporter calls `layer.call` on symbolic tensors, so a layer that uses keras.ops needs no code
-for export, as long as it draws random numbers in training alone. A layer may have a method `export_call`, with the
-arguments of `call` and the same result by fewer operations. ONNX, OpenVINO and TFLite use it in place of `call`.
+for export, as long as it draws random numbers only in training. A layer may have a method `export_call`, with the
+arguments of `call` and the same result from fewer operations. ONNX, OpenVINO and TFLite use it instead of `call`.
 
 How a format is added: see `formats`.
 """

@@ -1,4 +1,4 @@
-"""The bundle: one folder with every artefact of a model, what is needed to use them, and examples for `verify`."""
+"""The bundle: a folder with artefacts of a model, all that is needed to use them, and examples for `verify`."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ from keras_vit.export.web.assets import TEXTS
 from keras_vit.export.web.page import require_page, write_page
 from keras_vit.export.web.transformers_js import describe_layout, write_layout
 
-ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # of the model.json of one model
+ALIKE = ("inputs", "outputs", "preprocessing", "labels", "config")  # equal in every model.json of one model
 ROUNDING = 1e-4  # of the largest output, between machines
 
 
@@ -54,22 +54,22 @@ def bundle(
 ) -> list[Report]:
     """Writes artefacts, model.json, README.md (a model card), predict.py and examples.npz into the folder `out`.
 
-    A manifest lists them with their SHA-256. The files take their places when every artefact was compared with the
-    model. Those of an earlier export are replaced. Its artefacts of other formats stay if they are of the same model,
-    that is, described alike and with the outputs of the bundle's examples; otherwise nothing is written. Files that no
+    A manifest lists them with their SHA-256. The files appear after every artefact was compared with the model. They
+    replace those of an earlier export. Its artefacts of other formats stay if they belong to the same model, that is,
+    have an equal description and the outputs of the bundle's examples; otherwise nothing is written. Files that no
     export wrote, or that were changed since, stay; if one is in the way, an error is raised.
 
     Args:
         model: a built keras.Model.
-        formats: any of "onnx", "tflite", "saved_model", and two more that must be named: "stablehlo", "openvino".
+        formats: any of "onnx", "tflite", "saved_model", the default, and "stablehlo", "openvino".
         quantize: see `convert`; a SavedModel and StableHLO stay in float32.
         endpoints: methods of the model to add, such as ("features", "attention"): all to the SavedModel, "attention"
-            to the others too; see `convert`.
-        web: whether to make a page for browsers too, the folder web/; `keras-vit serve` opens it.
+            also to the others; see `convert`.
+        web: whether to make a page for browsers, the folder web/; `keras-vit serve` opens it.
         vendor: whether to fetch onnxruntime-web once and put it beside the page, so that the page needs no network;
-            otherwise browsers fetch it from a content network, with the digest that it must have.
-        pictures: uint8 images (h, w, channels) of any size for the page to offer, up to four of them. None for two of
-            the bundle's examples and two photographs.
+            otherwise browsers fetch it from a content network, and check its digest.
+        pictures: up to four sample images for the page, uint8 (h, w, channels) of any size. None for two of the
+            bundle's examples and two photographs.
         references: names, and vectors (n, width) of the model or of texts, for a page of a model of vectors: it shows
             those nearest to a picture, by cosine.
         web_layout: "transformers" adds the folder transformers/, an image classifier for transformers.js.
@@ -80,9 +80,9 @@ def bundle(
         A list of `Report`, one per format.
 
     Raises:
-        ExportError, ParityError: as `convert`, or if a page cannot feed the model or a browser not hold it; then
+        ExportError, ParityError: as for `convert`, or if a page cannot feed the model or a browser cannot hold it; then
             nothing changes at `out`.
-        DownloadError: if `vendor` is True and onnxruntime-web cannot be fetched; likewise.
+        DownloadError: if `vendor` is True and onnxruntime-web cannot be fetched; then nothing changes, either.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> [report.format for report in keras_vit.export.bundle(model, "dist", formats=["onnx"])]
@@ -119,7 +119,7 @@ def bundle(
         about, inputs = write_companions(source, staging, [*others, *map(describe_artefact, reports)])
         if web_layout:
             write_layout(source, staging / LAYOUT, tell)
-        read_model_json(staging)  # what `verify` would refuse is not written
+        read_model_json(staging)  # raises an error for a bundle that `verify` would refuse
         if web:
             shown = {"pictures": pictures, "references": references, "vendor": vendor}
             write_page(source, staging / PAGE, about, inputs, **shown, tell=tell)
@@ -127,7 +127,7 @@ def bundle(
 
 
 def require_formats(rows, quantize, endpoints):
-    """Raises before any work unless there are formats, and these can be quantized and have endpoints as asked for."""
+    """Raises, before any work, unless there are formats and they support the requested `quantize` and endpoints."""
     if not rows:
         raise ExportError(f"A bundle needs a format. Expected some of: {', '.join(NAMES)}.")
     for row in rows:
@@ -142,22 +142,22 @@ def require_formats(rows, quantize, endpoints):
 
 
 def layout_files(source, web_layout):
-    """The files of the layout, in the bundle; raises before any work unless the layout can say what the model is."""
+    """The layout's files in the bundle; raises, before any work, if the layout cannot describe the model."""
     if web_layout not in (None, *WEB_LAYOUTS):
         raise ExportError(f"No web_layout is called {web_layout!r}. Expected: {', '.join(WEB_LAYOUTS)}.")
     return [f"{LAYOUT}/{name}" for name in (*describe_layout(source), *LAYOUT_FILES)] if web_layout else []
 
 
 def supported_quantize(row, quantize):
-    """A format that cannot be quantized, such as SavedModel, is written in float32 whatever the others are."""
+    """The value of `quantize` for a format; None for one that cannot be quantized, such as SavedModel."""
     return None if quantize in QUANTIZE and not row.quantize else quantize
 
 
 def keep_others(source, out, staging, formats):
-    """Puts the artefacts of other formats that `out` has into the new bundle; their entries of model.json.
+    """Copies artefacts of other formats from `out` into the new bundle; returns their entries of model.json.
 
     Raises:
-        ExportError: when they are of another model.
+        ExportError: when they belong to another model.
     """
     if not ExportFolder(out).digests() or not (Path(out) / "model.json").is_file():
         return []
@@ -173,11 +173,11 @@ def require_same_model(folder, before, others, source):
     """Refuses to put artefacts of one model beside those of another, because model.json describes one model.
 
     Args:
-        before: the model.json that is there.
-        others: artefacts that are there.
+        before: the existing model.json.
+        others: the existing artefacts.
 
     Raises:
-        ExportError: unless the source is described alike, and has the outputs of the bundle's examples.
+        ExportError: unless the source has an equal description, and the outputs of the bundle's examples.
     """
     now = json.loads(json.dumps(source.describe(source.choose_shapes()), default=str))
     same = all(before[name] == now[name] for name in ALIKE)
@@ -202,7 +202,7 @@ def keep_artefacts(folder, others, staging):
     """Copies the files of artefacts that stay from the old bundle to the new one.
 
     Raises:
-        ExportError: when an export that was killed had begun to replace one of them.
+        ExportError: when a killed export had begun to replace one of them.
     """
     files = ExportFolder(folder).digests()
     for entry in others:
@@ -218,7 +218,7 @@ def keep_artefacts(folder, others, staging):
 
 
 def count_examples(least, batch_size, others):
-    """At least `least` examples, in whole batches of every artefact whose batch is fixed."""
+    """The number of examples: at least `least`, in whole batches of every artefact with a fixed batch."""
     fixed = [entry["batches"][0] for entry in others if len(entry["batches"]) == 1]
     whole = math.lcm(batch_size or 1, *fixed)
     return -(-least // whole) * whole
@@ -228,7 +228,7 @@ def write_companions(source, folder, artefacts):
     """Writes model.json, the card, the examples, and predict.py if the model knows its preprocessing.
 
     Returns:
-        What model.json says, and the examples' inputs.
+        The contents of model.json, and the examples' inputs.
     """
     artefacts = sorted(artefacts, key=lambda entry: NAMES.index(entry["format"]))
     model, shapes = source.functional, source.choose_shapes()

@@ -15,16 +15,16 @@ SCRIPT = Path(__file__).with_name("predict_script.py")
 PLACE = "LOADERS = {}\nPACKAGES = {}"  # in it
 MOST_NAMES = 50  # classes that are named
 METRICS = ("accuracy", "mean_average_precision", "mean_iou")  # by the Hub's names
-# The licences that the Hub knows by their SPDX names, in lower case; any other is "other".
+# Licences known to the Hub, by their SPDX names in lower case; any other is "other".
 LICENCES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
 
 
 def write_card(about: dict) -> str:
     """The text of README.md for the contents of model.json.
 
-    Besides the entries of `description.describe_model`, it shows these: "architecture", "trained_on" and
-    "weights_from", texts; "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or
-    "mean_average_precision" (0 to 1).
+    It shows the entries of `description.describe_model`; the texts "architecture", "trained_on" and "weights_from";
+    and "evaluated", a dictionary with "dataset", "split", "images", and "accuracy" or "mean_average_precision" (0 to
+    1).
     """
     parts = [
         write_front_matter(about),
@@ -41,7 +41,7 @@ def write_card(about: dict) -> str:
 
 
 def write_front_matter(about):
-    """YAML between two lines of dashes; its values are written as JSON, which is YAML too."""
+    """YAML between two lines of dashes; values are in JSON, since that is also YAML."""
     licence = str(about["licence"] or "")
     entries = {
         "library_name": "keras",
@@ -69,7 +69,7 @@ def as_result(evaluated):
 
 
 def escape_markdown(text):
-    """Text from elsewhere, with the markup of Markdown and HTML escaped."""
+    """Escapes the markup of Markdown and HTML in text from elsewhere."""
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", printable(text))
 
 
@@ -79,7 +79,7 @@ def as_code(text):
 
 
 def list_model_facts(about):
-    """What is known about the model, a line each."""
+    """The known facts about the model, one line each."""
     preprocessing = about["preprocessing"]
     lines = [f"- Architecture: {escape_markdown(about['architecture'])}"] if about.get("architecture") else []
     lines.append(f"- Input: {' '.join(str(entry['shape']) + ' ' + entry['dtype'] for entry in about['inputs'])}")
@@ -105,7 +105,7 @@ def list_model_facts(about):
 
 
 def describe_accuracy(evaluated):
-    """A sentence on the model's accuracy before the export, on images that it was not trained on."""
+    """A line on the model's accuracy before the export, on images outside of its training set."""
     images, accuracy = evaluated["images"], evaluated.get("accuracy")
     if accuracy is None:
         other = next(name for name in METRICS if name in evaluated)
@@ -116,17 +116,17 @@ def describe_accuracy(evaluated):
 
 
 def describe_classes(labels, probabilities):
-    """The names of the classes, the first of many, and whether an image has several of them."""
+    """The names of the classes, or the first of many, and whether an image may have several."""
     if not labels:
         return None
     names = ", ".join(map(as_code, labels[:MOST_NAMES]))
     more = f" and {len(labels) - MOST_NAMES:,} more, in model.json" if len(labels) > MOST_NAMES else ""
-    several = " An image has any number of them: each has a probability of its own, the sigmoid of its logit."
+    several = " An image may have any number of them: each has its own probability, the sigmoid of its logit."
     return f"## Classes\n\n{len(labels):,}: {names}{more}.{several if probabilities == 'sigmoid' else ''}"
 
 
 def artefact_table(artefacts):
-    """Every artefact with its comparison."""
+    """A table of all artefacts with their comparison."""
     lines = ["| File | Kind | MB | Largest difference | Cosine | Top-1 agreement |", "|---|---|---|---|---|---|"]
     for entry in artefacts:
         agreement = "" if entry["top1_agreement"] is None else f"{entry['top1_agreement']:.1%} of {entry['images']}"
@@ -138,7 +138,7 @@ def artefact_table(artefacts):
 
 
 def describe_further_outputs(about):
-    """A line for each output beside the logits, with the artefacts that have it."""
+    """A line for each output besides the logits, with the artefacts that have it."""
     lines = []
     for output in about["further_outputs"]:
         name = output["name"]
@@ -149,7 +149,7 @@ def describe_further_outputs(about):
 
 
 def list_finer_layers(artefacts):
-    """The layers that a quantized artefact stores more finely than its kind says, listed by way."""
+    """Lists the layers that a quantized artefact stores more finely than its kind, by way."""
     lines = []
     for entry in artefacts:
         for way in dict.fromkeys(entry["finer"].values()):
@@ -159,7 +159,7 @@ def list_finer_layers(artefacts):
 
 
 def describe_use(about):
-    """The lines to type: what to install, then predict and verify."""
+    """The commands to install packages, predict and verify."""
     lines = []
     if about["preprocessing"]:
         for entry in about["artefacts"]:
@@ -171,7 +171,7 @@ def describe_use(about):
 
 
 def write_out(path, *names):
-    """The source of these names of a module, and of all that they need of the same module."""
+    """The source code of these names in a module, and of everything that they need from the same module."""
     text, defined = Path(path).read_text("utf-8"), {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
@@ -188,7 +188,7 @@ def write_out(path, *names):
 
 
 def predict_source(formats: Sequence[str]) -> str:
-    """The text of predict.py for artefacts of these formats, by name: it imports nothing of this package."""
+    """The text of predict.py for artefacts of these formats, by name; it imports nothing from this package."""
     script = text = SCRIPT.read_text("utf-8")
     for node in ast.parse(script).body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("keras_vit"):

@@ -1,4 +1,4 @@
-"""`convert`: a model to a file or folder that is compared with it before it appears."""
+"""`convert` writes a model to a file or folder, and compares both before the file appears."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ from keras_vit.export.staging import stage
 
 
 class Options(TypedDict, total=False):
-    """The keyword arguments that `convert` and `bundle` share; `convert` says what they mean."""
+    """The keyword arguments that `convert` and `bundle` share; see `convert`."""
 
     images: np.ndarray | Iterable[Any] | None
     image_size: int | tuple[int, int] | None
@@ -43,18 +43,18 @@ def convert(
 
     Args:
         model: a built keras.Model, from this package or not.
-        path: ends in ".onnx", ".tflite" or ".stablehlo", or of a folder in ".openvino"; without a suffix, the folder of
-            a SavedModel.
+        path: a file ".onnx", ".tflite" or ".stablehlo", or a folder ".openvino"; without a suffix, the folder of a
+            SavedModel.
         quantize: None keeps float32; "float16" stores the weights in half the bytes; "dynamic" computes products
             with weights in int8; "int8" also calibrates the ranges of their inputs on `images`. Not for a SavedModel
             or StableHLO.
         endpoints: methods of the model to add: to a SavedModel as signatures, such as ("features", "attention"); to
             the others ("attention",), a second output of that name, float32 (n, blocks, heads, l, l).
-        images: what to calibrate and compare on: an array or a tf.data.Dataset of inputs; at most 64 are used;
-            uint8 images go through `model.preprocessing`. None takes photographs that come with scikit-learn, which
-            suits "int8" only for models of photographs; without scikit-learn, for float32 and float16, waves.
+        images: inputs to calibrate and compare on: an array or a tf.data.Dataset; at most 64 are used. uint8 images go
+            through `model.preprocessing`. None uses scikit-learn's photographs; for "int8" these suit only models of
+            photographs. Without scikit-learn, float32 and float16 use waves.
         image_size: (height, width), or an int, for a model that takes images of any size.
-        batch_size: None leaves the batch free; a number fixes it, which makes TFLite faster.
+        batch_size: None leaves the batch free; a number fixes it, so that TFLite is faster.
         metadata: entries for the artefact's description, such as {"source": ..., "licence": ...}. Passwords and
             queries of addresses and folders of this machine are left out.
         latency: whether to measure milliseconds at batch 1 and 8, for the artefact and for the float model.
@@ -85,7 +85,7 @@ def write_proved(
     latency: bool = False,
     tell: Callable[[str], object] | None = None,
 ) -> Report:
-    """`convert` to a path where nothing is, in the format `form`; `tell` takes lines of text."""
+    """Does what `convert` does, to a new path in the format `form`; `tell` takes lines of text."""
     kind, model = choose_kind(quantize, form), source.functional
     with raise_converter_errors(form.name):
         require_float_weights(model, form)
@@ -111,8 +111,8 @@ def write_proved(
 
 
 def require_float_weights(model, form):
-    """Refuses a model that `keras.Model.quantize` has changed where the format quantizes by itself."""
-    # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
+    """Refuses a model that `keras.Model.quantize` has changed, if the format quantizes by itself."""
+    # `model.layers` has only the outermost layers, and Keras has no public way to the inner ones.
     modes = {getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()} - {None}
     if modes and "int8" in form.quantize:
         others = " or ".join(row.title for row in FORMATS if not row.quantize)
@@ -124,7 +124,7 @@ def require_float_weights(model, form):
 
 
 def require_endpoints(model, form, endpoints):
-    """Raises unless the format and the model have what `endpoints` asks for."""
+    """Raises an ExportError unless the format and the model have all `endpoints`."""
     for name in endpoints:
         if name not in form.supported_endpoints(endpoints):
             able = " or ".join(row.title for row in FORMATS if row.endpoints)

@@ -15,15 +15,15 @@ from keras_vit.text import printable, without_secrets
 LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?", re.DOTALL)
 
 LONGEST = 1 << 22  # bytes of a description; Python's lists of 60 MB of brackets would take 2 GB
-# What is read of an artefact that lies alone.
+# Entries to read from an artefact outside of a bundle.
 DESCRIBED = ("inputs", "outputs", "preprocessing", "labels", "probabilities")
-TEXTS = ("probabilities",)  # of these
+TEXTS = ("probabilities",)  # those that are plain texts
 
 PREPROCESSING = ("image_size", "mean", "std", "interpolation", "crop", "crop_mode")
 
 
 def describe_preprocessing(preprocessing):
-    """Its fields as plain values; None for a callable that lacks one."""
+    """The fields of a preprocessing as plain values; None for a callable that lacks one."""
     fields = {name: getattr(preprocessing, name, None) for name in PREPROCESSING}
     if any(value is None for name, value in fields.items() if name != "crop"):
         return None
@@ -32,7 +32,7 @@ def describe_preprocessing(preprocessing):
 
 
 def remove_secrets(value):
-    """The value without secrets: passwords and queries of addresses, and folders of this machine.
+    """Removes secrets from a value: passwords and queries of addresses, and folders of this machine.
 
     >>> remove_secrets({"source": "https://alice:secret@host/m.keras?signature=1"})
     {'source': 'https://host/m.keras'}
@@ -49,13 +49,13 @@ def remove_secrets(value):
 
 
 def describe_model(model, source, shapes, extra=None, further_outputs=()) -> dict[str, Any]:
-    """A dictionary of plain values for a model's metadata; what is not known is None.
+    """A dictionary of plain values for a model's metadata; unknown values are None.
 
     Args:
-        model: the user's; its labels, preprocessing and config are described if it has them.
+        model: the user's model; its labels, preprocessing and config are described if it has them.
         source: its functional float32 form.
-        shapes: of the artefact's inputs, None for a free length.
-        extra: entries to add or replace, such as {"source": ..., "licence": ...}, without the secrets in them; see
+        shapes: shapes of the artefact's inputs, None for a free length.
+        extra: entries to add or replace, such as {"source": ..., "licence": ...}; secrets in them are left out, see
             `remove_secrets`.
         further_outputs: dictionaries like those of "outputs", with a "name".
     """
@@ -94,7 +94,7 @@ def describe_outputs(names, outputs):
 
 
 def as_properties(description):
-    """The description as strings by name, values in JSON unless they are strings."""
+    """The description as {name: string}; values that are not strings are in JSON."""
     return {
         name: value if isinstance(value, str) else json.dumps(value, default=str)
         for name, value in description.items()
@@ -103,10 +103,10 @@ def as_properties(description):
 
 
 def from_properties(properties):
-    """The entries DESCRIBED of a description, from the strings that `as_properties` made of it.
+    """The entries DESCRIBED of a description, from the strings of `as_properties`.
 
     Raises:
-        ValueError: when they are longer than any description, or not JSON.
+        ValueError: when they are too long for a description, or not JSON.
     """
     texts = {name: properties[name] for name in DESCRIBED if name in properties}
     require_short(sum(map(len, texts.values())))
@@ -114,13 +114,13 @@ def from_properties(properties):
 
 
 def require_short(length):
-    """Raises ValueError for a length that no description has."""
+    """Raises ValueError for a length beyond any description's."""
     if length > LONGEST:
         raise ValueError(f"its description has more than {LONGEST:,} bytes")
 
 
 def append_description(path: Path, description: dict[str, Any]) -> None:
-    """Appends a zip archive with the metadata and the labels, where readers of TFLite files look for them.
+    """Appends a zip archive with metadata and labels, where readers of TFLite files expect them.
 
     labels.txt has one line for each class: line breaks in a label are escaped there, not in the metadata.
     """
@@ -137,7 +137,7 @@ def append_comment(path: Path, key: str, text: str) -> None:
 
 
 def read_description(path: Path) -> dict[str, Any] | None:
-    """What `append_description` appended, or None."""
+    """Reads what `append_description` appended, or returns None."""
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:

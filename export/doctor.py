@@ -1,6 +1,6 @@
-"""Exports of a model by Keras and by this package, each tried as its user would: what `keras-vit doctor` asks.
+"""Tries exports of a model by Keras and by this package, each as its user would: the work of `keras-vit doctor`.
 
-The functions that take a `Patient` open its model themselves, so that they may run in a process of its own.
+The functions that take a `Patient` open its model themselves, so that they can run in a separate process.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ INSTALL = "Install the package that brings it, or go to the folder that it is in
 
 @dataclass(frozen=True)
 class Patient:
-    """A model by the path of its .keras file, or as "package.module:function"; `imports` are modules it needs."""
+    """A model, given by the path of its .keras file or as "package.module:function"; it needs the modules `imports`."""
 
     name: str
     imports: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class Patient:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one export; `error` and `layer` are sentences on what is wrong, and from which layer on.
+    """The result of one export; `error` and `layer` are sentences on the fault, and on the first layer that has it.
 
     Args:
         result: "right", "differs", "does not run", "does not load", "is not written" or "broken off".
-        difference: the largest, over the largest output.
-        nodes: operations of an ONNX or TFLite file.
+        difference: the largest difference, over the largest output.
+        nodes: number of operations in an ONNX or TFLite file.
         milliseconds: for the smallest batch.
     """
 
@@ -62,7 +62,7 @@ class Finding:
 
 
 def first_sentence(error: Exception) -> str:
-    """An error of any library in a sentence; of one that Keras wraps, what it is about.
+    """Describes an error of any library in a sentence; if Keras wraps one, the inner error.
 
     >>> first_sentence(ValueError("Exception encountered when calling A.call().\\n\\n\\x1b[1mNo. Never.\\x1b[0m"))
     'ValueError: No.'
@@ -76,7 +76,7 @@ def first_sentence(error: Exception) -> str:
 
 @contextlib.contextmanager
 def advise(what, advice):
-    """Within, an error of any library becomes a ConfigError that says what failed, and what to do."""
+    """A context that turns an error of any library into a ConfigError on what failed, and what to do."""
     try:
         yield
     except KerasVitError:
@@ -103,7 +103,7 @@ def build_by_function(name):
 
 @functools.cache
 def open_patient(patient: Patient) -> Source:
-    """Its model, with the same random weights at every call.
+    """Opens its model, with the same random weights at every call.
 
     Raises:
         KerasVitError: if there is none.
@@ -122,7 +122,7 @@ def open_patient(patient: Patient) -> Source:
 
 
 def describe(patient: Patient) -> dict:
-    """Its "parameters"; if there is no model, why, as "refused"."""
+    """{"parameters": their number}; if there is no model, {"refused": the reason}."""
     try:
         return {"parameters": make_trial(open_patient(patient), "onnx").model.count_params()}
     except KerasVitError as error:
@@ -130,8 +130,8 @@ def describe(patient: Patient) -> dict:
 
 
 def measure(patient: Patient) -> dict:
-    """The compiled model's "milliseconds" for the smallest batch, and "rounding", its difference from the called one,
-    over the largest output.
+    """The compiled model's "milliseconds" for the smallest batch, and "rounding": its difference from the model that is
+    called directly, over the largest output.
     """
     trial = make_trial(open_patient(patient), "onnx")
     run, inputs = compiled(trial.model), [x[: trial.batches[0]] for x in trial.inputs]
@@ -153,7 +153,7 @@ def make_trial(source, format_name):
 
 
 def open_file(trial, by, path):
-    """A file as a function from a list of arrays to the list of outputs."""
+    """Opens a file as a function from a list of arrays to the list of outputs."""
     model, names = trial.model, trial.input_names()
     if (by, trial.form.name) == (KERAS, "saved_model"):  # takes the inputs in one structure
         import tensorflow as tf
@@ -164,7 +164,7 @@ def open_file(trial, by, path):
 
 
 def look_into(format_name, path):
-    """(number of operations, also in inner graphs; names of the inputs) of a file; None where its format tells none."""
+    """(number of operations, also in inner graphs; names of the inputs) of a file; None if its format has none."""
     if format_name == "onnx":
         import onnx
 
@@ -182,11 +182,11 @@ def look_into(format_name, path):
 
 
 def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
-    """Exports a model to `path`, opens the file in its own runtime and compares what they compute."""
+    """Exports a model to `path`, opens the file in its own runtime and compares their outputs."""
     found, place = Finding(format_name, by, "is not written"), Path(path)
     try:
         trial = make_trial(source, format_name)
-        expected = trial.expected  # before Keras exports, which it refuses for a model that was never called
+        expected = trial.expected  # before the export: Keras refuses it for a model that was never called
         if by == OURS:
             convert(source.model, path)
         else:
@@ -197,11 +197,11 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
         found = dataclasses.replace(found, result="does not run")
         if wanted and len(wanted) != len(trial.inputs):
             names = ", ".join(trial.input_names())
-            raise ExportError(f"The model takes {names}; the file wants {', '.join(wanted)}.")
+            raise ExportError(f"The model takes {names}, but the file takes {', '.join(wanted)}.")
         difference = compare_outputs(expected, run_in_batches(run, trial.inputs, trial.batches))
         broken, inputs = trial.kind.broken_bounds(difference), [x[: trial.batches[0]] for x in trial.inputs]
         found = dataclasses.replace(found, milliseconds=median_milliseconds(run, inputs))
-        same = None if difference.varies or by == OURS else "Its outputs are equal for all inputs, which proves little."
+        same = None if difference.varies or by == OURS else "Its outputs are equal for all inputs: this proves little."
         result, error = ("differs", f"{'; '.join(broken)}.".capitalize()) if broken else ("right", same)
         return dataclasses.replace(found, difference=difference.max_rel_diff, result=result, error=error)
     except Exception as error:  # of any library
@@ -212,27 +212,27 @@ def examine(source: Source, format_name: str, by: str, path: str) -> Finding:
 def examine_patient(
     patient: Patient, format_name: str, by: str, path: str | None = None, places: Sequence[int] = ()
 ) -> Finding:
-    """`examine` of its model, or of the beginning up to `places`, see `cut`; without `path` the file is not kept."""
+    """`examine` for its model, or for the part up to `places`, see `cut`; without `path` the file is not kept."""
     source = open_patient(patient)
     try:
         source = prepare(cut(source.functional, places)) if places else source
-    except Exception as error:  # of a layer that is called anew
+    except Exception as error:  # a layer that is called again may raise any
         return Finding(format_name, by, "is not cut", error=first_sentence(error))
     with tempfile.TemporaryDirectory() as folder:
         return examine(source, format_name, by, path or str(Path(folder, f"model{format_named(format_name).suffix}")))
 
 
 def list_layers(model):
-    """(layer, its output) of those called at one place, each behind what it needs."""
+    """(layer, its output) for layers that are called at only one place, each after those it needs."""
     found = [(layer, find_output(model, layer)) for layer in model.layers]
     return [(layer, output) for layer, output in found if output is not None]
 
 
 def cut(model, places: Sequence[int]) -> keras.Model:
-    """The model up to a layer. Its outputs are those that no layer in it uses.
+    """Cuts the model after a layer. Its outputs are those that no layer in it uses.
 
     Args:
-        places: the layer's in `list_layers`; for a layer of a model within it, that model's place, then its own.
+        places: the layer's place in `list_layers`; for a layer of an inner model, that model's place, then its own.
     """
     layers = list_layers(model)
     if len(places) == 1:
@@ -245,7 +245,7 @@ def cut(model, places: Sequence[int]) -> keras.Model:
 
 
 def name_layer(patient: Patient, places: Sequence[int]) -> tuple[str, int]:
-    """("'its name' (its class)", at how many layers inside it `cut` can cut)."""
+    """("'its name' (its class)", number of layers inside it after which `cut` can cut)."""
     layer = open_patient(patient).functional
     for place in places:
         layer = list_layers(layer)[place][0]
@@ -254,7 +254,7 @@ def name_layer(patient: Patient, places: Sequence[int]) -> tuple[str, int]:
 
 
 def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str) -> str:
-    """A sentence on the first layer up to which the export is not right, found by halving.
+    """Finds the first layer up to which the export is wrong, by halving; returns a sentence on it.
 
     Args:
         ask: calls one of the functions above, with its arguments, in another process.
@@ -268,13 +268,13 @@ def find_wrong_layer(ask: Callable, patient: Patient, format_name: str, by: str)
     def is_right(place):
         found = ask(examine_patient, patient, format_name, by, None, (*before, place))
         if found.result == "is not cut":
-            raise ExportError(f"the model up to a layer cannot be made. {found.error}")
+            raise ExportError(f"the model cannot be cut after a layer. {found.error}")
         return found.result == "right"
 
     if not count:
-        raise ExportError("no layer is called at one place alone.")
+        raise ExportError("no layer is called at only one place.")
     if is_right(count - 1):
-        return "No layer alone is at fault: up to each of them the export is right."
+        return "No single layer is at fault: up to each of them the export is right."
     while count:
         low, high = 0, count - 1  # up to `high` it is not right
         while low < high:

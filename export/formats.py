@@ -1,17 +1,17 @@
-"""The formats of an export, a row each, and what is asked of one. Imports nothing heavy: commands read the rows too.
+"""The formats of an export, a row each, and the `Order` for one. Imports nothing heavy: commands read the rows, too.
 
 Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of two modules:
 
-- `__init__.py` writes artefacts. `write(order, path)` writes what an `Order` says to `path`, which for a folder may be
-  there already, empty. Returns {layer: way} of the layers that are stored more finely than its `quantize` says. A file,
+- `__init__.py` writes artefacts. `write(order, path)` writes the artefact of an `Order` to `path`; an empty folder may
+  exist there already. It returns {layer: way} of the layers that are stored more finely than by `quantize`. A file,
   unlike a folder, must end in a seal, see `staging.seal`.
 - `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
-  pathlib.Path and what it imports itself. `load(path, names=None)` is the same function, or prepares the path for it.
+  pathlib.Path and its own imports. `load(path, names=None)` is the same function, or prepares the path for it.
   `check(path)`, called before a runtime opens the artefact, calls `refuse` if it could do more than compute.
   `weight_bytes(path)` returns the size of the stored weights. `read_description(path)` returns the entries that `write`
-  stored in it, or None. A SavedModel, which has none, has no such function.
+  stored in it, or None. A SavedModel has no description, and so no such function.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ DIGEST = "[0-9a-f]{12}"  # the first digits of a SHA-256
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a format's `write` is asked for.
+    """The argument of a format's `write`.
 
     Args:
-        model: functional, in float32.
-        shapes: of its inputs in the artefact, None for a free length.
-        description: plain values to store in the artefact; empty for an artefact that no user gets.
+        model: a functional model in float32.
+        shapes: shapes of its inputs in the artefact, None for a free length.
+        description: plain values to store in the artefact; empty for a temporary artefact.
         quantize: one of the format's values, or None.
-        goal: of "dynamic" and "int8": what to calibrate on and to choose the ways of the layers by.
-        endpoints: names of the model's methods: signatures of a format with `endpoints`; in the other formats one of
-            `further_outputs`, which becomes the last output, under its name.
+        goal: for "dynamic" and "int8", data to calibrate on and to choose the ways of the layers by.
+        endpoints: names of the model's methods: signatures of a format with `endpoints`; in other formats one of
+            `further_outputs`, to become the last output, under its name.
         tell: takes lines of text; or None.
     """
 
@@ -62,25 +62,25 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A row: everything that code outside the format's own package knows about it.
+    """A row: all facts about a format that code outside its own package needs.
 
     Args:
-        name: for users and in files; also the name of the package.
+        name: its name for users and in files; also that of the package.
         title: the format's own spelling, for sentences.
-        suffix: of its paths, ".onnx"; "" for the one format, a folder, whose paths have none.
+        suffix: suffix of its paths, such as ".onnx"; "" for the only format, a folder, without one.
         bundled: its path in a bundle, with "/".
-        package: what pip installs to run it.
-        quantize: the values of `quantize` it takes beside None.
+        package: the package that pip installs to run it.
+        quantize: the values of `quantize` that it supports besides None.
         free_size: whether it can leave the height and width of images free.
-        endpoints: whether it can have methods of the model beside the forward pass.
+        endpoints: whether it can have methods of the model besides the forward pass.
         further_outputs: the endpoints that it can have as a further output of the forward pass.
-        files: of a folder: the names of the files that are known before.
-        folder_pattern: of a folder: a regular expression of the names of all files that it may have.
-        protobuf: the suffix of those of its files that are protocol buffers, which hold up to 2 GiB.
-        data_pattern: of a file: a regular expression of what follows its stem in the names of files beside it that
-            belong to it; "" where it never has any.
-        on_gpu: whether LiteRT tells what a GPU takes of it.
-        usual: whether a bundle has it unless told otherwise.
+        files: for a folder, the names of its files, as far as they are known before.
+        folder_pattern: for a folder, a regular expression for the names of all its possible files.
+        protobuf: suffix of its files that are protocol buffers, and so hold up to 2 GiB.
+        data_pattern: for a file, a regular expression for the rest, after its stem, of the names of files that belong
+            to it; "" if there are none.
+        on_gpu: whether LiteRT can tell which of its operations a GPU runs.
+        usual: whether a bundle has it by default.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Format:
         return bool(self.folder_pattern)
 
     def supported_endpoints(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of the endpoints that the format can have."""
+        """The endpoints, of these, that the format can have."""
         return tuple(name for name in names if self.endpoints or name in self.further_outputs)
 
     def load_module(self, part: str = "") -> ModuleType:
@@ -116,11 +116,11 @@ class Format:
         return Path(__file__).parent / self.name / "reading.py"
 
     def bundled_files(self) -> list[str]:
-        """Names of the files of an artefact in a bundle, relative to the bundle, as far as they are known before."""
+        """Names of an artefact's files, relative to the bundle, as far as they are known before."""
         return [f"{self.bundled}/{name}" for name in self.files] or [self.bundled]
 
     def bundled_pattern(self) -> str:
-        """A regular expression of every name that the artefact's files may have in a bundle."""
+        """A regular expression for all possible names of an artefact's files in a bundle."""
         if self.is_folder:
             return f"{re.escape(self.bundled)}/({self.folder_pattern})"
         data = f"|{re.escape(Path(self.bundled).stem)}{self.data_pattern}" if self.data_pattern else ""
@@ -195,10 +195,10 @@ USUAL = tuple(row.name for row in FORMATS if row.usual)
 
 
 def format_named(name: str) -> Format:
-    """The row of a name.
+    """The row for a name.
 
     Raises:
-        ExportError: for a name that no row has.
+        ExportError: for an unknown name.
     """
     for row in FORMATS:
         if row.name == name:
@@ -207,10 +207,10 @@ def format_named(name: str) -> Format:
 
 
 def format_of_path(path: str | os.PathLike) -> Format:
-    """The row in which an artefact at `path` is written, by the path's suffix.
+    """The row of the format for `path`, by its suffix.
 
     Raises:
-        ExportError: for a suffix that no row has.
+        ExportError: for an unknown suffix.
     """
     suffix = Path(path).suffix.lower()
     for row in FORMATS:
@@ -225,14 +225,14 @@ def format_of_path(path: str | os.PathLike) -> Format:
 
 
 def recognise(path: Path) -> Format | None:
-    """The row of a file by its suffix, or of a folder by the first file in it; None for others."""
+    """The row for a file by its suffix, or for a folder by the first file in it; None for anything else."""
     folders = [row for row in FORMATS if row.is_folder and (path / row.files[0]).is_file()]
     files = [row for row in FORMATS if not row.is_folder and path.suffix.lower() == row.suffix]
     return next(iter(folders + files), None)
 
 
 def data_files(stem: str) -> re.Pattern:
-    """The names of files that belong to an artefact of one file and lie beside it.
+    """A pattern for the names of files beside an artefact of one file that belong to it.
 
     Args:
         stem: the artefact's own name without its suffix.
@@ -243,7 +243,7 @@ def data_files(stem: str) -> re.Pattern:
 
 @contextlib.contextmanager
 def raise_reading_errors(path, problem="is damaged"):
-    """Within, whatever runtimes and the readers of protocol buffers and flatbuffers raise becomes an ExportError."""
+    """A context that turns errors of runtimes, and of readers of protocol buffers and flatbuffers, into ExportError."""
     try:
         yield
     except (ExportError, MissingPackageError):
@@ -253,11 +253,11 @@ def raise_reading_errors(path, problem="is damaged"):
 
 
 def require_known_operations(format_name: str, path: Path) -> None:
-    """Raises ExportError unless the artefact only computes, and refers to no file beyond its own."""
+    """Raises ExportError unless the artefact only computes, and refers only to its own files."""
     with raise_reading_errors(path):
         format_named(format_name).load_module("reading").check(Path(path))
 
 
 def refuse(path: Path, what: str) -> None:
-    """Raises ExportError: the artefact is not opened, because of what it has."""
+    """Raises an ExportError that the artefact was not opened because of `what` it has."""
     raise ExportError(f"{path} was not opened: it has {what}. Run it only if you trust whoever made it.")

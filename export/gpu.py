@@ -1,4 +1,4 @@
-"""Asks LiteRT which operations of a file a GPU takes; also the script that does it, in a process of its own."""
+"""Asks LiteRT which operations of a file a GPU can run; also the script for that, for a separate process."""
 
 import contextlib
 import ctypes
@@ -23,7 +23,7 @@ ADAPTER = re.compile(r"Selected adapter: ([^,\n]+)")
 
 
 def has_vulkan() -> bool:
-    """Whether LiteRT could find a GPU; elsewhere than on Linux the system always has such a library."""
+    """Whether LiteRT could find a GPU; outside of Linux, the system always has such a library."""
     try:
         return sys.platform != "linux" or bool(ctypes.CDLL("libvulkan.so.1"))
     except OSError:
@@ -31,11 +31,11 @@ def has_vulkan() -> bool:
 
 
 def ask_gpu(path: Path) -> dict[str, Any] | None:
-    """What LiteRT's GPU delegate, which phones have too, says of a TFLite file; None where it finds no GPU here.
+    """Asks LiteRT's GPU delegate, which phones also have, about a TFLite file; None if it finds no GPU here.
 
     Returns:
-        "adapter": the GPU that was found; "operations": how many the file has; "taken": how many of them the GPU runs,
-        the others being left to the processor; "refused": a line for each kind that it does not run.
+        "adapter": the GPU that was found; "operations": their number in the file; "taken": the number that the GPU
+        runs, the others run on the processor; "refused": a line for each kind that the GPU does not run.
     """
     if not has_vulkan():
         return None
@@ -46,7 +46,7 @@ def ask_gpu(path: Path) -> dict[str, Any] | None:
 
 
 def read_log(log: str, operations: int) -> dict[str, Any] | None:
-    """The answer from what the delegate logged of a file of so many operations."""
+    """Derives the answer from the delegate's log, for a file with so many operations."""
     adapter, split, refused, failed = (x.search(log) for x in (ADAPTER, SPLIT, REFUSED, FAILED))
     if adapter is None:
         return None

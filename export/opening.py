@@ -1,4 +1,4 @@
-"""Artefacts opened to be used: what they say of their input and classes, and the function that runs them."""
+"""Opens artefacts for use: reads their description of input and classes, and makes the function that runs them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class Artefact:
     """An exported classifier.
 
     Args:
-        path: of the file or folder.
-        about: its "inputs", "outputs", "preprocessing", "labels" and "probabilities", as in model.json; None where they
-            are not stated.
-        run: float32 images (n, h, w, c) to logits (n, classes).
+        path: path of the file or folder.
+        about: its "inputs", "outputs", "preprocessing", "labels" and "probabilities", as in model.json; None for those
+            that are not stated.
+        run: function from float32 images (n, h, w, c) to logits (n, classes).
     """
 
     path: Path
@@ -41,7 +41,7 @@ class Artefact:
 
 
 def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
-    """(format, path, description) of what an export wrote at a path; of a bundle the first artefact. None for others.
+    """(format, path, description) of an export at a path, or of a bundle's first artefact; None for anything else.
 
     Raises:
         ExportError: for a bundle that is damaged.
@@ -62,7 +62,7 @@ def find_artefact(path: Path) -> tuple[Format, Path, dict | None] | None:
 
 
 def describe_by_bundle(folder):
-    """The model.json of the bundle that a folder lies in, or None: a SavedModel has no description of its own."""
+    """The model.json of the bundle around a folder, or None: a SavedModel has no description of its own."""
     for parent in folder.absolute().parents[:2]:
         if (parent / DESCRIPTION).is_file():
             about = read_model_json(parent)
@@ -72,7 +72,7 @@ def describe_by_bundle(folder):
 
 
 def read_stored_description(row, path):
-    """What `write` of the format stored in an artefact, or None where an export did not write it."""
+    """The description that `write` of the format stored in an artefact, or None if no export wrote it."""
     with raise_reading_errors(path):
         about = getattr(row.load_module("reading"), "read_description", lambda path: None)(path)
         if about is None:
@@ -80,22 +80,22 @@ def read_stored_description(row, path):
         about = {name: about.get(name) for name in DESCRIBED}
         wrong = [name for name in DESCRIBED if find_misfit(about[name], FIELDS[name])]
     if wrong:
-        raise ExportError(f"{path} does not describe itself as an export does: see its {wrong[0]!r}.")
+        raise ExportError(f"The description in {path} is not one of an export: see its {wrong[0]!r}.")
     return about
 
 
 def open_artefact(path: Path) -> Artefact | None:
-    """What an export wrote at a path, ready to run; None where it is something else.
+    """Opens an export at a path; None if there is anything else.
 
-    As in `verify`, an artefact that does more than compute is refused unopened. Any other runs in this process, without
-    a time limit.
+    As in `verify`, an artefact that does more than compute is refused without opening it. Any other runs in this
+    process, without a time limit.
 
     Args:
-        path: of a file or folder in one of the formats, or of a bundle, whose first artefact is taken.
+        path: a file or folder in one of the formats, or a bundle, whose first artefact is opened.
 
     Raises:
-        ExportError: when it is damaged, does not take one image and give its logits or those of its pixels, or its
-            runtime is missing.
+        ExportError: when it is damaged, does not map one image to its logits or those of its pixels, or its runtime is
+            missing.
 
     >>> export_path = keras_vit.export.convert(keras_vit.zoo.load("ViT-Test/4", weights=None), "vit.onnx").path
     >>> open_artefact(Path(export_path)).run(np.zeros((2, 32, 32, 3), "float32")).shape

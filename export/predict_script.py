@@ -20,12 +20,12 @@ with contextlib.suppress(ModuleNotFoundError):
 
     pillow_heif.register_heif_opener()
 
-# In a bundle what these import stands written out.
+# In a bundle, the imported code is written out here.
 from keras_vit.images.pillow import FORMATS, MOST_PIXELS, to_array
 from keras_vit.images.resizing import crop_offset, size_before_crop
 
 HERE = Path(__file__).resolve().parent
-ImageError = ValueError  # what is written out may raise it
+ImageError = ValueError  # raised in the code that is written out
 
 
 def linear(x):
@@ -56,7 +56,7 @@ def resampling_matrix(source, target, kernel, antialias):
 
 
 def resize(x, size, interpolation, antialias):
-    """Resizes (h, w, c) to (*size, c), the width first; as in Pillow pixels are cut to [0, 255] after either."""
+    """Resizes (h, w, c) to (*size, c), the width first; as in Pillow, both steps clip pixels to [0, 255]."""
     for axis, line in ((1, "jw,hwc->hjc"), (0, "ih,hwc->iwc")):
         matrix = resampling_matrix(x.shape[axis], size[axis], KERNELS[interpolation], antialias)
         x = np.clip(np.einsum(line, matrix, x, optimize=True), 0, 255)
@@ -80,7 +80,7 @@ def require_few_pixels(size):
 
 
 def open_image(path, channels):
-    """An image file as uint8 (h, w, channels), upright; what is transparent lies on white, but in 4 channels."""
+    """Reads an image file as uint8 (h, w, channels), upright; transparency is laid on white, except in 4 channels."""
     if not Path(path).is_file():
         raise ValueError("there is no such file")
     Image.init()
@@ -89,7 +89,7 @@ def open_image(path, channels):
         return to_array(image, channels)
 
 
-# By format. A bundle's predict.py has a function for each of its artefacts here, and the package that runs it.
+# By format. In a bundle's predict.py they have a loader, and the package to install, for each artefact.
 LOADERS = {}
 PACKAGES = {}
 
@@ -105,7 +105,7 @@ def load_model(artefact):
 
 
 def printable(text):
-    """The text with control characters, which a terminal would obey, escaped."""
+    """The text with control characters escaped, since a terminal would obey them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
@@ -124,7 +124,7 @@ def pixel_shares(logits):
 
 
 def gives_vectors(about):
-    """Whether the outputs are vectors, without names or a head: of no class, or of a projection without bias."""
+    """Whether outputs are vectors: there are no names, and no classes or a projection without bias as head."""
     config = about.get("config") or {}
     return not about["labels"] and (config.get("num_classes") == 0 or config.get("head_bias") is False)
 
@@ -147,7 +147,7 @@ def main():
     for path in arguments.images:
         try:
             x = preprocess(open_image(path, about["inputs"][0]["shape"][-1]), **about["preprocessing"])
-        except Exception as error:  # Pillow raises what it likes for damaged files, and MemoryError
+        except Exception as error:  # Pillow raises many errors for damaged files, and MemoryError
             print(f"{printable(path)} cannot be read as an image: {printable(error)}", file=sys.stderr)
             failed = True
             continue

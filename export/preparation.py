@@ -1,4 +1,4 @@
-"""Prepares a model for export: functional, built, float32, with the shapes that its artefact will take."""
+"""Prepares a model for export: functional, built, float32, with the input shapes of its artefact."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from keras_vit.export.description import describe_model
 from keras_vit.export.proof.probes import choose_inputs
 from keras_vit.lora import without_lora
 
-SURROGATES = re.compile("[\ud800-\udfff]")  # which Python makes of file names that are not UTF-8
+SURROGATES = re.compile("[\ud800-\udfff]")  # Python has these in file names that are not UTF-8
 
 
 def prepare_model(model: keras.Model) -> keras.Model:
@@ -26,7 +26,7 @@ def prepare_model(model: keras.Model) -> keras.Model:
     if not model.built:
         raise ExportError(f"The model {model.name!r} is not built: call it on a batch of images first, then export it.")
     source = without_lora(as_functional(model))
-    # `model.layers` has the outermost layers alone, and Keras has no public way to the inner ones.
+    # `model.layers` has only the outermost layers, and Keras has no public way to the inner ones.
     if any(layer.compute_dtype != "float32" for layer in source._flatten_layers()):
         source = rebuild_in_float32(source)
     if source is not model and hasattr(model, "preprocessing"):
@@ -37,7 +37,7 @@ def prepare_model(model: keras.Model) -> keras.Model:
 
 
 def require_labels(labels):
-    """Raises unless the names of classes are text that UTF-8 can encode, as every format stores them."""
+    """Raises an ExportError unless UTF-8 can encode the names of classes, since every format stores them so."""
     for i, name in enumerate(() if labels is None else labels):
         if not isinstance(name, str) or SURROGATES.search(name):
             raise ExportError(
@@ -46,13 +46,13 @@ def require_labels(labels):
 
 
 def as_functional(model):
-    """A subclassed model called on inputs of the shapes it was built with; a functional one as it is."""
+    """Calls a subclassed model on symbolic inputs of the shapes it was built with; a functional one is unchanged."""
     if isinstance(model, keras.Sequential):
         # A Sequential model has no `input` structure of its own; the functional model inside it has.
         return model._functional
     if getattr(model, "inputs", None):
         return model
-    # Keras keeps the shapes that `build` was called with for its own files alone.
+    # Keras keeps the shapes of `build` only for its own files.
     shapes = list((getattr(model, "_build_shapes_dict", None) or {}).values())
     if len(shapes) != 1 or not isinstance(shapes[0], tuple):
         raise ExportError(
@@ -64,7 +64,7 @@ def as_functional(model):
 
 
 def rebuild_in_float32(model):
-    """The same architecture and weights with every layer in float32, rebuilt from its configuration."""
+    """Rebuilds a model from its configuration, with every layer in float32 and the same weights."""
     try:
         config = replace_dtypes(keras.saving.serialize_keras_object(model))
         twin = keras.saving.deserialize_keras_object(config)
@@ -89,14 +89,14 @@ def replace_dtypes(config):
 
 
 def pack_inputs(model, inputs):
-    """A flat list of tensors in the structure that the model takes: a tensor, a list or a dictionary."""
+    """Packs a flat list of tensors into the model's input structure: a tensor, a list or a dictionary."""
     return keras.tree.pack_sequence_as(model.input, list(inputs))
 
 
 @contextlib.contextmanager
 def follow_export_calls(model):
-    """Inside, `export_call` replaces `call` in every layer that has one."""
-    # Layers inside layers, too, for which Keras has no public way.
+    """A context in which `export_call` replaces `call` in every layer that has it."""
+    # Layers inside layers, too; Keras has no public way to list them.
     layers = [layer for layer in model._flatten_layers() if hasattr(layer, "export_call")]
     for layer in layers:
         vars(layer)["call"] = layer.export_call
@@ -109,11 +109,11 @@ def follow_export_calls(model):
 
 @dataclass(frozen=True)
 class Source:
-    """A model prepared once for all its artefacts, with the options that they share.
+    """A model, prepared once for all its artefacts, with the options that they share.
 
     Args:
-        model: what the user gave.
-        functional: the same, see `prepare_model`.
+        model: the user's model.
+        functional: its prepared form, see `prepare_model`.
         images, image_size, batch_size, metadata: see `convert`.
     """
 
@@ -135,7 +135,7 @@ class Source:
             free_size: whether the format can leave height and width free.
 
         Raises:
-            ExportError: if a size is needed and not known, or contradicts the model's.
+            ExportError: if a size is needed but not known, or contradicts the model's.
         """
         return [self.choose_shape(tuple(x.shape), free_size) for x in self.functional.inputs]
 
@@ -158,7 +158,7 @@ class Source:
         return (shape[0], *size, shape[3])
 
     def choose_inputs(self, shapes, count):
-        """An array (count, ...) for each input; images of a free size have the model's own, or 224."""
+        """An array (count, ...) for each input; the size of images, if free, is the model's own, or 224."""
         size = getattr(self.preprocessing, "image_size", None) or (224, 224)
         filled = [
             (shape[0], *(n or m for n, m in zip(shape[1:3], size, strict=True)), shape[3]) if len(shape) == 4 else shape
@@ -178,13 +178,13 @@ def prepare(model: keras.Model, **options) -> Source:
         ExportError: if the model cannot be exported at all.
     """
     with raise_converter_errors():
-        model = getattr(model, "folded_from", model)  # a model of this package that was folded
+        model = getattr(model, "folded_from", model)  # a folded model of this package
         return Source(model, prepare_model(model), **options)
 
 
 @contextlib.contextmanager
 def raise_converter_errors(format_name=None):
-    """Inside, any error of a model, a converter or a runtime becomes an ExportError, with the error as its cause."""
+    """A context that turns any error of a model, a converter or a runtime into an ExportError with that cause."""
     try:
         yield
     except KerasVitError:

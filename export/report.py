@@ -1,4 +1,4 @@
-"""How close an artefact is to its model, in numbers."""
+"""The report on an artefact: how close it is to its model, in numbers."""
 
 import dataclasses
 import json
@@ -18,29 +18,29 @@ class Report:
 
     Args:
         format: its name, see `formats`.
-        path: of the artefact.
+        path: path of the artefact.
         quantize: None, "float16", "dynamic" or "int8".
-        bytes: size on disk, external data and folders included.
-        weight_bytes: of these, the weights, and the scales of those in int8.
-        model_weight_bytes: the model's weights in float32.
+        bytes: size on disk, with external data and folders.
+        weight_bytes: size of its weights, with the scales of those in int8.
+        model_weight_bytes: size of the model's weights in float32.
         max_abs_diff: largest absolute difference of any output value.
         max_rel_diff: the same over the largest absolute value of that output, in [0, 1] for anything usable.
         cosine: smallest cosine between the model's and the artefact's outputs for one image, in [-1, 1]; if an image
             has one number as output, for all images together.
-        top1_agreement: part of the images with the same best class in both, in [0, 1]; None without classes.
-        top5_agreement: part of the five best classes that both have in common, in [0, 1]; None without classes.
-        top1_regret: the model's score of its own best class less its score of the artefact's best class, as a part of
+        top1_agreement: share of the images with the same best class in both, in [0, 1]; None without classes.
+        top5_agreement: share of the five best classes that both have in common, in [0, 1]; None without classes.
+        top1_regret: the model's score of its own best class minus its score of the artefact's best class, as a share of
             the range of the model's outputs, in [0, 1]; the largest of all images; None without classes.
         images: number of images compared.
         batches: the batch sizes at which they were compared.
-        tolerance: the bound that max_rel_diff had to keep.
-        finer: {layer: way}, the layers by their names in the file that `quantize` alone would make too rough, and how
-            they are stored and computed: "dynamic", "int8-weights", "float16" or "float32"; see `proof.mixture`.
-        latency_ms: milliseconds by batch size in the artefact's runtime; empty unless asked for.
+        tolerance: the bound for max_rel_diff.
+        finer: {layer: way} for layers, by their names in the file, that `quantize` alone would make too rough. The way
+            is "dynamic", "int8-weights", "float16" or "float32"; see `proof.mixture`.
+        latency_ms: milliseconds by batch size in the artefact's runtime; empty unless requested.
         model_latency_ms: the same for the float model.
         further_outputs: the endpoints that are outputs of the artefact, each with its largest absolute difference from
-            the model's; those of a SavedModel are signatures, and not among them.
-        gpu: of a TFLite file, what LiteRT's GPU delegate takes, see `gpu.ask_gpu`; None where no GPU was found.
+            the model's; not those of a SavedModel, which are signatures.
+        gpu: for a TFLite file, what LiteRT's GPU delegate runs, see `gpu.ask_gpu`; None if no GPU was found.
     """
 
     format: str
@@ -81,7 +81,7 @@ class Report:
 
 
 def count_ways(finer: dict[str, str]) -> str:
-    """How many layers are stored more finely than the others, as the end of a sentence.
+    """Counts the layers that are stored more finely than the others, as the end of a sentence.
 
     >>> count_ways({"a": "float16", "b": "int8-weights", "c": "float16"})
     '; finer: 2 in float16, 1 in int8-weights'
@@ -91,7 +91,7 @@ def count_ways(finer: dict[str, str]) -> str:
 
 
 def describe_gpu(gpu: dict[str, Any] | None) -> str:
-    """What a GPU takes of a file, as the end of a sentence.
+    """What a GPU runs of a file, as the end of a sentence.
 
     >>> describe_gpu({"adapter": "A", "operations": 9, "taken": 7, "refused": ["CONV_3D: Operation is not supported."]})
     '; GPU (A): 7 of 9 operations, the others on the processor (CONV_3D: Operation is not supported.)'
@@ -105,7 +105,7 @@ def describe_gpu(gpu: dict[str, Any] | None) -> str:
 
 
 def size_of(path: str | Path) -> int:
-    """Bytes of a file with the external data of its name, or of every file in a folder."""
+    """Bytes of a file and its external data, or of all files in a folder."""
     path = Path(path)
     data = [file for file in path.parent.iterdir() if data_files(path.stem).fullmatch(file.name)]
     files = [path, *data] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
@@ -113,8 +113,8 @@ def size_of(path: str | Path) -> int:
 
 
 def make_report(form: Format, path: Path, kind: Kind, difference: Difference, **others: Any) -> Report:
-    """The report of an artefact; `others` are the fields that neither it nor its difference from the model says."""
-    with raise_reading_errors(path):  # of a file that its runtime and its schema read differently
+    """Makes the report of an artefact; `others` are fields that follow neither from it nor from its difference."""
+    with raise_reading_errors(path):  # a runtime and a schema may read a file differently
         weight_bytes = form.load_module("reading").weight_bytes(path)
     return Report(
         format=form.name,

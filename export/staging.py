@@ -1,4 +1,4 @@
-"""Artefacts appear when they are complete, and replace what an earlier export wrote and nothing else.
+"""Makes artefacts appear only when they are complete, and replace only files of an earlier export.
 
 The process locks a hidden folder at the destination, writes the files there, and renames them into their places one
 by one. A folder lists its files in a manifest, as `keras_vit.owned` does. A single file ends in a seal: the digests of
@@ -22,7 +22,7 @@ from keras_vit.owned import OwnFolder, files_in, is_regular, lock
 from keras_vit.text import printable
 
 HIDDEN = ".keras-vit-export"
-PARTS = ("new", "old")  # of the hidden folder: what takes its place, and what stood there before
+PARTS = ("new", "old")  # of the hidden folder: new files, and the files that they replace
 MANIFEST = "keras-vit-export.json"
 MAKER = "keras_vit.export"
 FORMAT = 1  # of the manifest
@@ -31,9 +31,9 @@ DIGITS = 64  # of a SHA-256
 SEALED = re.compile(rb"%b.{0,9}?(\{.*?\}) ([0-9a-f]{%d})\Z" % (re.escape(SEAL.encode()), DIGITS), re.DOTALL)
 MOST_NAMED = 5
 
-# Every name that an export may write. A manifest that lists another is foreign, and cannot have that file deleted.
+# Every name that an export may write. A manifest with another name is foreign: no file is deleted because of it.
 COMPANIONS = r"README\.md|predict\.py|examples\.npz|model\.json"
-HUB_FILES = (  # of `keras_vit.hub`, beside the card
+HUB_FILES = (  # of `keras_vit.hub`, besides the card
     *("README.md", "config.json", "preprocessor_config.json", "model.safetensors"),
     *("onnx/model.onnx", "onnx/model_quantized.onnx", "timm/config.json", "timm/model.safetensors"),
 )
@@ -48,8 +48,8 @@ def seal(path, append, data=()):
     """Seals the file `path`.
 
     Args:
-        append: function of the path, a key and a text; it makes the file end in that text and leaves it valid.
-        data: names of the files in the same folder that belong to it.
+        append: function of the path, a key and a text; it makes the file end in this text and keeps it valid.
+        data: names of files in the same folder that belong to it.
     """
     files = {name: sha256_of_regular(path.with_name(name)) for name in data}
     append(path, SEAL, f"{json.dumps(files)} {'0' * DIGITS}")
@@ -70,7 +70,7 @@ def digest_before_seal(path):
 
 
 def read_seal(path):
-    """{name: SHA-256} of the file `path` and of the files that belong to it; None unless its seal is intact."""
+    """{name: SHA-256} of the file `path` and the files that belong to it; None unless its seal is intact."""
     if not is_regular(path):
         return None
     with open(path, "rb") as file:
@@ -86,7 +86,7 @@ def read_seal(path):
 
 
 class ExportFolder(OwnFolder):
-    """A folder that an export writes. A sealed file in it, of an export to its own path, may be replaced too.
+    """A folder that an export writes. It may also replace a sealed file in it, from a separate export to that file.
 
     >>> ExportFolder("nowhere").digests()
     {}
@@ -114,7 +114,7 @@ class ExportFolder(OwnFolder):
 
 
 class SealedFile(OwnFolder):
-    """A single file that an export writes, and those beside it that belong to it; its seal is the record."""
+    """A single file that an export writes, with the files that belong to it; its seal is the record."""
 
     writer, error = "an export", ExportError
 
@@ -131,7 +131,7 @@ class SealedFile(OwnFolder):
         """Does nothing: renaming the sealed file records it."""
 
     def remove_orphans(self):
-        """Removes data that a killed export left: put in place before its file was, or not yet removed."""
+        """Removes data that a killed export left: written before its file, or not removed yet."""
         own = self.digests()
         for part in (self.hidden / "new", self.hidden / "old"):
             for name, digest in (read_seal(part / self.record) or {}).items():
@@ -142,15 +142,15 @@ class SealedFile(OwnFolder):
 
 @contextlib.contextmanager
 def stage(path, names, *, is_folder, tell=None):
-    """Yields a path in a hidden folder; what is written there replaces an earlier export at `path`.
+    """Yields a path in a hidden folder; the files written there replace an earlier export at `path`.
 
-    A folder is new and empty, and gets its manifest at the end; a file must be sealed by who writes it. A process
-    killed inside leaves the hidden folder; the next export to the same path clears it.
+    A folder is new and empty, and gets its manifest at the end; the caller must seal a file. A killed process leaves
+    the hidden folder; the next export to the same path clears it.
 
     Args:
-        path: of the file, or the folder.
-        names: of the files that will be written, as far as they are known before.
-        tell: called with a line of text that names the files of the earlier export that have no successor.
+        path: path of the file or folder.
+        names: names of the files that will be written, as far as they are known.
+        tell: called with a line of text on files of the earlier export that are removed.
 
     Raises:
         ExportError: if nothing can be written there, or a file in the way was not written by an export.
@@ -168,12 +168,12 @@ def stage(path, names, *, is_folder, tell=None):
 
 
 def place_of(path, is_folder):
-    """Where the files for `path` go. A link to a folder stands for that folder."""
+    """The folder or file to write for `path`. A link to a folder stands for that folder."""
     require_local(path, ExportError)
     path = Path(path)
     if is_folder:
         if path.exists() and not path.is_dir():
-            raise ExportError(f"{path} is a file, but a folder is written there. Choose another path.")
+            raise ExportError(f"{path} is a file, but the export is a folder. Choose another path.")
         return ExportFolder(os.path.realpath(path))
     if path.is_dir():
         raise ExportError(f"{path} is a folder. Expected a path where a {path.suffix} file can be written.")
@@ -182,10 +182,10 @@ def place_of(path, is_folder):
 
 @contextlib.contextmanager
 def raise_file_errors(path):
-    """Inside, an OSError, such as a full disk or a missing permission, becomes an ExportError."""
+    """A context that turns an OSError, such as a full disk or a missing permission, into an ExportError."""
     try:
         yield
-    except KerasVitError:  # a DownloadError is an OSError too, and says what to do
+    except KerasVitError:  # a DownloadError is also an OSError, and says what to do
         raise
     except OSError as error:
         raise ExportError(
@@ -196,7 +196,7 @@ def raise_file_errors(path):
 
 @contextlib.contextmanager
 def hold_hidden_folder(place, path):
-    """Makes the hidden folder, locks it, and removes what a killed export left there; it is removed at the end."""
+    """Makes and locks the hidden folder, and clears it of a killed export's files; removes it at the end."""
     for part in PARTS:
         place.require_plain_folders(f"{place.hidden.name}/{part}/name")
     place.hidden.mkdir(exist_ok=True)

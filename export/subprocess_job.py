@@ -1,7 +1,7 @@
-"""Running a converter in a process of its own: its memory is freed, and its crashes become errors.
+"""Runs a converter in a separate process: its memory is freed, and its crashes become errors.
 
-A converter's module is also its script: a function passes the job to it by `run_script(__file__, job)`, and `main` does
-it.
+A converter's module is also its script: a function passes the job to it by `run_script(__file__, job)`, and the
+script's `main` does the job.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
     """Runs a script, a path that is absolute or below this folder, with `job` as JSON on its stdin.
 
     Args:
-        explain: turns what a failing script wrote into one sentence; by default its last line.
+        explain: turns the output of a failed script into one sentence; by default its last line.
         time_limit: seconds after which the script is killed; None for no limit.
         tell: takes the lines of text that the script writes to stdout as JSON strings; or None.
 
     Returns:
-        The last other JSON value that the script writes to stdout; None where it writes none.
+        The last other JSON value that the script writes to stdout; None if there is none.
 
     Raises:
         ExportError: if the script fails, or exceeds the time limit.
@@ -57,8 +57,8 @@ def run_script(script, job, explain=None, time_limit=None, tell=None):
 
 
 def exchange(process, job, tell):
-    """Writes the job to the process and reads what it writes, until it closes its stdout; see `run_script`."""
-    with contextlib.suppress(BrokenPipeError), process.stdin:  # it may fail before it reads
+    """Writes the job to the process and reads its output until it closes stdout; see `run_script`."""
+    with contextlib.suppress(BrokenPipeError), process.stdin:  # the process may fail before it reads
         process.stdin.write(job)
     result = None
     for line in process.stdout:

@@ -1,7 +1,7 @@
-"""`verify`: checks a bundle again, without the model and without trusting what the bundle says about itself.
+"""`verify`: checks a bundle again, without the model and without trusting the bundle's own statements.
 
-The order makes it safe with a stranger's bundle: names first, then digests, fields, operations, and only then a
-runtime, in a process of its own.
+The order makes it safe for untrusted bundles: names first, then digests, fields, operations, and only then a runtime,
+in a separate process.
 """
 
 import hashlib
@@ -42,15 +42,15 @@ SCRIPT = "predict.py"
 def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | None = None) -> list[Report]:
     """Checks a bundle again without the model: the digests of all files, and every artefact on the stored examples.
 
-    This shows that nothing was damaged or edited since the export, and that on this machine the artefacts have the
-    outputs that the model had on the other. It cannot show who made the bundle: whoever makes one makes its digests and
-    examples too. Only the artefacts of a bundle are run, each in a process of its own, and only if they do nothing but
+    This shows that nothing was damaged or edited since the export, and that the artefacts have the same outputs on this
+    machine as the model had on the other. It cannot show who made the bundle, since its maker also makes the digests
+    and examples. Only the artefacts of a bundle are run, each in a separate process, and only if they do nothing but
     compute.
 
     Args:
         folder: a folder that `bundle` wrote.
-        progress: called with a line of text for what is not an error but should be known, such as files that the
-            bundle does not list; or None.
+        progress: called with a line of text for facts that are no errors, such as files that the bundle does not list;
+            or None.
 
     Returns:
         A list of `Report`, one per artefact.
@@ -83,7 +83,7 @@ def verify(folder: str | os.PathLike, *, progress: Callable[[str], object] | Non
 
 
 def require_manifest(folder):
-    """{name: SHA-256} of the files that the bundle lists; raises if no export wrote it, or an export was cut off."""
+    """{name: SHA-256} of the files in the bundle's list; raises if no export wrote it, or an export was cut off."""
     listed = ExportFolder(folder).digests()
     if not listed:
         raise ExportError(
@@ -95,7 +95,7 @@ def require_manifest(folder):
 
 
 def require_intact(folder):
-    """The files that the bundle lists; raises unless each is there, not a link, and unchanged."""
+    """The files in the bundle's list; raises unless each is there, not a link, and unchanged."""
     files = require_manifest(folder)
     for name in sorted({*files, *NEEDED}):
         require_digest(folder, name, files.get(name))
@@ -122,7 +122,7 @@ def require_digest(folder, name, digest):
 
 
 def require_listed(folder, files, about):
-    """Raises unless the files of the manifest and those of the artefacts in model.json are the same."""
+    """Raises unless the manifest has the same files as the artefacts in model.json."""
     places = [entry["file"] for entry in about["artefacts"]]
     if about["preprocessing"] and SCRIPT not in files:
         raise ExportError(f"{folder / SCRIPT} is not listed in {MANIFEST}. Export it again.")
@@ -140,10 +140,10 @@ def require_listed(folder, files, about):
 
 
 def list_notes(folder, files, about):
-    """Lines on what is no error but a user should know."""
+    """Lines on facts that are no errors, but that a user should know."""
     unlisted = [name for name in files_in(folder) if name not in files and name != MANIFEST]
     if unlisted:
-        yield f"not part of the bundle, and not looked at: {join_names(unlisted)}"
+        yield f"not part of the bundle, and not checked: {join_names(unlisted)}"
     expected = predict_source([entry["format"] for entry in about["artefacts"]])
     if SCRIPT in files and files[SCRIPT] != hashlib.sha256(expected.encode()).hexdigest():
         yield f"{SCRIPT} differs from what this version of the package writes: read it before you run it"
@@ -153,7 +153,7 @@ def list_notes(folder, files, about):
 
 
 def verify_artefact(folder, entry, names, inputs, expected, further):
-    """The report of one artefact; `expected` are the model's outputs for the examples, `further` those by name."""
+    """The report of one artefact; `expected` are the model's outputs for the examples, `further` its named ones."""
     expected = [*expected, *(further[name] for name in entry["further_outputs"])]
     row = format_named(entry["format"])
     kind = choose_kind(entry["quantize"], row)
@@ -183,7 +183,7 @@ def verify_artefact(folder, entry, names, inputs, expected, further):
 
 
 def run_artefact(path, row, names, batches, inputs):
-    """The artefact's outputs for the examples, from a process of its own: a damaged file may crash it."""
+    """The artefact's outputs for the examples, from a separate process: a damaged file may crash it."""
     time_limit = LEAST_TIME + round(size_of(path) * TIME_PER_BYTE)
     with tempfile.TemporaryDirectory() as work:
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}

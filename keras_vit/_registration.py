@@ -1,9 +1,9 @@
 """Makes `.keras` files loadable by `import keras_vit` alone, which itself imports no Keras.
 
-Keras finds our classes only once their modules have run, and does not import them itself. So they are imported when
-Keras is: at once if it is loaded already, else right after its own import. If a module of ours is the first to import
-Keras, it is itself only half imported at that moment, and others that need it fail to import: then `register` is called
-again once it is complete.
+Keras finds our classes only after their modules have run, and does not import them itself. So they are imported
+together with Keras: at once if it is loaded already, otherwise right after its own import. If one of our modules is the
+first to import Keras, it is only half imported then, and modules that need it cannot be imported. So `register` is
+called again when it is complete.
 """
 
 import importlib
@@ -40,7 +40,7 @@ def import_classes():
 
 
 class ThenRegister(importlib.abc.Loader):
-    """Runs a module as its own loader does, then imports our classes, which registers them."""
+    """Runs a module by its own loader, then imports our classes and so registers them."""
 
     def __init__(self, loader):
         self.loader = loader

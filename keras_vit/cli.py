@@ -1,4 +1,4 @@
-"""The command `keras-vit`: the file of a command is imported when it is asked for, Keras when it runs."""
+"""The command `keras-vit`. A command's file is imported when the command is used, Keras when it runs."""
 
 import functools
 import importlib
@@ -18,7 +18,7 @@ from keras_vit.errors import SHARED_FOLDER, KerasVitError
 from keras_vit.files import describe_refusal
 from keras_vit.training.errors import Interrupted, Preempted
 
-COMMANDS = {  # as help shows them: the function of each in a file of keras_vit/commands/
+COMMANDS = {  # in the order of help: the function of each in a file of keras_vit/commands/
     "list": "list.list_models",
     "info": "list.show_info",
     "recipes": "recipes.list_recipes",
@@ -54,7 +54,7 @@ def load_command(name):
 
 
 class LazyCommands(Mapping):
-    """The commands by name; the file of one is imported when it is asked for."""
+    """The commands by name; the file of a command is imported when it is accessed."""
 
     def __getitem__(self, name):
         return load_command(name)
@@ -100,9 +100,9 @@ def options(
 
 
 def end_process(status):
-    """Ends the process without the interpreter's own end.
+    """Ends the process without the interpreter's shutdown.
 
-    After an interrupted training that end may take forever: it stops TensorFlow's readers, which wait for Python.
+    After an interrupted training that may take forever: it stops TensorFlow's readers, and these wait for Python.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -112,9 +112,9 @@ def end_process(status):
 def main() -> None:
     """Runs the command; errors of the package become one sentence and exit code 1."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if not hasattr(keras_vit, "__getattr__"):  # its __init__ is another project's, or gone
+    if not hasattr(keras_vit, "__getattr__"):  # its __init__ is another project's, or missing
         sys.exit(f"keras-vit: {SHARED_FOLDER}")
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # of a damaged image that is named, or read in spite of it
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # about damaged images; our own messages name these
     warnings.formatwarning = lambda message, *place, **line: f"keras-vit: {message}\n"
     try:
         app()

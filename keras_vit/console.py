@@ -1,4 +1,4 @@
-"""Printing and logging of the commands: names are shown as they are, neither as markup nor obeyed by a terminal."""
+"""Printing and logging of the commands: names are shown literally, not as markup or control characters."""
 
 import logging
 import shlex
@@ -11,13 +11,13 @@ from keras_vit.text import printable, without_secrets
 
 
 def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
-    """The lines of a shell command, within `width` columns where its words allow that, which can be pasted as they are.
+    """Breaks a shell command into lines to paste, within `width` columns if its words allow that.
 
     >>> print(*break_command("keras-vit export runs/1 --to onnx tflite --out 'my files'", "$ ", 46), sep="\\n")
     $ keras-vit export runs/1 --to onnx tflite \\
         --out 'my files'
     """
-    parts = []  # an option and its values are one
+    parts = []  # an option and its values are one part
     for word in map(shlex.quote, shlex.split(command)):
         if parts and not word.startswith("--"):
             parts[-1] += f" {word}"
@@ -34,7 +34,7 @@ def break_command(command: str, before: str = "", width: int = 80) -> list[str]:
 
 
 def make_table(title: str | None, text: str, *numbers: str) -> rich.table.Table:
-    """A table with a column of text, which is folded where it is too wide, and columns of numbers."""
+    """A table with a column of text, folded if it is too wide, and columns of numbers."""
     table = rich.table.Table(box=None, header_style="bold", title=title, title_justify="left")
     table.add_column(text, overflow="fold")
     for heading in numbers:
@@ -43,7 +43,7 @@ def make_table(title: str | None, text: str, *numbers: str) -> rich.table.Table:
 
 
 def list_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None, style: str = "") -> rich.table.Table:
-    """A line for each name, in that style, and what it is; what is too long is folded."""
+    """A table of pairs (name in the given style, description); long ones are folded."""
     table = rich.table.Table(box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left")
     table.add_column(style=style)
     table.add_column(overflow="fold")
@@ -53,7 +53,7 @@ def list_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None, style
 
 
 class Console(rich.console.Console):
-    """A console of `rich` that shows every text as it is, with control characters escaped.
+    """A console of `rich` that shows every text literally, with control characters escaped.
 
     >>> Console().print("cat [brown] :smile: \\x1b[31m")
     cat [brown] :smile: \\x1b[31m
@@ -66,13 +66,13 @@ class Console(rich.console.Console):
         return super().render_str(printable(text), **options)
 
     def print_command(self, command: str, before: str = "  ") -> None:
-        """Prints a shell command behind `before`, broken so that it can be pasted."""
+        """Prints a shell command after `before`, in lines that can be pasted."""
         for line in break_command(command, before):
             self.print(line, soft_wrap=True)
 
 
 class OneSafeLine(logging.Filter):
-    """Makes each message of a logger one line, without control characters and secrets."""
+    """Prints each message of a logger on one line, without control characters and secrets."""
 
     def filter(self, record):
         record.msg, record.args = printable(without_secrets(record.getMessage())), ()
@@ -84,5 +84,5 @@ log.addFilter(OneSafeLine())
 
 
 def say(sentence: str, one_line: bool = True) -> None:
-    """Prints a sentence to the terminal: on one line, so that a path in it can be copied, or broken at its width."""
+    """Prints a sentence to the terminal: on one line, so that a path in it can be copied, or wrapped at its width."""
     Console().print(sentence, soft_wrap=one_line)

@@ -1,4 +1,4 @@
-"""The package's own errors: each message says what was received, what is expected and what to do."""
+"""The package's own errors. Each message says what was received, what was expected and what to do."""
 
 import difflib
 import numbers
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from keras_vit.text import printable, without_secrets
 
 LONGEST = 2000  # characters of a message
-LARGEST = 2**31 - 1  # of any size or count, as TensorFlow's own dimensions are
+LARGEST = 2**31 - 1  # of any size or count, as for TensorFlow's dimensions
 
-# What something is called in other packages, and here: a name, or where no name is meant a sentence.
+# {name in other packages: name here, or a sentence on what to do}
 FOREIGN_NAMES = {
     "lr": "learning_rate",
-    "weights": "model",  # as an option of a command; `zoo.load` has its own
+    "weights": "model",  # as an option of a command; `zoo.load` has an argument of that name
     "imgsz": "image_size",
     "include_top": "num_classes=0 leaves the head out.",
     "classifier_activation": "Models return logits; apply keras.ops.softmax to them.",
@@ -32,13 +32,13 @@ FOREIGN_NAMES = {
 
 
 def make_presentable(text):
-    """`text` fit to be shown; if it is longer than a message should be, its two ends."""
+    """Makes `text` safe to print; of a text longer than LONGEST only both ends are kept."""
     text = printable(without_secrets(text))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 4 :]}"
 
 
 def is_whole(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number from `least` to 2 ** 31 - 1; True and False are none.
+    """Whether a value is a whole number from `least` to 2 ** 31 - 1; False for True and False.
 
     >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, least=1)
     (True, False, False, False)
@@ -47,10 +47,10 @@ def is_whole(value: object, least: int = 0) -> bool:
 
 
 class KerasVitError(Exception):
-    """Base of every error that this package raises for input it cannot use.
+    """Base of all errors that this package raises for input it cannot use.
 
-    Messages quote names and values from files and users: control characters are escaped, what may be secret in an
-    address is left out, and the middle of a long message is cut.
+    Messages quote names and values from files and users. So control characters are escaped, possible secrets in
+    addresses are left out, and the middle of a long message is cut out.
     """
 
     def __init__(self, *args: object) -> None:
@@ -102,7 +102,7 @@ class ParityError(ExportError):
 
 
 def point_to(name: str, known: Iterable[str] = ()) -> str | None:
-    """The sentence on what a name of other packages is here; None where nothing is, or another name than the `known`.
+    """A sentence on what to use for a name of other packages; None if there is nothing, or its name is not `known`.
 
     >>> point_to("lr", ["learning_rate"]), point_to("lr"), point_to("include_top")
     ('Here it is called learning_rate.', None, 'num_classes=0 leaves the head out.')
@@ -114,7 +114,7 @@ def point_to(name: str, known: Iterable[str] = ()) -> str | None:
 
 
 def point_from(find: Callable[[str], object]) -> Callable[[str], object]:
-    """A module's `__getattr__`, whose error points to what a name of other packages is here."""
+    """A module's `__getattr__` whose error says what to use for a name of other packages."""
 
     def find_or_point(name):
         try:
@@ -128,13 +128,13 @@ def point_from(find: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def describe_unknown(kind: str, name: object, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The sentence for an unknown name: what it is called here, the nearest known ones, or all of them.
+    """A sentence on an unknown name: what it is called here, the nearest known ones, or all of them.
 
     Args:
-        kind: what the name is of.
-        name: what was received.
-        known: the names that there are.
-        otherwise: the sentence where none is near, in place of one with all of them.
+        kind: the kind of things with such names.
+        name: the received name.
+        known: all known names.
+        otherwise: the sentence if none is near, in place of one with all names.
 
     >>> describe_unknown("model", "vit-b/16", ["ViT-B/16", "R50x1"])
     "There is no model 'vit-b/16'. Did you mean ViT-B/16?"
@@ -151,7 +151,7 @@ def describe_unknown(kind: str, name: object, known: Iterable[str], otherwise: s
 
 
 def describe_install(extra: str) -> str:
-    """How this package is installed, with an extra of setup.cfg; until it is published, from a clone.
+    """The command to install this package with an extra of setup.cfg; until it is published, from a clone.
 
     >>> describe_install("cpu")
     "pip install '.[cpu]' in a clone of Keras ViT's repository"

@@ -1,7 +1,7 @@
-"""Where a package that an extra of setup.cfg brings is missing, the error names the extra.
+"""If a package from an extra of setup.cfg is missing, the error names the extra.
 
-Code imports such a package where it uses it, and asks nothing before. Python asks `ExtrasFinder` for what it has found
-nowhere else. Imports by other packages fail as they always do, so that these may still go on without.
+Code imports such a package where it uses it, without a check. Python asks `ExtrasFinder` for modules that it finds
+nowhere else. Imports by other packages fail as usual, so that these can still do without.
 """
 
 import importlib.abc
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from keras_vit.errors import MissingPackageError, describe_install
 
-EXTRAS = {  # the module: what it is called, and an extra that brings it
+EXTRAS = {  # module: its title, and an extra that installs it
     "tensorflow": ("TensorFlow", "cpu"),
     "jax": ("JAX", "jax"),
     "tensorflow_datasets": ("tensorflow-datasets", "data"),
@@ -30,7 +30,7 @@ EXTRAS = {  # the module: what it is called, and an extra that brings it
     "openvino": ("OpenVINO", "openvino"),
     "litert_converter": ("litert-converter", "tflite"),
 }
-# Keras imports its backend: what to do besides if that is missing.
+# Keras imports its backend: a second advice if that is missing
 OTHERWISE = {
     "tensorflow": ", or set KERAS_BACKEND=jax where JAX is installed, to predict, load, save and export to ONNX",
     "jax": ", or unset KERAS_BACKEND where TensorFlow is installed",
@@ -47,13 +47,13 @@ def raise_missing(module: str, needed_by: str, otherwise: str = "") -> NoReturn:
 
 
 def require(module: str, needed_by: str) -> None:
-    """Raises MissingPackageError unless a module of `EXTRAS` is installed; for what another process will import."""
+    """Raises MissingPackageError unless a module of `EXTRAS` is installed; for imports in another process."""
     if importlib.util.find_spec(module) is None:
         raise_missing(module, needed_by)
 
 
 def find_importer():
-    """The name of the module whose `import` statement runs."""
+    """The name of the module whose `import` statement is running."""
     frame = inspect.currentframe()
     while frame and frame.f_code.co_filename.startswith((__file__, "<frozen importlib._bootstrap")):
         frame = frame.f_back
@@ -61,7 +61,7 @@ def find_importer():
 
 
 class ExtrasFinder(importlib.abc.MetaPathFinder):
-    """Finds no module: raises MissingPackageError for imports of this package, and for Keras' of its backend."""
+    """Finds no module; raises MissingPackageError if this package imports one, or Keras its backend."""
 
     def find_spec(self, name, path=None, target=None):
         if name in EXTRAS:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, regular or not opened, and their digests; whether the network may be used."""
+"""Writes files whole or not at all, opens only regular ones, computes digests; tells whether to use the network."""
 
 import contextlib
 import errno
@@ -18,15 +18,15 @@ from typing import Any, BinaryIO, cast
 from keras_vit.errors import ConfigError, KerasVitError, RecordError, make_presentable
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-# O_NONBLOCK: a pipe that nobody writes to would be waited for.
+# O_NONBLOCK: opening a pipe without a writer would wait forever.
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
-ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/+")  # two letters at least: C:/ is a disk of Windows
-# What to do: numbers of errors of the system.
+ADDRESS = re.compile(r"([A-Za-z][\w+.-]+):/+")  # at least two letters: C:/ is a disk on Windows
+# What to do about an error of the system, by its number
 ADVICE = {
     "Make room there, or choose another place.": (errno.ENOSPC, errno.EDQUOT),
     "Choose a place that can be written, or change its permissions.": (errno.EROFS, errno.EACCES, errno.EPERM),
-    "A file stands where a folder is needed: choose another path.": (errno.ENOTDIR, errno.EEXIST),
+    "There is a file where a folder is needed: choose another path.": (errno.ENOTDIR, errno.EEXIST),
 }
 
 
@@ -36,22 +36,22 @@ def is_offline() -> bool:
 
 
 def describe_refusal(error: OSError) -> str:
-    """What the system refused, as sentences for users: the file, the reason, and what to do."""
+    """Describes a system's error for users: the file, the reason, and what to do."""
     advice = next((text for text, numbers in ADVICE.items() if error.errno in numbers), "Choose another path.")
     reason = error.strerror or error
     return make_presentable(f"{error.filename or 'A file'} cannot be read or written: {reason}. {advice}")
 
 
 def name_address(path: str | os.PathLike) -> str | None:
-    """The address, such as gs://bucket/run, that a path is; None where it is one of the file system.
+    """The address, such as gs://bucket/run, if a path is one; None for a path of the file system.
 
-    A `Path` keeps one slash of an address, and would be made as a folder called "gs:" here.
+    A `Path` keeps one slash of an address, and would create a folder named "gs:" here.
     """
     return ADDRESS.sub(r"\1://", str(path), count=1) if ADDRESS.match(str(path)) else None
 
 
 def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigError) -> None:
-    """Raises `error` for an address as a place to write."""
+    """Raises `error` if the path to write to is an address."""
     if address := name_address(path):
         raise error(
             f"Files are written to a local or mounted folder. Received: {address}. Mount the bucket (with gcsfuse) or "
@@ -60,13 +60,13 @@ def require_local(path: str | os.PathLike, error: type[KerasVitError] = ConfigEr
 
 
 def make_empty(path: Path) -> None:
-    """Makes an empty file in place of what has that name: of a link itself, not of what it leads to."""
+    """Makes an empty file in place of whatever has this name; replaces a link, not its target."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666))
 
 
 def remove_abandoned(path: Path) -> None:
-    """Removes the hidden files that killed processes have left of `path`: nothing was written to them for an hour."""
+    """Removes hidden files that killed processes left of `path`, if they were not written to for an hour."""
     for left in path.parent.glob(f".{'[0-9a-f]' * 16}.{glob.escape(path.name)}"):
         with contextlib.suppress(OSError):
             if time.time() - left.lstat().st_mtime > 3600:
@@ -75,14 +75,13 @@ def remove_abandoned(path: Path) -> None:
 
 @contextlib.contextmanager
 def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Iterator[Path]:
-    """Yields an empty file to write to, beside `path`; it takes the name `path` once it is on the disk.
+    """Yields an empty file to write to, beside `path`; it is renamed to `path` when it is on the disk.
 
-    An error inside leaves what `path` held before, and nothing else. What a kill leaves, a call an hour later
-    removes.
+    An error inside leaves the old file at `path`, and nothing else. A later call removes what a killed one left, after
+    an hour.
 
     Args:
-        temporary: the path to yield, in place of what is there; by default a hidden name that no other process
-            chooses, with the same ending.
+        temporary: the path to yield, replacing any file there; by default a unique hidden name with the same ending.
 
     Raises:
         ConfigError: for an address.
@@ -105,7 +104,7 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        # Without a number of the system's, Python would show a file name and no message.
+        # Without an error number, Python would show a file name but no message.
         if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
@@ -113,7 +112,7 @@ def write_whole(path: str | os.PathLike, temporary: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def make_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder and those above it; an error inside removes those of them again that are still empty.
+    """Makes a folder and those above it; an error inside removes the new ones that are still empty.
 
     Raises:
         ConfigError: for an address.
@@ -160,9 +159,9 @@ def read_json(path: str | os.PathLike, most_bytes: int, *, follow_links: bool = 
     """The JSON value in a regular file.
 
     Raises:
-        OSError: as `open_regular`.
+        OSError: as for `open_regular`.
         ValueError: when the file is not JSON in UTF-8, has NaN or infinity, is longer than `most_bytes`, or is nested
-            too deeply to be read.
+            too deeply.
     """
     with open_regular(path, follow_links=follow_links) as file:
         content = file.read(most_bytes + 1)
@@ -191,7 +190,7 @@ def find_misfit(value, kind, where=""):
         right = any(find_misfit(value, one) is None for one in kind)
     elif kind is int:
         right = type(value) is int
-    elif kind is float:  # or a whole number that a float can be
+    elif kind is float:  # or a whole number that a float can hold
         right = type(value) in (int, float) and abs(value) <= sys.float_info.max
     elif isinstance(kind, type):
         right = isinstance(value, kind)
@@ -206,7 +205,7 @@ def find_misfit_of_object(value, kind, where):
     if not isinstance(value, dict):
         return where, value
     for name, part in kind.items():
-        if not isinstance(name, str):  # a kind for all names, and one for all values
+        if not isinstance(name, str):  # one kind for all names, and one for all values
             for key, found in value.items():
                 if wrong := find_misfit(key, name, where) or find_misfit(found, part, f"{where}.{key}"):
                     return wrong
@@ -229,19 +228,19 @@ def read_record(
     most_bytes: int = 1 << 26,
     follow_links: bool = False,
 ) -> dict[str, Any]:
-    """The JSON object in a file that this package wrote, perhaps edited or a stranger's; every field is of its kind.
+    """Reads a JSON object from a file of this package, that may be edited or foreign, and checks its fields.
 
     Args:
-        fields: {name: kind}; further fields of the file are not looked at. A name that ends in "?" may be missing. A
-            kind is a type (`int` and `float` take no bool, `float` takes every finite number), the only value, a tuple
-            of kinds, any of them, a list of one kind, that of all parts of a list, a dictionary of fields, or a
-            function that says whether it takes a value. {kind: kind} is that of all names and that of all values.
-        what: the file is, for the error: "the record of a search".
+        fields: {name: kind}; other fields of the file are ignored. A name that ends in "?" may be missing. A kind is a
+            type (`int` and `float` accept no bool, `float` accepts every finite number); a value, for only that value;
+            a tuple of kinds, for any of them; a list of one kind, for a list of such parts; a dictionary of fields; or
+            a function that tells whether a value is valid. {kind: kind} is for all names and all values.
+        what: description of the file for the error: "the record of a search".
         error: the class to raise.
         advice: the error's last sentence.
 
     Raises:
-        RecordError: or `error`, when it is missing, is no regular file, damaged, or lacks a field of its kind.
+        RecordError: or `error`, when the file is missing, not regular or damaged, or a field is missing or wrong.
 
     >>> read_record("runs/1/config.json", {"monitor": str}, what="the configuration of a run")  # doctest: +SKIP
     """

@@ -1,4 +1,4 @@
-"""The folder of a model as the Hugging Face Hub has it, for five loaders: `keras_vit.zoo.save(layout="hub")`.
+"""Writes a model's folder for the Hugging Face Hub, for five loaders: `keras_vit.zoo.save(layout="hub")`.
 
     config.json, model.safetensors      transformers, keras-hub, this package
     preprocessor_config.json            transformers
@@ -6,7 +6,7 @@
     timm/                               timm, and this package where transformers has no such model
     README.md                           the model's card, with the lines for each
 
-What a loader cannot hold is left out, and README.md says why: a file that it would read wrongly is not written.
+If a loader cannot hold the model, its file is left out, and README.md says why.
 """
 
 import json
@@ -25,7 +25,7 @@ from keras_vit.zoo.formats.torch.timm_files import make_timm_config
 from keras_vit.zoo.formats.torch.transformers_files import find_kind
 from keras_vit.zoo.saving import save
 
-# The lines that open a folder {here} or the repository that it is pushed to.
+# The lines that open a folder, {here}, or the repository to which it is pushed.
 LINES = {
     "transformers": "transformers.{auto}.from_pretrained({here!r})",
     "timm": "timm.create_model('local-dir:{here}/timm', pretrained=True)",
@@ -33,11 +33,11 @@ LINES = {
     "keras-hub": "keras_hub.models.ViTImageClassifier.from_preset({here!r})",
     "Keras ViT": "keras_vit.zoo.load({here!r})",
 }
-ADVICE = re.compile(r" (Save|Leave) [^.]*\.[^.]*\.?$")  # of an error, to who chose a layout; a card needs the reason
+ADVICE = re.compile(r" (Save|Leave) [^.]*\.[^.]*\.?$")  # of an error, about layouts; a card needs the reason alone
 
 
 def ask(make, *arguments):
-    """(what `make` returns, None), or (None, why that loader cannot hold the model)."""
+    """(result of `make`, None), or (None, why that loader cannot hold the model)."""
     try:
         return make(*arguments), None
     except (CheckpointError, ExportError) as error:
@@ -45,11 +45,11 @@ def ask(make, *arguments):
 
 
 def require_keras_hub(model, kind):
-    """Refuses models that keras-hub's ViT does not compute."""
+    """Refuses models that keras-hub's ViT cannot compute."""
     if kind is None or kind.name != "ViTForImageClassification":
-        raise CheckpointError("keras-hub reads transformers' ViTForImageClassification alone.")
+        raise CheckpointError("keras-hub reads only transformers' ViTForImageClassification.")
     if model.config.gelu_approximate:
-        raise CheckpointError("keras-hub computes exact GELU, and these weights are for its approximation by tanh.")
+        raise CheckpointError("keras-hub computes exact GELU, but these weights are for its approximation by tanh.")
 
 
 def write_json(path, found):
@@ -58,7 +58,7 @@ def write_json(path, found):
 
 
 def write_readme(about, why, kind):
-    """The card: what the Hub reads, facts on the model, and a line for each loader or why there is none."""
+    """Writes the card: the Hub's metadata, facts about the model, and a line for each loader or why there is none."""
     formats = {"transformers": "safetensors", "timm": "timm", "transformers.js": "onnx"}
     library = next((name for name in ("transformers", "timm") if why[name] is None), "keras")
     about = {**about, "artefacts": [{"format": tag} for name, tag in formats.items() if why[name] is None]}
@@ -78,21 +78,21 @@ def write_readme(about, why, kind):
 def save_folder(
     model: Classifier, path: str | os.PathLike[str], metadata: dict[str, Any] | None = None
 ) -> dict[str, str | None]:
-    """Writes the folder `path`, whole or not at all; what an earlier call wrote there is replaced.
+    """Writes the folder `path`, whole or not at all; files of an earlier call there are replaced.
 
     Args:
         model: a model of this package.
         path: a new folder, an empty one, or one that this function wrote.
-        metadata: what the card says beside what the model knows, such as {"name": ..., "licence": "apache-2.0",
-            "source": ..., "evaluated": {"dataset", "split", "images", "accuracy"}}.
+        metadata: further facts for the card, such as {"name": ..., "licence": "apache-2.0", "source": ...,
+            "evaluated": {"dataset", "split", "images", "accuracy"}}.
 
     Returns:
-        {loader: None, or the sentence why it cannot hold the model}.
+        {loader: None, or a sentence on why it cannot hold the model}.
 
     Raises:
         CheckpointError: for a model whose weights have no names in timm or transformers.
-        PreprocessingError: where it is not known how images become the model's input.
-        ExportError: where the folder cannot be written, or has files of yours.
+        PreprocessingError: if the model's preprocessing is unknown.
+        ExportError: if the folder cannot be written, or has files of yours.
     """
     source = prepare(model, metadata={"name": Path(path).name, **(metadata or {})})
     kind, not_transformers = ask(find_kind, model.config)

@@ -1,7 +1,6 @@
-"""Pages and figures in one style.
+"""Makes pages and figures in one style.
 
-A page is HTML that needs no other file and no network: the frame, tables and pictures. A figure has its style in the
-light; a PNG keeps its white paper in the dark.
+A page is HTML that needs no other file and no network. A figure has a light style; a PNG stays white in the dark mode.
 """
 
 import base64
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 INK, LINE = "#1f2328", "#b9b8b3"
 COLOURS = ("#0b6e63", "#d1752b", "#5567b9", "#b0445f", "#8a8d2c", "#6b7077")
-SHADES = "BuGn"  # of shares from 0 to 1, from nearly white to dark green
+SHADES = "BuGn"  # colours of shares from 0 to 1: nearly white to dark green
 STYLE: dict[str, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 110,
@@ -72,18 +71,18 @@ td, th {{ padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; o
 
 
 def fill_page(title: str, body: str) -> str:
-    """The page of a title, as text, and a body, as HTML."""
+    """The page with a title, given as text, and a body, given as HTML."""
     return PAGE.format(title=html.escape(title), body=body)
 
 
 def embed_image(content: bytes, kind: str, text: str) -> str:
-    """An <img> that holds its own bytes, of the kind "png" or "jpeg"; `text` says what it shows."""
+    """An <img> with embedded bytes, of the kind "png" or "jpeg"; `text` describes it."""
     data = base64.b64encode(content).decode()
     return f'<img alt="{html.escape(text)}" src="data:image/{kind};base64,{data}">'
 
 
 def draw_thumbnail(image: Any, name: str) -> str:
-    """An image, uint8 (h, w, 3), made small, or larger if it is tiny, and its name, as HTML."""
+    """A thumbnail of an image, uint8 (h, w, 3), enlarged if it is tiny, with its name, as HTML."""
     from PIL import Image
 
     small, file = Image.fromarray(image), io.BytesIO()
@@ -95,7 +94,7 @@ def draw_thumbnail(image: Any, name: str) -> str:
 
 
 def list_answers(answers: Iterable[tuple[str, float]]) -> str:
-    """Classes and their probabilities, as HTML, each with a bar of its share."""
+    """Classes and their probabilities, each with a bar, as HTML."""
     rows = (
         f'<li style="--share: {share:.1%}"><span>{html.escape(name)}</span> <b>{share:.0%}</b></li>'
         for name, share in answers
@@ -104,12 +103,12 @@ def list_answers(answers: Iterable[tuple[str, float]]) -> str:
 
 
 def lay_out_cards(cards: Iterable[str]) -> str:
-    """Cards, as HTML, beside and below each other as the width allows."""
+    """Arranges cards, given as HTML, in rows that fit the width."""
     return f'<ul class="cards">{"".join(f"<li>{card}</li>" for card in cards)}</ul>'
 
 
 def tabulate(rows: Iterable[Sequence[str]]) -> str:
-    """Rows of cells, as HTML, as a table; the first row is the heading."""
+    """Makes a table from rows of cells, given as HTML; the first row is the heading."""
     lines = (
         "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
         for tag, row in (("td" if i else "th", row) for i, row in enumerate(rows))
@@ -119,10 +118,10 @@ def tabulate(rows: Iterable[Sequence[str]]) -> str:
 
 @contextlib.contextmanager
 def write_figure(path: str | os.PathLike, width: float, height: float) -> "Iterator[Figure]":
-    """A figure of so many inches to draw on; it is a PNG at the path when the context ends without an error."""
+    """Yields a figure of this size in inches; writes it as a PNG when the context ends without an error."""
     import matplotlib
     from cycler import cycler
-    from matplotlib.figure import Figure  # not pyplot, which keeps figures and may ask for a display
+    from matplotlib.figure import Figure  # not pyplot: it keeps figures and may need a display
 
     style: Any = {**STYLE, "axes.prop_cycle": cycler("color", COLOURS)}
     with matplotlib.rc_context(style):

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-# Control characters, line separators, marks that turn the direction of writing, halves of surrogate pairs.
+# Control characters, line separators, marks that change the direction of writing, halves of surrogate pairs.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# From the end of the scheme: scheme://user:password@host/path?query#fragment; of two slashes paths keep one. A pattern
-# for the scheme itself would be tried from every letter of a text without one: quadratic time, in strangers' names.
+# From the end of the scheme: scheme://user:password@host/path?query#fragment; a `Path` keeps one of the two slashes. A
+# pattern with the scheme would be tried from every letter of a text without one: quadratic time for foreign names.
 ADDRESS = re.compile(
     r"""(?P<slashes>(?<=[\w+.-])://|\bhttps?:/(?!/))(?:[^\s/?#]*@)?(?P<place>[^\s?#'"]*)(?:[?#][^\s'"]*)?"""
 )
@@ -14,7 +14,7 @@ NO_PORT = re.compile(r"[^/\[]*:\d*[^\d/.,;:)\]]")
 
 
 def printable(text: object) -> str:
-    r"""`text` on one line, with the characters that would act on a terminal or in a log escaped.
+    r"""`text` on one line, with characters escaped that would act on a terminal or in a log.
 
     >>> printable("a\n\x1b[31mb")
     'a\\n\\x1b[31mb'
@@ -34,7 +34,7 @@ def without_secrets(text: object) -> str:
 
 
 def shorten(text: object, length: int) -> str:
-    """`printable(text)`, if it is longer than `length` its beginning and an ellipsis.
+    """`printable(text)`, cut to its beginning and an ellipsis if it is longer than `length`.
 
     >>> shorten("Smileys & Emotion", 10)
     'Smileys &…'
@@ -44,7 +44,7 @@ def shorten(text: object, length: int) -> str:
 
 
 def quote_some(names: Iterable[object]) -> str:
-    """The first five names in quotes, and how many more there are.
+    """The first five names in quotes, and the number of others.
 
     >>> quote_some("abcdefg")
     "'a', 'b', 'c', 'd', 'e' and 2 more"

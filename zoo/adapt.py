@@ -1,6 +1,6 @@
-"""What `load` was asked for: the model to build, and a checkpoint's tensors fitted to it.
+"""Plans the model that `load` was asked for, and adapts a checkpoint's tensors to it.
 
-They differ in image size, patches, channels, classifier or head.
+The two may differ in image size, patches, channels, classifier or head.
 """
 
 import dataclasses
@@ -29,16 +29,16 @@ from keras_vit.zoo.formats.npz import prepend_zero
 from keras_vit.zoo.names.rows import LABEL_SETS, class_names
 
 HEAD_CHOICES = ("new", "keep")
-ARGUMENTS = ("weights", "labels", "head", "preprocessing", "dtype")  # of `load`, beside the fields
+ARGUMENTS = ("weights", "labels", "head", "preprocessing", "dtype")  # of `load`, besides the fields
 HEADS = ("head/", "resnet/head/")
 LINE_OFFSETS = re.compile(r"block\d+/unit\d+/(row|column)_attention/relative_pos_emb")
 PATCHES = "embedding/kernel"
 
 
 def require_distinct(labels):
-    """Labels as a tuple. Refuses repeated names but those of ImageNet's own lists, such as crane, of two synsets."""
+    """Labels as a tuple. Refuses repeated names, except in ImageNet's own lists: crane is the name of two synsets."""
     if labels is None or isinstance(labels, str):
-        return labels  # `as_labels` says what is wrong with a string
+        return labels  # `as_labels` raises the error for a string
     try:
         labels = tuple(labels)
     except TypeError as error:
@@ -51,12 +51,12 @@ def require_distinct(labels):
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What `load` was asked for of the head and the configuration; None leaves it to the checkpoint.
+    """The arguments of `load` for head and configuration; None stands for the checkpoint's.
 
     Args:
         head: "new", "keep" or None.
         labels: names of the classes.
-        fields: of the configuration, by name.
+        fields: fields of the configuration, by name.
     """
 
     head: str | None = None
@@ -75,7 +75,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A model to be built from a checkpoint, or from scratch."""
+    """The model to build, from a checkpoint or from scratch."""
 
     config: ViTConfig | ResNetConfig
     labels: tuple | None
@@ -83,7 +83,7 @@ class Target:
 
 
 def require_fields(fields, kinds=tuple(MODELS)):
-    """Refuses a name that none of these kinds of configuration has as a field."""
+    """Refuses a name that is not a field of any of these kinds of configurations."""
     known = list(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
     for name in fields:
         if name not in known:
@@ -91,34 +91,34 @@ def require_fields(fields, kinds=tuple(MODELS)):
 
 
 def representation_width(config):
-    """The width of the layer under the head; None where there is none, as in every ResNet."""
+    """The width of the layer before the head; None if there is none, as in every ResNet."""
     return getattr(config, "representation_size", None)
 
 
 def require_same_head(config, wanted, differs):
     if not config.num_classes:
-        raise ConfigError("head='keep' needs a head, and the checkpoint has none. Leave head= out for a new one.")
+        raise ConfigError("head='keep' needs a head, but the checkpoint has none. Leave head= out for a new one.")
     if differs:
         raise ConfigError(
-            f"head='keep' keeps the checkpoint's head as it is, of {config.num_classes} classes. Received: "
+            f"head='keep' keeps the checkpoint's head unchanged, of {config.num_classes} classes. Received: "
             f"{wanted.num_classes} classes, or another representation_size. Leave head= out for a new head."
         )
 
 
 def takes_new_head(config, wanted, labels, request):
-    """Whether the model gets a new head: as asked, or because its classes differ in number or name (section 3.2)."""
+    """Whether the model gets a new head: on request, or because its classes differ in number or name (section 3.2)."""
     differs = wanted.num_classes != config.num_classes or representation_width(wanted) != representation_width(config)
     if request.head == "keep":
         require_same_head(config, wanted, differs)
         return False
     if request.head == "new" and not wanted.num_classes:
-        raise ConfigError("head='new' needs classes to tell apart. Received: none. Pass num_classes= or labels=.")
+        raise ConfigError("head='new' needs classes. Received: none. Pass num_classes= or labels=.")
     renamed = request.labels is not None and request.labels != labels
     return request.head == "new" or bool(wanted.num_classes and (differs or renamed))
 
 
 def plan_target(config, labels, request):
-    """The `Target` of a request for a checkpoint of that configuration and labels.
+    """Plans the `Target` of a request for a checkpoint of the given configuration and labels.
 
     Raises:
         ConfigError: for an invalid request, or a head that cannot be kept or made.
@@ -129,7 +129,7 @@ def plan_target(config, labels, request):
         stored = config.own_size if changes["image_size"] == (None, None) else None
         changes = {"stored_size": stored, **changes}
     if isinstance(config, ViTConfig) and changes.get("classifier") == "patches":
-        changes = {"class_token": config.has_class_token, **changes}  # patches have learned beside it
+        changes = {"class_token": config.has_class_token, **changes}  # the patches were trained with it
     wanted = dataclasses.replace(config, **changes)
     new_head = takes_new_head(config, wanted, labels, request)
     if new_head and isinstance(config, ViTConfig):
@@ -143,30 +143,30 @@ def plan_target(config, labels, request):
 
 
 def plan_adaptation(config, labels, request):
-    """`plan_target` for tensors of that configuration, which can be resized but not converted to another kind.
+    """`plan_target` for tensors of the given configuration: they can be resized, but not converted to another kind.
 
     Raises:
-        ConfigError: for an invalid request, or for another kind of position embeddings than the checkpoint's.
+        ConfigError: for an invalid request, or a kind of position embeddings that the checkpoint does not have.
     """
     target = plan_target(config, labels, request)
     for field in dataclasses.fields(config):
         name, own, wanted = field.name, getattr(config, field.name), getattr(target.config, field.name)
         if field.metadata.get("fixed") and own != wanted:
             raise ConfigError(
-                f"{name} is {own!r} in the checkpoint, and its weights cannot be converted. Received: {name}="
+                f"{name} is {own!r} in the checkpoint, whose weights cannot be converted. Received: {name}="
                 f"{wanted!r}. Leave it out, or train from random weights: weights=None."
             )
     return target
 
 
 def drop(tensors, prefixes):
-    """Removes the tensors whose names start so."""
+    """Removes tensors whose names begin with one of these prefixes."""
     for name in [name for name in tensors if name.startswith(prefixes)]:
         del tensors[name]
 
 
 def set_head(tensors, source, target, new_head):
-    """A new head takes the place of both layers of the old one (section 3.2); features keep the tanh layer."""
+    """Replaces both layers of the old head by a new head (section 3.2); a model of features keeps the tanh layer."""
     prefixes = HEADS if new_head or source.num_classes != target.num_classes else ()
     if new_head or representation_width(source) != representation_width(target):
         prefixes += ("pre_logits/",)
@@ -175,7 +175,7 @@ def set_head(tensors, source, target, new_head):
 
 
 def set_channels(tensors, source, target):
-    """One channel gets the sum of the old ones; several repeat them, scaled to keep the response to a grey image."""
+    """Sums the old channels into one, or repeats them for several, scaled to keep the response to a grey image."""
     old, new = source.num_channels, target.num_channels
     name = next(name for name in ("conv_root/kernel", ROOT, PATCHES) if name in tensors)
     if old == new:
@@ -209,7 +209,7 @@ def set_classifier(tensors, source, target):
 
 
 def set_grid(tensors, source, target, interpolation):
-    """Resizes the position embeddings to the model's grid of patches; the class token's stays."""
+    """Resizes the position embeddings to the model's grid of patches, except that of the class token."""
     if source.grid == target.grid:
         return
     rows, columns = target.grid
@@ -225,7 +225,7 @@ def set_grid(tensors, source, target, interpolation):
     def resize_steps(values):
         return resize_offsets(values, source.grid, target.grid, interpolation)
 
-    # By the end of a tensor's name: the axis that is resized, its length, and how.
+    # {end of a tensor's name: (axis to resize, its length, function)}
     kinds = {
         "pos_embedding": (1, prefix + rows * columns, resize_tokens),
         "row_embedding": (0, rows, resize_side(0)),
@@ -239,7 +239,7 @@ def set_grid(tensors, source, target, interpolation):
 
 
 def set_line_offsets(tensors, source, target, interpolation):
-    """The vectors of relative positions along the rows and columns of an AxialResNet's images."""
+    """Resizes the vectors of relative positions along rows and columns of an AxialResNet."""
     for name, match in [(name, LINE_OFFSETS.fullmatch(name)) for name in tensors]:
         axis = match and ("column", "row").index(match[1])  # a row is as long as the image is wide
         if match and source.image_size[axis] != target.image_size[axis]:
@@ -250,12 +250,12 @@ def set_line_offsets(tensors, source, target, interpolation):
 
 
 def adapt(tensors, source, target, interpolation="linear"):
-    """(tensors of the model `target`, prefixes of names that start afresh), of a checkpoint's.
+    """Adapts a checkpoint's tensors: (tensors of the model `target`, prefixes of names that keep initial values).
 
     Args:
-        tensors: {official name: Tensor} of a model of the configuration `source`.
+        tensors: {official name: Tensor} of a model with the configuration `source`.
         target: the `Target`: configuration, and whether the head is new.
-        interpolation: of position embeddings, a key of POSITION_MATRICES.
+        interpolation: how position embeddings are resized, a key of POSITION_MATRICES.
     """
     tensors, config = dict(tensors), target.config
     fresh = set_head(tensors, source, config, target.new_head)

@@ -1,4 +1,4 @@
-"""Makes a classifier from a model of image vectors, CLIP's or SigLIP's, and the vectors of the classes' names."""
+"""Makes a classifier from a model of image vectors, such as CLIP or SigLIP, and the vectors of class names."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def as_bias(bias, count):
 
 
 def require_vectors(model):
-    """Refuses a model whose outputs are not vectors of images: a classifier, a model with a tanh layer, a ResNet."""
+    """Refuses a model whose outputs are not image vectors: a classifier, a model with a tanh layer, a ResNet."""
     if not isinstance(model, VisionTransformer) or type(model).config_class is not VisionTransformer.config_class:
         raise ConfigError(
             "zero_shot takes a VisionTransformer that gives vectors, such as CLIP's and SigLIP's. "
@@ -51,7 +51,7 @@ def require_vectors(model):
 
 
 def plan_zero_shot(config, count, probabilities):
-    """The configuration of the classifier: the layer that gave the vector stands under the new head."""
+    """The configuration of the classifier: the layer that made the vector comes before the new head."""
     fields = {"num_classes": count, "head_bias": True, "unit_vectors": True, "probabilities": probabilities}
     if not config.unit_vectors:
         fields["representation_size"] = config.num_classes or None
@@ -59,7 +59,7 @@ def plan_zero_shot(config, count, probabilities):
 
 
 def copy_weights(source, target):
-    """Copies all weights but the new head; the head of the model of vectors, if any, becomes the projection."""
+    """Copies all weights except the new head; the head of a model of vectors, if any, becomes the projection."""
     held, projects = official_variables(source), not source.config.unit_vectors
     for name, (variable, _) in official_variables(target).items():
         origin = name.replace("pre_logits/", "head/") if projects else name
@@ -76,27 +76,27 @@ def zero_shot(
     bias: float | Iterable[float] | None = None,
     probabilities: ProbabilityKind = "softmax",
 ) -> VisionTransformer:
-    """An ordinary classifier whose logits are scale * cosine(vector of the image, vector of the class) + bias.
+    """Makes a classifier with the logits scale * cosine(vector of the image, vector of the class) + bias.
 
-    It predicts, evaluates, exports and saves as any other, and needs no text tower where it runs. The vectors of the
-    classes come from the model that the images' come from: `tools/class_vectors.py` makes an .npz file of them with
-    transformers, for `zero_shot(model, **np.load(path))`.
+    It predicts, evaluates, exports and saves like any other, and needs no text tower. The class vectors must come from
+    the text tower of the same model: `tools/class_vectors.py` makes an .npz file of them with transformers, for
+    `zero_shot(model, **np.load(path))`.
 
     Args:
-        model: a `VisionTransformer` that gives vectors: without a head, or with a projection as its head. Of a
-            classifier that this function made, the classes are replaced.
+        model: a `VisionTransformer` that gives vectors: without a head, or with a projection as its head. In a
+            classifier from this function the classes are replaced.
         class_vectors: (n, d), a row for each class, of any length.
-        scale: of the cosines: exp of CLIP's and SigLIP's `logit_scale`.
+        scale: factor of the cosines: exp of CLIP's and SigLIP's `logit_scale`.
         labels: names of the n classes.
         bias: SigLIP's `logit_bias`; a number, or one for each class; None for CLIP.
-        probabilities: "softmax" as CLIP's, where an image has one class; "sigmoid" as SigLIP's, where it may have
+        probabilities: "softmax" as for CLIP, if an image has exactly one class; "sigmoid" as for SigLIP, if it may have
             several or none.
 
     Returns:
         A new model with the weights of `model`, its preprocessing and the labels.
 
     Raises:
-        ConfigError: for a model that gives no vectors, and for vectors, scale, bias or labels that do not fit it.
+        ConfigError: for a model that gives no vectors, or vectors, scale, bias or labels that do not fit it.
 
     >>> towers = keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=0)
     >>> classifier = keras_vit.zoo.zero_shot(towers, np.eye(2, 64), labels=["cat", "dog"], scale=100.0)

@@ -1,4 +1,4 @@
-"""From a name or a file to a model: `keras_vit.zoo.load`."""
+"""Loads a model by name or from a file: `keras_vit.zoo.load`."""
 
 import dataclasses
 import os
@@ -23,13 +23,13 @@ from keras_vit.zoo.formats.variables import VariableFiller
 from keras_vit.zoo.names import registry
 from keras_vit.zoo.names.rows import class_names
 
-# Fields of a configuration that a file's tensors cannot tell, nor resizing them change.
+# Fields of a configuration that tensors cannot show, and that do not depend on resizing.
 UNTOLD = ("activation", "gelu_approximate", "layer_norm_epsilon", "class_token_position")
-WEIGHTS = Path(__file__).with_name("weights")  # those that come with this package: no network, no cache, no lock
+WEIGHTS = Path(__file__).with_name("weights")  # the shipped ones: no network, no cache, no lock
 
 
 def find_policy(dtype):
-    """The policy of that name (Keras' global one for None)."""
+    """The dtype policy of this name (Keras' global one for None)."""
     try:
         return keras.dtype_policies.get(dtype)
     except (ValueError, TypeError) as error:
@@ -39,19 +39,19 @@ def find_policy(dtype):
 
 
 def keras_name(title):
-    """The title as a name that Keras accepts."""
+    """Turns the title into a name that Keras accepts."""
     return "".join(c if c.isalnum() or c in "-." else "_" for c in title) or None
 
 
 def fit_preprocessing(preprocessing, config):
-    """A Preprocessing for the model's size and channels, or why there is none; None stands for the paper's."""
+    """Fits a Preprocessing to the model's size and channels, or says why there is none; None stands for the paper's."""
     if isinstance(preprocessing, Preprocessing):
         return preprocessing.adapt_to(config.own_size, config.num_channels)
     return preprocessing
 
 
 def build_untrained(row, request, num_heads, preprocessing, policy):
-    """A model of that row with random weights and a zero head."""
+    """Builds a model of this row with random weights and a zero head."""
     if request.head == "keep":
         raise ConfigError("head='keep' needs a checkpoint. Received: weights=None.")
     if num_heads is not None:
@@ -62,7 +62,7 @@ def build_untrained(row, request, num_heads, preprocessing, policy):
 
 
 def find_shipped(public):
-    """The path of a checkpoint's file in this package, checked against the registry's digest."""
+    """The path of a shipped checkpoint's file, checked against the registry's digest."""
     path, advice = WEIGHTS / public.file, "It comes with keras-vit: install it again."
     try:
         digest = sha256(path)
@@ -74,7 +74,7 @@ def find_shipped(public):
 
 
 def require_possible(public, request):
-    """Refuses, before anything is fetched, a request that no model of the public checkpoint can meet."""
+    """Refuses a request that the public checkpoint cannot meet, before anything is fetched."""
     if public.variant is None:
         require_fields(request.fields)
     else:
@@ -82,7 +82,7 @@ def require_possible(public, request):
 
 
 def with_image_size(checkpoint, config):
-    """The checkpoint with the image size of `config`, if its file cannot state one."""
+    """Gives the checkpoint the image size of `config`, if its file cannot state one."""
     if checkpoint.config.image_size is not None:
         return checkpoint
     config = dataclasses.replace(checkpoint.config, image_size=config.image_size)
@@ -90,13 +90,13 @@ def with_image_size(checkpoint, config):
 
 
 def field_of(config, field):
-    """A field of the configuration or of its backbone; None where neither has it."""
+    """A field of the configuration or of its backbone; None if neither has it."""
     backbone = getattr(config, "backbone", None)
     return getattr(config, field, getattr(backbone, field, None))
 
 
 def require_variant(config, row):
-    """Refuses a checkpoint that is not of that row's architecture."""
+    """Refuses a checkpoint unless it has the row's architecture."""
     if type(config) is not type(row.config):
         kinds = [MODELS[type(each)].__name__ for each in (config, row.config)]
         raise Fault(f"is not a {row.name} checkpoint: it holds a model of class {kinds[0]}, not {kinds[1]}.")
@@ -110,9 +110,9 @@ def require_variant(config, row):
 
 
 def apply_registry(checkpoint, public):
-    """The checkpoint, checked against the registry and completed by what the registry knows.
+    """Checks the checkpoint against the registry, and completes it by the registry's facts.
 
-    A head that is all zeros is dropped: it would name classes at random.
+    A head that is all zeros is dropped, since it would name classes at random.
     """
     found, expected = checkpoint.config, public.config
     for name in (*(["num_classes"] if public.valid_head else []), "image_size", *public.fields):
@@ -135,7 +135,7 @@ def apply_registry(checkpoint, public):
 
 
 def open_as_variant(path, row, hints):
-    """`locate`, for the path of a checkpoint of that variant."""
+    """Opens the checkpoint at a path, and requires it to be of this variant; returns what `locate` does."""
     hints = dataclasses.replace(hints, variant_heads=getattr(row.config, "num_heads", None))
     checkpoint = with_image_size(open_checkpoint(path, hints), row.config)
     with about_file(path):
@@ -144,7 +144,7 @@ def open_as_variant(path, row, hints):
 
 
 def locate(name, hints, request):
-    """(the OpenCheckpoint that a name stands for, the model's title)."""
+    """(the OpenCheckpoint of a name, the model's title)."""
     found = registry.resolve(name)
     if isinstance(found, Path):
         return open_checkpoint(found, hints), found.name.split(".")[0]
@@ -183,52 +183,52 @@ def load(
     dtype: str | keras.DTypePolicy | None = None,
     **fields: Unpack[ModelFields],
 ) -> Classifier:
-    """A model by name, with weights: a `keras.Model` from images (n, h, w, 3) in [-1, 1] to logits (n, num_classes).
+    """Loads a model by name: a `keras.Model` from images (n, h, w, 3) in [-1, 1] to logits (n, num_classes).
 
     Args:
         name: a variant such as "ViT-B/16", a variant and tag such as "ViT-L/16:augreg-i21k" (`zoo.list()` shows
             them), an AugReg or BiT VTAB file by its stem ("augreg/...", "vtab/..."), "hf://owner/repo" (its JSON
-            files tell the model, its input and classes), an address (https://...), or the path of a checkpoint, or of a
-            folder with one (a run, or one of timm or transformers with model.safetensors), whose
-            architecture is read off the file: .npz in an official layout, .safetensors of timm or transformers,
-            .keras or .weights.h5 of this package. What is frozen in a .keras file stays so, unless the model
-            gets a new head, or loses its own.
-        weights: "default" for those the name stands for, which come with the package or are fetched once and kept; None
-            for random ones; or the path of a checkpoint of that variant.
-        num_classes: another number than the checkpoint's puts a new zero head in place of its head, both its layers
-            (section 3.2); 0 leaves the head out, and the model returns its features.
-        image_size: int or (height, width); position embeddings are resized. It also tells the grid of those that are
-            not square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96). (None, None) makes a
-            model of images of any size, a multiple of the patch's: it resizes its position embeddings, stored as they
-            are in the checkpoint, whenever it is called.
-        labels: names of the classes; other names than the checkpoint's, or names where it has none, put a new zero
-            head too, however many they are. None keeps the checkpoint's where its head stays.
-        head: "new" starts from a zero head whatever the classes, "keep" keeps the checkpoint's (labels then name its
-            outputs); None decides by num_classes and labels as said above.
-        num_heads: attention heads, for a .safetensors file that cannot say: without a config.json beside it, and
-            of another size than the paper's, whose heads (Table 1) are assumed.
-        preprocessing: a `keras_vit.models.Preprocessing` in place of the file's; a .safetensors file without JSON
-            files that state one needs it before `model.preprocessing` can be used.
+            files describe the model, its input and classes), an address (https://...), or the path of a checkpoint, or
+            of a folder with one (a run, or one of timm or transformers with model.safetensors). The architecture is
+            read from the file: .npz in an official layout, .safetensors of timm or transformers, .keras or
+            .weights.h5 of this package. Frozen parts in a .keras file stay frozen, unless the model gets a new head,
+            or loses its own.
+        weights: "default" for the weights of that name, shipped with the package or fetched once and kept; None for
+            random ones; or the path of a checkpoint of that variant.
+        num_classes: if it differs from the checkpoint's, a new zero head replaces both layers of its head (section
+            3.2); 0 leaves the head out, and the model returns its features.
+        image_size: int or (height, width); position embeddings are resized to it. It also gives the grid of embeddings
+            that are not square: a file with positions for 2 x 3 patches of 32 pixels loads with (64, 96). (None, None)
+            makes a model for images of any multiple of the patch size: in each call it resizes its position embeddings,
+            stored as in the checkpoint.
+        labels: names of the classes; if they differ from the checkpoint's, or it has none, the model also gets a new
+            zero head, whatever their number. None keeps the checkpoint's labels if its head stays.
+        head: "new" starts from a zero head in any case, "keep" keeps the checkpoint's (labels then name its outputs);
+            for None, num_classes and labels decide as above.
+        num_heads: attention heads, for a .safetensors file that does not state them: without a config.json beside it,
+            and of none of the paper's sizes, for which Table 1's heads are assumed.
+        preprocessing: a `keras_vit.models.Preprocessing` in place of the file's. A .safetensors file needs it before
+            `model.preprocessing` can be used, unless JSON files beside it state one.
         position_interpolation: "linear" resizes position embeddings as the authors of ViT do, "bilinear" as those of
-            FlexiViT, "bicubic" as timm, "bicubic-plain" as transformers, "dinov2" as its authors; None as those do from
-            whom the weights come. The model's configuration keeps it.
+            FlexiViT, "bicubic" as timm, "bicubic-plain" as transformers, "dinov2" as its authors; None as the authors
+            of the weights do. The model's configuration keeps it.
         dtype: policy of the layers, such as "mixed_bfloat16".
         **fields: other fields of the configuration: patch_size resizes the patch kernel (FlexiViT), num_channels and
-            classifier adapt it, dropout_rate=0.1 and the like are set. With weights=None any field can be, such as
-            position_embedding="2d".
+            classifier adapt the weights, dropout_rate=0.1 and others are only set. With weights=None any field may be
+            given, such as position_embedding="2d".
 
     Returns:
-        A `VisionTransformer` or `ResNet`, which knows its `config`, `preprocessing` and `labels`.
+        A `VisionTransformer` or `ResNet` with the attributes `config`, `preprocessing` and `labels`.
 
     Raises:
-        UnknownNameError: for a name that no table holds.
+        UnknownNameError: for an unknown name.
         CheckpointError: for a file that is missing, damaged, foreign, or of another architecture.
         DownloadError: when weights cannot be fetched.
-        ConfigError: for arguments that are invalid or contradict each other or the checkpoint; before anything is
-            fetched where the name tells the model.
+        ConfigError: for arguments that are invalid or contradict each other or the checkpoint; raised before anything
+            is fetched if the name determines the model.
 
-    A .safetensors file without a config.json beside it is assumed to compute what its library does by default: exact
-    GELU, the class token where there is one, and Table 1's heads for the paper's sizes. No file of tensors can tell.
+    A .safetensors file without a config.json beside it is assumed to have its library's defaults: exact GELU, the class
+    token if there is one, and Table 1's heads for the paper's sizes. Tensors alone cannot show these.
 
     >>> model = keras_vit.zoo.load("ViT-Ti/16", weights=None, num_classes=10)
     >>> tuple(model(np.zeros((1, 224, 224, 3))).shape)
@@ -242,7 +242,7 @@ def load(
     if weights is None:
         return build_untrained(variant, request, num_heads, preprocessing, policy)
     untold = {name: value for name, value in fields.items() if name in UNTOLD}
-    size: Any = None if image_size == (None, None) else image_size  # of the type that is left
+    size: Any = None if image_size == (None, None) else image_size  # narrows the type
     hints = Hints(num_heads, image_size=size, patch_size=fields.get("patch_size"), fields=untold)
     if variant:
         checkpoint, title = open_as_variant(Path(weights), variant, hints)

@@ -1,4 +1,4 @@
-"""From a folder to the Hugging Face Hub: `keras_vit.zoo.push`."""
+"""Uploads a folder to the Hugging Face Hub: `keras_vit.zoo.push`."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.hub import read_token
 from keras_vit.zoo.fetch.web import describe_cause
 
-LEFT = [".*", "*/.*", "keras-vit-export.json"]  # in the folder: hidden files, and what this package has written there
+LEFT = [".*", "*/.*", "keras-vit-export.json"]  # not uploaded: hidden files, and this package's record of its files
 
 
 def require_licence(folder):
-    """Refuses a folder whose card does not say under which licence the weights may be passed on."""
+    """Refuses a folder if its card does not state a licence to pass the weights on."""
     import huggingface_hub
 
     card = folder / "README.md"
@@ -23,7 +23,7 @@ def require_licence(folder):
     licence = huggingface_hub.ModelCard.load(card).data.get("license")
     if not licence:
         raise UploadError(
-            f"{card} states no licence, and without one nobody may use the weights. Save the folder with "
+            f"{card} states no licence. Without one nobody may use the weights. Save the folder with "
             "metadata={'licence': ...}: the licence of the weights that you began with, or your own."
         )
     if licence == "other" and not any(folder.glob("LICENSE*")):
@@ -37,15 +37,15 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     """Uploads a folder as a new repository of the Hugging Face Hub, in one commit.
 
     Args:
-        folder: what `zoo.save(layout="hub")` wrote; hidden files stay here.
-        repository: "owner/name", which there is not yet.
-        private: whether only its owner sees it.
+        folder: a folder from `zoo.save(layout="hub")`; hidden files are not uploaded.
+        repository: "owner/name" of a new repository.
+        private: whether only its owner can see it.
 
     Returns:
         The repository's address.
 
     Raises:
-        UploadError: without a token, a licence, or a free name, and when the upload fails; then no repository is left.
+        UploadError: without a token or a licence, for a name in use, or when the upload fails; no repository is left.
 
     >>> keras_vit.zoo.push("folder", "owner/name")  # doctest: +SKIP
     'https://huggingface.co/owner/name'
@@ -68,7 +68,7 @@ def push(folder: str | os.PathLike[str], repository: str, *, private: bool = Fal
     except Exception as error:  # also of httpx, by the version of huggingface_hub
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 409:
-            raise UploadError(f"{repository} exists, and nothing in it is replaced. Choose another name.") from None
+            raise UploadError(f"{repository} exists already, and is not changed. Choose another name.") from None
         cause = describe_cause(error) if status is None else f"the Hub answered {status}"
         cause += ", so the token is not one that may write there" if status in (401, 403) else ""
         raise UploadError(f"{repository} could not be made: {cause}. Nothing was uploaded.") from None

@@ -1,4 +1,4 @@
-"""From a model to a file: `keras_vit.zoo.save`."""
+"""Saves a model to a file: `keras_vit.zoo.save`."""
 
 import importlib
 import os
@@ -16,11 +16,11 @@ LAYOUTS = (None, "timm", "transformers", "hub")
 
 
 def require_layout(path, layout):
-    """Refuses a layout that there is not, or for a file that has one of its own."""
+    """Refuses an unknown layout, and one for a file that is not .safetensors."""
     if layout not in LAYOUTS:
         raise ConfigError(describe_unknown("layout", layout, LAYOUTS[1:]))
     if layout and path.suffix != ".safetensors":
-        raise ConfigError(f"layout={layout!r} is of .safetensors files. Received: {path}.")
+        raise ConfigError(f"layout={layout!r} is for .safetensors files. Received: {path}.")
 
 
 def save(
@@ -30,31 +30,30 @@ def save(
     layout: Literal["timm", "transformers", "hub"] | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> None:
-    """Writes a model's weights, whole or not at all, in the format that the ending names.
+    """Writes a model's weights, whole or not at all, in the format of the file's ending.
 
     Args:
         model: a `VisionTransformer` or `ResNet`.
-        path: `*.npz` for the official layout (pre-Linen names and shapes; what arrays can't tell, such as the
-            preprocessing, goes into the archive's comment), `*.safetensors` for timm's state dict (the same goes into
-            its header), `*.keras` or `*.weights.h5` for Keras'.
-        layout: of a .safetensors file, whose names its tensors have; None for timm's. For "transformers" a config.json
-            is put beside it: AutoModel.from_pretrained(folder) opens folder/model.safetensors. "hub" makes `path` a
-            folder for the Hub, which transformers, transformers.js, keras-hub, timm and `load` open, each where it
-            can hold the model: its README.md says so, and how. `push` uploads it.
-        metadata: with "hub", what README.md says beside what the model knows: {"name": ..., "licence": "apache-2.0",
-            "source": ..., "evaluated": {"dataset", "split", "images", "accuracy"}}.
+        path: `*.npz` for the official layout (pre-Linen names and shapes; the archive's comment holds what arrays
+            cannot, such as the preprocessing), `*.safetensors` for timm's state dict (with the same in its header),
+            `*.keras` or `*.weights.h5` for Keras'.
+        layout: the library whose names the tensors of a .safetensors file have; None for timm. "transformers" also
+            writes a config.json beside it: AutoModel.from_pretrained(folder) opens folder/model.safetensors. "hub"
+            makes `path` a folder for the Hub that transformers, transformers.js, keras-hub, timm and `load` can open.
+            Its README.md says how, and which of them cannot hold the model. `push` uploads it.
+        metadata: with "hub", further facts for README.md: {"name": ..., "licence": "apache-2.0", "source": ...,
+            "evaluated": {"dataset", "split", "images", "accuracy"}}.
 
-    `zoo.load` makes an equal model of each of them; LoRA's factors are added to the kernels, and rematerialization is
-    no part of a file. timm loads the .safetensors file, whose names and shapes are its own, but does not read the
-    header: it computes exact GELU and its own epsilons unless told otherwise (for a model of the authors' numerics pass
-    act_layer="gelu_tanh"), and models that average (classifier="gap") need class_token=False, global_pool="avg",
-    fc_norm=False. timm no longer has a layer under the head
-    (representation_size), and no position embeddings but 1-D ones at the stem, or none (pos_embed="none"); the authors'
-    files have the first alone, and what Appendix D.4 tries beside it gets names of ours in .npz.
+    `zoo.load` makes an equal model from each of them. LoRA's factors are added to the kernels; rematerialization is not
+    saved. timm loads the .safetensors file but does not read its header: by default it computes exact GELU and has its
+    own epsilons (for a model with the authors' numerics pass act_layer="gelu_tanh"). Models that average
+    (classifier="gap") need class_token=False, global_pool="avg", fc_norm=False. timm no longer has a layer before the
+    head (representation_size), and only 1-D position embeddings at the stem, or none (pos_embed="none"). The authors'
+    files have only the former; the other kinds of Appendix D.4 have names of our own in .npz.
 
     Raises:
-        CheckpointError: for an ending that names no format, a model of another package, a model whose tensors have no
-            names in the format, or a place that cannot be written.
+        CheckpointError: for an unknown ending, a model of another package, a model whose tensors have no names in the
+            format, or a place that cannot be written.
 
     >>> model = keras_vit.zoo.load("ViT-Test/4", weights=None)
     >>> keras_vit.zoo.save(model, "mine.npz")
@@ -65,7 +64,7 @@ def save(
     path = Path(path)
     if not isinstance(model, Classifier):
         raise CheckpointError(f"zoo.save writes models of this package. Received: a {type(model).__name__}.")
-    if layout == "hub":  # it also exports, which this room may not
+    if layout == "hub":  # it also exports, and this room may not
         importlib.import_module("keras_vit.hub").save_folder(without_lora(model), path, metadata)
         return
     module, model = find_ending(path).load(), without_lora(getattr(model, "folded_from", model))
@@ -79,7 +78,7 @@ def save(
         with write_whole(path) as temporary:
             permissions = temporary.stat().st_mode & 0o777
             module.write(model, temporary, **chosen)
-            temporary.chmod(permissions)  # safetensors puts a file of its own, for its owner alone, in the place
+            temporary.chmod(permissions)  # safetensors replaces the file by one that only its owner can read
         if layout == "transformers":
             with write_whole(path.with_name("config.json")) as temporary:
                 temporary.write_text(write_config(model), "utf-8")

@@ -48,7 +48,7 @@ def make_value(graph, value):
 
 
 def refer_to_data(location, name, shape, dtype, offset, length):
-    """A TensorProto whose data lies in another file. Its path is a bare file name: readers refuse any other."""
+    """A TensorProto with its data in another file. Its path is a bare file name: readers refuse any other."""
     import onnx
 
     tensor = onnx.TensorProto(name=name, dims=shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(dtype))
@@ -84,7 +84,7 @@ def write_beside(constants, path):
 
 
 def make_model(graph, inputs, outputs, path):
-    """The graph as an onnx.ModelProto with its constants, or references to the file they went to."""
+    """The graph as an onnx.ModelProto with its constants, or with references to their file."""
     from onnx import helper, numpy_helper
 
     constants = graph.constants
@@ -107,7 +107,7 @@ def store_in_float16(constants):
     """Stores the large float32 arrays of `constants`, by name, in float16, in place.
 
     Returns:
-        The nodes that widen them again, under the names they had.
+        The nodes that widen them again, under their old names.
     """
     limit, nodes = np.finfo("float16").max, []
     for name in [name for name, x in constants.items() if x.dtype == "float32" and x.size >= FEW]:
@@ -117,7 +117,7 @@ def store_in_float16(constants):
 
 
 def narrow_weights(proto):
-    """An onnx.ModelProto that tf2onnx wrote, its large weights in float16."""
+    """Stores the large weights of tf2onnx's onnx.ModelProto in float16."""
     from onnx import numpy_helper
 
     constants = {x.name: numpy_helper.to_array(x) for x in proto.graph.initializer}
@@ -150,7 +150,7 @@ def save_proto(proto, path, description):
 
 
 def list_companions(path):
-    """The files beside an ONNX file that it refers to."""
+    """Lists the files to which an ONNX file refers."""
     import onnx
 
     proto = onnx.load(path, load_external_data=False)
@@ -159,7 +159,7 @@ def list_companions(path):
 
 
 def make_proto(order, path):
-    """The model as an onnx.ModelProto; its weights are stored as `quantize` says, if that needs no quantizer."""
+    """The model as an onnx.ModelProto, with its weights stored by `quantize`, if that needs no quantizer."""
     try:
         graph, inputs, outputs = lower(order.model, order.shapes, order.endpoints)
     except Unsupported as reason:
@@ -178,7 +178,7 @@ def make_proto(order, path):
 def write(order: Order, path: Path) -> dict[str, str]:
     """Writes the file `path`; weights over INLINE_LIMIT go to a file beside it, named by their content.
 
-    `formats` says what is returned.
+    See `formats` for the result.
 
     Raises:
         ExportError: when neither an emitter nor tf2onnx can write an operation of the model.

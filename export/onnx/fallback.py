@@ -1,6 +1,6 @@
 """ONNX for models that cannot be traced operation by operation: tf2onnx, then onnxscript's optimizer.
 
-This file is also the script that runs tf2onnx, in a process of its own.
+This file is also the script that runs tf2onnx, in a separate process.
 """
 
 import json
@@ -19,8 +19,8 @@ from keras_vit.extras import require
 OPSET = 18  # the newest that tf2onnx writes
 
 
-# Operations of TensorFlow that tf2onnx passes through as they are, into files that do not load. Exact GELU has Erfc,
-# CELU Expm1. Each function returns the last operator and its inputs; `one` is a constant.
+# Operations of TensorFlow that tf2onnx copies unchanged, so that files do not load. Exact GELU has Erfc, CELU Expm1.
+# Each function returns the last operator and its inputs; `one` is a constant.
 def erfc(ctx, x, one):
     return "Sub", [one, ctx.make_node("Erf", [x]).output[0]]
 
@@ -37,7 +37,7 @@ MISSING = {"Erfc": erfc, "Expm1": expm1, "Log1p": log1p}
 
 
 def handler(rewrite):
-    """A class as tf2onnx expects it, which replaces a node by the operator of `rewrite`."""
+    """Makes a class for tf2onnx that replaces a node by the operator of `rewrite`."""
 
     class Handler:
         @classmethod
@@ -52,7 +52,7 @@ def handler(rewrite):
 
 
 def hold_constants(path, function):
-    """Stores the tensors that the function captured as constants of the file; tf2onnx makes them inputs."""
+    """Stores the function's captured tensors as constants of the file; tf2onnx makes them inputs."""
     import onnx
 
     held = {inner.name: x.numpy() for x, inner in function.graph.captures if x.dtype != "resource"}
@@ -86,7 +86,7 @@ def convert_with_tf2onnx(order, folder, reason):
     """The order's model as an onnx.ModelProto of standard operators.
 
     Args:
-        reason: why the model was not traced; part of the error.
+        reason: why the model could not be traced; a part of the error.
 
     Raises:
         ExportError: when tf2onnx fails too, or leaves operators that ONNX does not have.

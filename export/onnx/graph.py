@@ -1,4 +1,4 @@
-"""An ONNX graph while it is built: nodes, constants, and for each tensor its shape and the order of its axes.
+"""An ONNX graph under construction: nodes, constants, and for each tensor its shape and the order of its axes.
 
 Keras counts channels last, ONNX' convolutions channels first. A `Value` carries the shape as Keras sees it and a flag
 for the order in which the tensor is stored, so that a transpose appears only where an operator needs the other order.
@@ -13,7 +13,7 @@ TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. `shape` has channels last; None for what is only known at run time."""
+    """A tensor of the graph. `shape` has channels last; None for a length that is only known at run time."""
 
     name: str
     shape: tuple
@@ -49,7 +49,7 @@ class Graph:
         return stem if count == 1 else f"{stem}_{count}"
 
     def rename(self, x, name):
-        """Renames the tensor; if another tensor has that name, to one like it."""
+        """Renames the tensor; if another tensor has that name, to a similar one."""
         name = self.unique(name)
         for node in self.nodes:
             node.inputs, node.outputs = ([name if n == x.name else n for n in ns] for ns in (node.inputs, node.outputs))
@@ -88,11 +88,11 @@ class Graph:
         return x.name if isinstance(x, Value) else self.constant(x, f"{op}_constant")
 
     def channels_first(self, x):
-        """The same 4-D tensor stored as (n, c, h, w)."""
+        """The 4-D tensor stored as (n, c, h, w)."""
         return x if x.channels_first else self.reordered(x, TO_FIRST, True)
 
     def channels_last(self, x):
-        """The same tensor stored as Keras sees it."""
+        """The tensor stored as in Keras, channels last."""
         return self.reordered(x, TO_LAST, False) if x.channels_first else x
 
     def reordered(self, x, perm, channels_first):
@@ -108,9 +108,9 @@ class Graph:
         return length is None or (length > 0 and length % self.batch == 0)
 
     def dynamic_shape(self, source, target, merged=()):
-        """`target` as an ONNX Reshape writes it: 0 copies the length at that place, -1 stands for one unknown length.
+        """`target` for an ONNX Reshape: 0 copies the length at that place, -1 stands for one unknown length.
 
-        `merged` are places whose unknown length is not that of the source at the same place.
+        `merged` holds places with an unknown length that differs from the source's at the same place.
 
         Raises:
             ValueError: when two lengths are unknown.

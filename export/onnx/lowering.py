@@ -1,4 +1,4 @@
-"""From a Keras model to an ONNX graph: each traced operation through its emitter."""
+"""Lowers a Keras model to an ONNX graph: an emitter writes each traced operation."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from keras_vit.export.onnx.trace import Unsupported, trace
 
 
 def name_outputs(graph, inputs, outputs):
-    """Outputs, channels last, with names that no input and no other output has."""
+    """Gives outputs, channels last, names that no input and no other output has."""
     taken, results = {x.name for x in inputs}, []
     for x in outputs:
         if not isinstance(x, Value):
@@ -23,9 +23,9 @@ def name_outputs(graph, inputs, outputs):
 
 
 def stand_in(model, input_shapes):
-    """A length to represent the free batch while tracing: it has no divisor below 60 and divides no length of the
-    model. So a traced length that it divides contains the batch, as in (n, l, d) reshaped to (n * l, d), where Keras'
-    own None would be lost.
+    """A length that represents the free batch while tracing. It has no divisor below 60 and divides no length of the
+    model. So if it divides a traced length, that contains the batch, as in (n, l, d) reshaped to (n * l, d). Keras'
+    None would be lost there.
     """
     lengths = {n for w in model.weights for n in w.shape} | {n for shape in input_shapes for n in shape if n}
     candidate = 1009
@@ -35,7 +35,7 @@ def stand_in(model, input_shapes):
 
 
 def as_array(x):
-    """Weights and tensors of any backend as NumPy arrays, without a copy where that can be; anything else as it is."""
+    """Converts weights and tensors of any backend to NumPy arrays, without a copy if possible; others stay."""
     if isinstance(x, keras.Variable):
         x = x.value
     if not keras.ops.is_tensor(x):
@@ -44,7 +44,7 @@ def as_array(x):
 
 
 def share_by_batch(x, batch):
-    """A constant repeated for every image of the stand-in batch, once."""
+    """Reduces a constant that is repeated for every image of the stand-in batch to a single one."""
     if not isinstance(x, np.ndarray) or x.ndim < 2 or x.shape[0] != batch:
         return x
     if (x == x[:1]).all():
@@ -53,14 +53,14 @@ def share_by_batch(x, batch):
 
 
 class Lowering:
-    """Writes traced operations into the graph; `values` has their Values by the id of the traced tensor."""
+    """Writes traced operations into the graph; `values` maps ids of traced tensors to their Values."""
 
     def __init__(self, graph, values):
         self.graph = graph
         self.values = values
 
     def value(self, x):
-        """The Value of a traced tensor; weights and tensors computed from them as arrays, anything else as it is."""
+        """The Value of a traced tensor; an array for weights and tensors computed from them; anything else stays."""
         if isinstance(x, keras.KerasTensor):
             return self.values[id(x)]
         return share_by_batch(as_array(x), self.graph.batch)
@@ -93,7 +93,7 @@ class Lowering:
 
 
 def lower(model, input_shapes, endpoints=()):
-    """The graph of `model`, with its inputs and outputs as Values.
+    """Makes the graph of `model`, with its inputs and outputs as Values.
 
     Args:
         model: a built keras.Model in float32.

@@ -1,9 +1,8 @@
 """Passes over a finished graph: each removes nodes and keeps what the graph computes.
 
-A rewrite looks at one node and those before it. If it changed something it returns True, and begins again with new maps
-of the graph, since the old ones no longer hold. onnxscript's optimizer and rewriter (0.7.2) leave 143 nodes of a ViT
-where these leave 117: they move no factor into weights, join no constants that are added one after the other, and keep
-products and biases apart.
+A rewrite looks at one node and those before it. It returns True if it changed something; then the maps of the graph are
+made again. onnxscript's optimizer and rewriter (0.7.2) leave 143 nodes of a ViT, these passes 117: the former move no
+factor into weights, do not join constants that are added one after the other, and keep products and biases separate.
 """
 
 from collections import Counter
@@ -25,7 +24,7 @@ class Surroundings:
         self.counts.update(keep)
 
     def only_reader(self, name, *ops):
-        """The node of one of these operators behind a tensor that nothing else reads; None for others."""
+        """The node that makes a tensor, if it has one of these operators and the tensor no other reader; else None."""
         node = self.made.get(name)
         return node if node is not None and node.op in ops and self.counts[name] == 1 else None
 
@@ -36,7 +35,7 @@ def rename_tensor(graph, old, new):
 
 
 def constant_place(graph, node):
-    """The place of the first constant among a node's inputs; None where there is none."""
+    """The index of the first constant among a node's inputs; None if there is none."""
     return next((i for i, name in enumerate(node.inputs) if name in graph.constants), None)
 
 
@@ -57,10 +56,10 @@ def merge_transposes(graph, node, around):
     return False
 
 
-def linear_before(graph, name, around):
-    """The places of the constants that a factor can move into: [(node, input)]; None if it cannot move."""
+def find_linear(graph, name, around):
+    """[(node, input)] of the constants into which a factor can move; None if it cannot."""
     places = []
-    # A tensor that something else reads too must stay as it is: only chains of single readers are followed.
+    # A tensor with another reader must not change: only chains of single readers are followed.
     while node := around.only_reader(name, *PURE_SHAPE, "Add", "MatMul", "Conv"):
         constant = constant_place(graph, node)
         if node.op in PURE_SHAPE:
@@ -84,7 +83,7 @@ def fold_scale(graph, node, around):
     constants = [graph.constants[name] for name in node.inputs if name in graph.constants]
     scale = next((x for x in constants if x.size == 1 and x.dtype.kind == "f"), None)
     source = next((n for n in node.inputs if n not in graph.constants), None)
-    chain = None if scale is None or source is None else linear_before(graph, source, around)
+    chain = None if scale is None or source is None else find_linear(graph, source, around)
     if chain is None:
         return False
     for target, place in chain:
@@ -127,7 +126,7 @@ def merge_constant_adds(graph, node, around):
     return True
 
 
-def bias_into_gemm(graph, node, around):
+def merge_bias(graph, node, around):
     """Joins a product with weights and the bias added to it into one Gemm."""
     place = constant_place(graph, node)
     if node.op != "Add" or place is None or graph.constants[node.inputs[place]].ndim != 1:
@@ -142,7 +141,7 @@ def bias_into_gemm(graph, node, around):
     return True
 
 
-def pad_into_conv(graph, node, around):
+def merge_padding(graph, node, around):
     """Turns zeros padded around the image into the convolution's own padding."""
     if node.op != "Conv" or "pads" not in node.attributes:
         return False
@@ -161,18 +160,18 @@ def pad_into_conv(graph, node, around):
     return True
 
 
-# In this order: a factor is gone before products and biases become one.
-REWRITES = (merge_transposes, fold_scale, merge_reshapes, merge_constant_adds, bias_into_gemm, pad_into_conv)
+# In this order, factors are gone before products and biases are joined.
+REWRITES = (merge_transposes, fold_scale, merge_reshapes, merge_constant_adds, merge_bias, merge_padding)
 
 
 def rewrite_once(graph, keep, rewrite):
-    """Applies the rewrite to the first node that it can change; whether there was one."""
+    """Applies the rewrite to the first node that it can change; returns whether there was one."""
     around = Surroundings(graph, keep)
     return any(rewrite(graph, node, around) for node in graph.nodes)
 
 
 def constant_key(graph, name):
-    """Small constants compare by content, large ones by name."""
+    """The key to compare constants by: the content of small ones, the name of large ones."""
     array = graph.constants.get(name)
     if array is None or array.size > 64:
         return name

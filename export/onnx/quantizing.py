@@ -1,8 +1,8 @@
 """ONNX files with layers in int8 and float16; onnxruntime's quantizer calibrates products and convolutions.
 
-Without calibrated ranges convolutions compute in float: a runtime is fast only where it knows the ranges of their
-outputs, too. Then their weights are stored in int8. When a runtime loads the file it folds operations on constants, and
-so widens them once. This file is also the script that quantizes, in a process of its own.
+Without calibrated ranges convolutions compute in float: a runtime is only fast if it also knows the ranges of their
+outputs. Then only their weights are stored in int8. A runtime that loads the file folds operations on constants, and so
+widens them once. This file is also the script that quantizes, in a separate process.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 
 SMALL = 2048  # elements; smaller kernels of convolutions gain nothing
-FEW = 4  # input channels; convolutions of pixels, and depthwise ones, cost the outputs more than they gain
+FEW = 4  # input channels; in convolutions of pixels, and depthwise ones, int8 costs more accuracy than it gains
 PRODUCTS = ("MatMul", "Gemm")
 LAYERS = (*PRODUCTS, "Conv")
 FINER = ("int8-weights", "float16", "float32")
@@ -32,13 +32,13 @@ def attributes(node):
 
 
 def is_product(node):
-    """Whether a node is a product of matrices, perhaps with a bias, and nothing else."""
+    """Whether a node is only a product of matrices, with or without a bias."""
     found = attributes(node)
     return node.op_type in PRODUCTS and found.get("alpha", 1) == found.get("beta", 1) == 1 and not found.get("transA")
 
 
 def list_ladders(graph, kind):
-    """{name: ladder} of the products of an activation with a weight, and of the convolutions. Products with a stack of
+    """{name: ladder} of the products of an activation and a weight, and of the convolutions. Products with stacked
     weights are left out: onnxruntime 1.31 refuses their scales per channel when it runs the file.
     """
     import onnx
@@ -53,7 +53,7 @@ def list_ladders(graph, kind):
         if is_product(node) and dims is not None and len(dims) == 2:
             ladders[node.name] = (kind, *FINER)
         elif node.op_type == "Conv" and dims is not None and np.prod(dims) >= SMALL:
-            # OpenVINO 2026.4 takes strides of 1 where a hybrid's shortcut is widened from int8, and refuses the file.
+            # OpenVINO 2026.4 assumes strides of 1 if a hybrid's shortcut is widened from int8, and refuses the file.
             pointwise, strided = list(dims[2:]) == [1, 1], max(attributes(node).get("strides", (1,))) > 1
             misread = pointwise and strided and added.isdisjoint(node.output)
             fast = dims[1] > FEW and node.input[0] not in pooled
@@ -70,7 +70,7 @@ def list_inputs(nodes):
 
 
 def round_weights(weights, axis):
-    """(int8, float32 scales) of weights, with 127 steps on each side of 0 for every channel along an axis."""
+    """Rounds weights to (int8, float32 scales), with 127 steps on each side of 0 for every channel along an axis."""
     others = tuple(i for i in range(weights.ndim) if i != axis)
     scale = np.abs(weights).max(axis=others, keepdims=True) / 127
     scale = np.where(scale == 0, 1, scale).astype("float32")
@@ -78,15 +78,15 @@ def round_weights(weights, axis):
 
 
 def output_axis(node):
-    """The axis of a layer's weights along which its output channels lie."""
+    """The axis of the output channels in a layer's weights."""
     return 0 if node.op_type == "Conv" or attributes(node).get("transB") else 1
 
 
 def multiply_in_int8(node, weights, quantized):
-    """(constants by name, nodes) in place of a product: int8 weights, and the range of each activation at run time.
+    """(constants by name, nodes) that replace a product: int8 weights, and the range of each activation at run time.
 
     Args:
-        quantized: the names of the activations already in int8; this one is added.
+        quantized: names of the activations that are in int8 already; this product's is added.
     """
     from onnx import TensorProto, helper
 
@@ -110,7 +110,7 @@ def multiply_in_int8(node, weights, quantized):
 
 
 def widen(node, weights, way):
-    """(constants by name, nodes) in place of a layer: weights stored on the way "float16" or "int8-weights", then
+    """(constants by name, nodes) that replace a layer: weights stored in the way "float16" or "int8-weights", and
     widened. A runtime folds the widening when it loads the file.
     """
     from onnx import NodeProto, TensorProto, helper
@@ -134,7 +134,7 @@ def widen(node, weights, way):
 
 
 def store_layers(source, ways):
-    """The ModelProto `source` again with the layers on the ways "dynamic", "int8-weights" and "float16" stored so."""
+    """Copies the ModelProto `source`, with layers stored in the ways "dynamic", "int8-weights" and "float16"."""
     import onnx
 
     tensors = {tensor.name: tensor for tensor in source.graph.initializer}
@@ -163,7 +163,7 @@ def store_layers(source, ways):
 
 
 def share_constants(graph):
-    """Keeps one of equal constants (such as zero points) and no unused ones, unless branches may use their names."""
+    """Drops repeated constants (such as zero points) and unused ones, unless branches may use their names."""
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         return
     first, renamed = {}, {}
@@ -180,9 +180,9 @@ def share_constants(graph):
 
 
 def drop_zero_points(graph):
-    """Leaves out the zero points of int32 biases, which are 0.
+    """Drops the zero points of int32 biases, since they are 0.
 
-    The others stay: onnxruntime fuses a Gemm only with the zero points of its kernel.
+    The others stay: onnxruntime fuses a Gemm only if its kernel has zero points.
     """
     import onnx
 
@@ -193,8 +193,8 @@ def drop_zero_points(graph):
             del node.input[2]
 
 
-def drop_what_is_inferred(path):
-    """Writes the file again without shapes that can be inferred and constants that it does not need."""
+def drop_inferred(path):
+    """Writes the file again without shapes that can be inferred, and without unused constants."""
     import onnx
 
     proto = onnx.load(path)
@@ -205,7 +205,7 @@ def drop_what_is_inferred(path):
 
 
 class OnnxQuantizer:
-    """Writes the file of a job with its layers stored in the ways it is given."""
+    """Writes the file of a job with its layers stored in given ways."""
 
     def __init__(self, job):
         import onnx
@@ -234,7 +234,7 @@ class OnnxQuantizer:
             os.remove(prepared)
 
     def quantize_static(self, prepared, output, nodes):
-        """The layers `nodes` in int8, by the ranges of activations in the float file, measured once."""
+        """Quantizes the layers `nodes` to int8, by the ranges of activations in the float file, measured once."""
         from onnxruntime import quantization as q
         from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
@@ -257,7 +257,7 @@ class OnnxQuantizer:
         )
         quantizer.quantize_model()
         quantizer.model.save_model_to_file(output, False)
-        drop_what_is_inferred(output)
+        drop_inferred(output)
 
 
 def main():
@@ -269,7 +269,7 @@ def main():
 
 def quantize_layers(source, output, order):
     """Writes `output`: the file `source` with the weights of its layers in int8, as far as the order's goal allows.
-    Scratch files stand beside the source. Returns what `formats` says.
+    Temporary files are beside the source. See `formats` for the result.
     """
     job = {"source": str(source), "output": str(output), "kind": order.quantize}
     return run_quantizer(__file__, job, order)

@@ -20,7 +20,7 @@ def load_onnx(path, names=None):
     options = onnxruntime.SessionOptions()
     beside = [x.name for x in Path(path).parent.iterdir() if x.name.startswith(f"{Path(path).stem}-")]
     if any(name.endswith(".onnx.data") for name in beside):
-        # Weights in a second file are large, and prepacked ones are a second copy in memory.
+        # Weights in a second file are large; prepacking would copy them in memory.
         options.add_session_config_entry("session.disable_prepacking", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_inputs()]
@@ -38,12 +38,12 @@ def standard_operators():
 
 
 def foreign_nodes(graph):
-    """The nodes of a graph, but not of graphs in it, whose operators ONNX does not have."""
+    """The nodes with operators that ONNX does not have, in a graph without its inner graphs."""
     return [n for n in graph.node if n.domain not in STANDARD or n.op_type not in standard_operators()]
 
 
 def graphs_in(graph):
-    """A graph and those in the attributes of its nodes, however deep."""
+    """A graph and all graphs in the attributes of its nodes, at any depth."""
     waiting = [graph]
     while waiting:
         graph = waiting.pop()
@@ -54,7 +54,7 @@ def graphs_in(graph):
 
 
 def tensors_in(graph):
-    """Every constant of a graph but those of graphs in it."""
+    """Every constant of a graph, except those of its inner graphs."""
     sparse = list(graph.sparse_initializer)
     yield from graph.initializer
     for node in graph.node:

@@ -1,7 +1,7 @@
-"""The primitive operations of a Keras model in order: what each computes, on which tensors, under which layer.
+"""Traces the primitive operations of a Keras model in order, with their tensors and layers.
 
-Calling a layer's own `call` on symbolic tensors records the operations inside it, so any layer written with keras.ops
-can be entered, whoever wrote it. Only what depends on weights alone is computed.
+Calling a layer's `call` on symbolic tensors records the operations inside it. So any layer that is written with
+keras.ops can be traced. Only operations on weights alone are computed.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from keras_vit.export.preparation import pack_inputs
 
 
 class Unsupported(Exception):
-    """A layer that cannot be traced, or an operation that no emitter can write; the message names it."""
+    """A layer cannot be traced, or no emitter can write an operation; the message names it."""
 
 
-# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing follows these
-# functions in its place. They are written in keras.ops.
+# Some layers of Keras have a `call` in code of the backend. It fails on symbolic tensors, so tracing uses these
+# functions in keras.ops instead.
 
 
 def batch_normalization(layer, x):
@@ -54,7 +54,7 @@ def unchanged(layer, x):
     return x
 
 
-# Augmentation inside a model changes images in training alone. RandomCrop is not among them: it also resizes.
+# Augmentation inside a model changes images only in training. RandomCrop is left out here: it also resizes.
 AUGMENTATIONS = [getattr(layers, name) for name in dir(layers) if name.startswith("Random") and name != "RandomCrop"]
 CALLS = {
     layers.Activation: activation,
@@ -66,8 +66,8 @@ CALLS = {
 
 
 def export_call(layer):
-    """The function to trace for `layer`: its own `export_call`, of fewer operations, or a function above. A subclass of
-    a layer above may compute something else, so it is traced by its `call`.
+    """The function to trace for `layer`: its own `export_call`, with fewer operations, or a function above. A subclass
+    of a layer above may compute something else, so its `call` is traced.
     """
     if hasattr(layer, "export_call"):
         return layer.export_call
@@ -78,7 +78,7 @@ def export_call(layer):
 
 @contextlib.contextmanager
 def unrecorded(model):
-    """Removes the nodes that tracing leaves on the model's layers: they would make `layer.output` ambiguous.
+    """A context that removes the nodes which tracing leaves on layers, since they make `layer.output` ambiguous.
 
     Keras has no public way to list or forget the calls of a layer (`_inbound_nodes`, `_outbound_nodes`), to list the
     layers inside others (`_flatten_layers`), or the operations between layers of a graph (`_operations`).
@@ -102,13 +102,13 @@ def deferring(method):
     return infix
 
 
-# Infix operations of keras.Variable that KerasTensor has with the operands exchanged.
+# Infix operations of keras.Variable; KerasTensor has these with exchanged operands.
 INFIX = ("__add__", "__sub__", "__mul__", "__truediv__", "__matmul__", "__pow__")
 
 
 @contextlib.contextmanager
 def variables_that_defer():
-    """Inside, `variable * x` with a symbolic `x` is recorded like `x * variable`; Keras would compute it and fail."""
+    """A context that records `variable * x` for symbolic `x` like `x * variable`; Keras would fail to compute it."""
     own = {name: vars(keras.Variable).get(name) for name in INFIX}
     for name in INFIX:
         setattr(keras.Variable, name, deferring(getattr(keras.Variable, name)))
@@ -120,10 +120,10 @@ def variables_that_defer():
 
 
 def at_inference(layer, call, kwargs):
-    """Keyword arguments of a call at inference: `training` is False where `call` takes it, absent elsewhere.
+    """Keyword arguments of a call at inference: `training` is False if `call` takes it, absent otherwise.
 
-    A graph of layers would pass it to every layer, and some do not expect it on symbolic tensors; each layer gets it
-    when it is entered.
+    A graph of layers would pass it to every layer, but some cannot take it on symbolic tensors. Each layer gets it when
+    it is entered.
     """
     kwargs = {name: value for name, value in kwargs.items() if name != "training"}
     takes_training = "training" in inspect.signature(call).parameters and not hasattr(layer, "operations")
@@ -131,7 +131,7 @@ def at_inference(layer, call, kwargs):
 
 
 def node_behind(x):
-    """The node that computes a KerasTensor; None for an input. Only `_keras_history` states it."""
+    """The node that computes a KerasTensor; None for an input. Only `_keras_history` has it."""
     history = getattr(x, "_keras_history", None)
     if history is None or history.operation is None:
         return None
@@ -139,7 +139,7 @@ def node_behind(x):
 
 
 def order_nodes(outputs, known):
-    """The nodes between the tensors whose ids are `known` and `outputs`, each after those it needs."""
+    """The nodes between the tensors with ids in `known` and `outputs`, each after those it needs."""
     nodes, seen = [], set(known)
     stack = [(x, False) for x in reversed(outputs) if isinstance(x, keras.KerasTensor)]
     while stack:
@@ -155,10 +155,10 @@ def order_nodes(outputs, known):
 
 
 class Tracer:
-    """Hands each primitive to `record`, a function of (operation, args, kwargs, outputs, path of its layer).
+    """Passes each primitive to `record`, a function of (operation, args, kwargs, outputs, path of its layer).
 
-    `inside` maps a layer's output, by id, to what is computed inside. `keep_alive` holds every tensor, so that no id is
-    given to another.
+    `inside` maps the id of a layer's output to the tensor computed inside. `keep_alive` holds every tensor, so that no
+    id is used again.
     """
 
     def __init__(self, record):
@@ -170,7 +170,7 @@ class Tracer:
         """Records one call of `layer` by `call`; returns its outputs as a flat list."""
         try:
             outputs = keras.tree.flatten(call(*args, **at_inference(layer, call, kwargs)))
-        # Code that is not keras.ops may raise anything when it meets a symbolic tensor.
+        # Code without keras.ops may raise anything for a symbolic tensor.
         except Exception as error:
             raise Unsupported(f"layer {path.strip('/') or layer.name} does more than keras.ops can trace") from error
         for node in order_nodes(outputs, known):
@@ -182,7 +182,7 @@ class Tracer:
         args, kwargs = keras.tree.map_structure(self.inner, (called.args, called.kwargs))
         known = {id(self.inner(x)) for x in node.input_tensors}
         self.keep_alive += node.outputs
-        node.arguments = None  # the node is kept, what was computed from weights need not be
+        node.arguments = None  # the node is kept, but not the values computed from weights
         inside = f"{path}/{operation.name}" if isinstance(operation, keras.Layer) else path
         if not isinstance(operation, keras.Layer) or is_leaf(operation):
             self.record(operation, args, kwargs, tuple(node.outputs), inside)
@@ -192,7 +192,7 @@ class Tracer:
         self.keep_alive += results
 
     def inner(self, x):
-        """What is computed inside the layer that returns `x`, with every length known.
+        """The tensor inside the layer that returns `x`, with every length known.
 
         Other tensors become arrays, since TensorFlow returns no memory to the system.
         """
@@ -203,11 +203,11 @@ class Tracer:
 
 
 def trace(model, inputs, record, method=None):
-    """Follows `model` from `inputs`, a list of KerasTensors; layers for which `is_leaf(layer)` stay whole.
+    """Traces `model` from `inputs`, a list of KerasTensors; layers with `is_leaf(layer)` stay whole.
 
     Args:
         record: called with each primitive, see `Tracer`.
-        method: of the model, to be followed in place of `call`.
+        method: a method of the model to trace instead of `call`.
 
     Returns:
         The outputs.

@@ -14,7 +14,7 @@ __all__ = ["write"]
 
 
 def require_compiled(path):
-    """Raises unless OpenVINO compiles what is calibrated: 2026.4 fails at most ViTs with a free batch."""
+    """Raises unless OpenVINO compiles a calibrated model: 2026.4 fails for most ViTs with a free batch."""
     try:
         load(path)
     except RuntimeError as error:
@@ -24,10 +24,10 @@ def require_compiled(path):
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the folder `path`; `formats` says what is returned. The weights have the types of the ONNX file.
+    """Writes the folder `path`; see `formats` for the result. The weights have the types of the ONNX file.
 
     Raises:
-        ExportError: as the ONNX export; when OpenVINO cannot compile what is calibrated.
+        ExportError: as for the ONNX export, or when OpenVINO cannot compile a calibrated model.
     """
     import openvino
 
@@ -38,7 +38,7 @@ def write(order: Order, path: Path) -> dict[str, str]:
         model = openvino.Core().read_model(str(source))
         model.set_rt_info(json.dumps(order.description, default=str), list(DESCRIPTION))
         openvino.save_model(model, str(path / GRAPH), compress_to_fp16=False)
-        del model  # which has the file open
+        del model  # it has the file open
     if order.quantize == "int8":
         require_compiled(path)
     return finer

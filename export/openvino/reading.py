@@ -1,6 +1,6 @@
 """OpenVINO IR from elsewhere, without Keras; see `formats`.
 
-That may be opened which has operations of OpenVINO's own sets alone; what an extension adds is code.
+A folder may be opened if it has only operations of OpenVINO's own sets; those of extensions are code.
 """
 
 import json
@@ -12,8 +12,8 @@ from keras_vit.export.description import require_short
 from keras_vit.export.formats import refuse
 
 GRAPH, WEIGHTS = "openvino_model.xml", "openvino_model.bin"
-DESCRIPTION = ("keras_vit", "description")  # where it is in the rt_info of the graph
-MOST_BYTES = 1 << 26  # of the graph; those of the largest models are a thirtieth
+DESCRIPTION = ("keras_vit", "description")  # its path in the rt_info of the graph
+MOST_BYTES = 1 << 26  # of the graph; the largest models' have a thirtieth
 
 
 def load_openvino(path, names=None):
@@ -21,7 +21,7 @@ def load_openvino(path, names=None):
     import openvino
 
     core = openvino.Core()
-    # OpenVINO itself would take bfloat16 where the processor has it.
+    # By default OpenVINO computes in bfloat16 if the processor supports it.
     compiled = core.compile_model(str(Path(path) / "openvino_model.xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda inputs: list(compiled(list(inputs)).to_tuple())
 

@@ -1,1 +1,1 @@
-"""Comparing artefacts with their models, and reading artefacts from elsewhere without trusting them."""
+"""Compares artefacts with their models, and reads artefacts from elsewhere without trusting them."""

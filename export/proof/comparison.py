@@ -1,4 +1,4 @@
-"""Comparing an artefact with its model: outputs, times, and the first layer at which they differ."""
+"""Compares an artefact with its model: outputs, times, and the first layer at which they differ."""
 
 import dataclasses
 import functools
@@ -23,8 +23,8 @@ from keras_vit.extras import require
 
 PROBES = 8
 QUANTIZED_PROBES = 64
-RUNS = 5  # that are timed
-MOST_BYTES = 1 << 28  # of a further output on all images compared; attention weights are 22 MB an image for ViT-B/16
+RUNS = 5  # runs to time
+MOST_BYTES = 1 << 28  # of a further output on all compared images; ViT-B/16 has 22 MB of attention weights per image
 
 
 def fix_batch(shape, batch_size):
@@ -42,11 +42,11 @@ class Trial:
     """A model in one format, and the inputs on which the artefact is compared with it.
 
     Args:
-        source: the model, and what is asked of all its artefacts.
+        source: the model, and the options of all its artefacts.
         form: the row of the format.
         kind: the row of the quantization.
-        endpoints: methods of the model to write beside its forward pass; see `formats`.
-        size: (height, width) of the inputs, where these are free; None for the model's own.
+        endpoints: methods of the model to write besides its forward pass; see `formats`.
+        size: (height, width) of the inputs, if these are free; None for the model's own.
     """
 
     source: Source
@@ -67,7 +67,7 @@ class Trial:
 
     @functools.cached_property
     def inputs(self) -> list[np.ndarray]:
-        """An array (n, ...) per input of the model, in whole batches where the batch is fixed."""
+        """An array (n, ...) per input of the model, in whole batches if the batch is fixed."""
         count = PROBES if self.kind.name is None else QUANTIZED_PROBES
         if self.kind.finer and self.source.images is None:
             require("sklearn", f"quantize={self.kind.name!r} without images=")  # its photographs
@@ -76,7 +76,7 @@ class Trial:
         return self.source.choose_inputs(shapes, max(count // size, 1) * size)
 
     def at_other_sizes(self) -> list["Trial"]:
-        """The same for images twice as high and twice as wide, where height and width are free and weights exact."""
+        """Trials with images of twice the height, and of twice the width, if these are free and weights are exact."""
         if len(self.shapes) > 1 or len(self.shapes[0]) != 4 or None not in self.shapes[0][1:3] or self.kind.finer:
             return []
         height, width = self.inputs[0].shape[1:3]
@@ -85,14 +85,14 @@ class Trial:
 
     @functools.cached_property
     def further_outputs(self) -> list[dict]:
-        """The "name", "shape" and "dtype" of the endpoints that the artefact has as outputs after the model's own."""
+        """The "name", "shape" and "dtype" of the endpoints that are outputs of the artefact after the model's own."""
         names = () if self.form.endpoints else self.endpoints
         outputs = model_runner(self.model, names)([x[:1] for x in self.inputs])
         return describe_outputs(names, outputs[len(self.model.outputs) :])
 
     @property
     def compared(self) -> int:
-        """How many of the images are compared: all, or as many whole batches as MOST_BYTES hold."""
+        """The number of images to compare: all, or as many whole batches as fit MOST_BYTES."""
         largest = max((4 * math.prod(x["shape"][1:]) for x in self.further_outputs), default=1)
         whole = sum(self.batches)
         return min(len(self.inputs[0]), max(MOST_BYTES // largest // whole, 1) * whole)
@@ -108,7 +108,7 @@ class Trial:
 
     @functools.cached_property
     def expected(self) -> list[np.ndarray]:
-        """The model's outputs for all inputs, then its further outputs for the first `compared`."""
+        """The model's outputs for all inputs, then its further outputs for the first `compared` images."""
         own = run_in_batches(model_runner(self.model), self.inputs, (8,))
         names = [x["name"] for x in self.further_outputs]
         if not names:
@@ -117,11 +117,11 @@ class Trial:
         return own + run_in_batches(model_runner(self.model, names), inputs, (8,))[len(own) :]
 
     def order(self, tell=None) -> Order:
-        """What to write; `tell` takes lines of text."""
+        """The `Order` to write the artefact; `tell` takes lines of text."""
         goal = None
         if self.kind.finer:
             inputs = dict(zip(self.input_names(), self.inputs, strict=True))
-            # On other images than the user's the best class says nothing.
+            # On images that are not the user's, the best class means nothing.
             classes = self.source.images is not None and has_classes(self.model)
             goal = Goal(inputs, self.expected[: len(self.model.outputs)], self.batches, classes)
         return Order(
@@ -139,7 +139,7 @@ class Trial:
 
 
 def has_classes(model):
-    """Whether the first output is the logits of classes; the last layer decides this for a model of another package.
+    """Whether the first output is logits of classes; for a model of another package, its last layer decides.
 
     Features have no best class to compare.
     """
@@ -152,7 +152,7 @@ def has_classes(model):
 
 
 def model_runner(model, methods=()):
-    """The model at inference as a function from a list of arrays to the list of outputs, then those of its methods."""
+    """A function from a list of arrays to the model's outputs at inference, followed by those of its methods."""
 
     def run(inputs):
         packed = pack_inputs(model, inputs)
@@ -170,8 +170,8 @@ def compare(trial: Trial, path: Path) -> Difference:
 
 
 def require_parity(trial: Trial, difference: Difference) -> None:
-    """Raises ParityError unless the difference is within bounds; NaN never is. Outputs that are the same for every
-    image, such as those of a new zero head, prove nothing, so the output of every layer is compared instead.
+    """Raises ParityError unless the difference is within bounds; NaN never is. Equal outputs for all images, such as
+    those of a new zero head, prove nothing, so the output of every layer is compared instead.
     """
     broken = trial.kind.broken_bounds(difference)
     if not broken and (difference.varies or trial.kind.calibrated):
@@ -191,7 +191,7 @@ def require_parity(trial: Trial, difference: Difference) -> None:
 
 
 def is_connected(model, outputs):
-    """Whether tensors are of that model's graph: its layers may be called in another one, too."""
+    """Whether tensors belong to this model's graph: its layers may also be called in another."""
     try:
         return bool(keras.Model(model.input, outputs))
     except ValueError:
@@ -199,8 +199,8 @@ def is_connected(model, outputs):
 
 
 def find_output(model, layer):
-    """The tensor that the layer computes in the model, if it is one, at one place; else None."""
-    # Keras has no public way to ask at how many places a layer is called.
+    """The layer's output in the model, if it is a single tensor from a single call; else None."""
+    # Keras has no public way to count the calls of a layer.
     found = [node.outputs for node in layer._inbound_nodes if is_connected(model, node.outputs)]
     is_one = not isinstance(layer, keras.layers.InputLayer) and len(found) == 1 and len(found[0]) == 1
     return found[0][0] if is_one else None
@@ -212,7 +212,7 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     layers = [layer for layer, output in found.items() if output is not None]
     every_output = keras.Model(trial.model.input, [found[layer] for layer in layers])
     order = dataclasses.replace(trial.order(), model=every_output, description={}, endpoints=())
-    if order.goal is not None:  # every layer as rough as the kind
+    if order.goal is not None:  # every layer as rough as the kind allows
         order = dataclasses.replace(order, goal=dataclasses.replace(order.goal, outputs=[]))
     inputs = [x[:PROBES] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
@@ -229,9 +229,9 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
 
 
 def measure_latencies(trial, path):
-    """{"latency_ms": {batch size: ms}, "model_latency_ms": likewise}: the artefact, the model compiled by its backend.
+    """{"latency_ms": {batch size: ms}, "model_latency_ms": likewise} of the artefact and of the model, compiled.
 
-    At batch 1 and 8, or at the artefact's own where it is fixed.
+    The batch sizes are 1 and 8, or the artefact's own if it is fixed.
     """
     model = trial.model
     runs = {

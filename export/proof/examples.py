@@ -27,7 +27,7 @@ def write_examples(path, inputs, outputs):
     """Writes lists of arrays (n, ...), one per input and output of the model.
 
     Raises:
-        ExportError: if they take more than 512 MiB, which `read_examples` would refuse.
+        ExportError: if they take more than 512 MiB: `read_examples` would refuse them.
     """
     arrays = by_name(inputs, outputs)
     if sum(x.nbytes for x in arrays.values()) > MOST_BYTES:
@@ -39,7 +39,7 @@ def read_examples(path, inputs, outputs):
     """Reads what `write_examples` wrote; allocates memory for an array only if the file has its bytes.
 
     Args:
-        inputs, outputs: what must be there: lists of {"shape": [...], "dtype": name}, None for a free length.
+        inputs, outputs: descriptions of the arrays: lists of {"shape": [...], "dtype": name}, None for a free length.
 
     Returns:
         Two lists of arrays (n, ...), n in 1 to 1024.
@@ -51,9 +51,9 @@ def read_examples(path, inputs, outputs):
     try:
         with zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist()]
-            # What is compressed in other ways, zipfile unpacks whole, whatever length is stated.
+            # zipfile unpacks other compressions whole, without regard to the stated length.
             if not {info.compress_type for info in archive.infolist()} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise ValueError("it is compressed in another way than exports compress")
+                raise ValueError("it is not compressed as in an export")
             if sorted(names) != sorted(f"{name}.npy" for name in wanted):
                 raise ValueError("its arrays are not one per input and output of the model")
             if sum(info.file_size for info in archive.infolist()) > MOST_BYTES:
@@ -63,7 +63,7 @@ def read_examples(path, inputs, outputs):
             require_described(name, arrays[name], entry)
         if len({len(x) for x in arrays.values()}) != 1:
             raise ValueError("its arrays differ in their number of examples")
-    except Exception as error:  # whatever zipfile, zlib and NumPy raise for damaged files
+    except Exception as error:  # zipfile, zlib and NumPy raise many errors for damaged files
         raise ExportError(f"{path} does not contain the model's examples: {error}.") from error
     values = list(arrays.values())
     return values[: len(inputs)], values[len(inputs) :]
@@ -78,7 +78,7 @@ def read_array(archive, name):
         shape, transposed, dtype = READERS[version](file)
         if dtype.kind not in "fiub" or not all(0 <= length < MOST_BYTES for length in shape):
             raise ValueError(f"{name} does not contain numbers")
-        data = file.read(MOST_BYTES)  # the most that deflate then unpacks, whatever length is stated
+        data = file.read(MOST_BYTES)  # deflate unpacks no more than this, whatever length is stated
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name} has {len(data):,} bytes, which do not match its shape {shape}")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if transposed else "C")
@@ -87,7 +87,7 @@ def read_array(archive, name):
 def require_described(name, array, entry):
     shape, dtype = entry["shape"], entry["dtype"]
     if not has_shape(array, shape) or array.dtype != dtype:
-        raise ValueError(f"{name} has shape {array.shape} of {array.dtype}, and model.json says {shape} of {dtype}")
+        raise ValueError(f"{name} has shape {array.shape} of {array.dtype}, but model.json says {shape} of {dtype}")
     if not 1 <= len(array) <= MOST_EXAMPLES:
         raise ValueError(f"{name} has {len(array)} examples, expected 1 to {MOST_EXAMPLES}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():

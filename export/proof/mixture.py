@@ -1,8 +1,8 @@
-"""Measures which layers of an artefact bear int8: those whose rounding costs the most are stored more finely.
+"""Measures which layers of an artefact tolerate int8: those whose rounding costs the most are stored more finely.
 
 A layer is an operator of the file with weights. The ways to store and compute it, from the roughest, are its ladder; a
-rung is all layers at one height of theirs. `run_quantizer` starts a format's quantizer in a process of its own, and
-`quantize_to_goal` is called there: neither may import Keras.
+rung is a state in which all layers are equally high on theirs. `run_quantizer` starts a format's quantizer in a
+separate process, which calls `quantize_to_goal`. Neither may import Keras.
 """
 
 import collections
@@ -27,21 +27,21 @@ WAYS = {
     "float16": "stores its weights in float16 and computes in float",
     "float32": "stays in float32",
 }
-# Times the errors: so few images as are compared then show how often a class changes. The part of the shipped models'
-# test images whose best class leads by less than a margin is in proportion to the margin, from 0.1 to 20 % of them.
+# Factor of the errors, so that a few images show how often a class changes. In the shipped models' test images, the
+# share whose best class leads by less than a margin is proportional to the margin, from 0.1 to 20 % of them.
 STRETCH = 64
-MOST_GROUPS = 12  # of layers, which are measured one by one
-MOST_HALVINGS = 12  # of those that cost the most
+MOST_GROUPS = 12  # of layers; they are measured one by one
+MOST_HALVINGS = 12  # of the costliest groups
 FEW = 16  # images for both
 
-Ways = Mapping[str, str]  # of the layers, by their names
+Ways = Mapping[str, str]  # {layer: way}
 Measure = Callable[[Ways, int | None], "Loss"]  # on some of the images, or with None on all
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of the outputs. `error`: the energy of the difference as a share of the outputs'; `cosine`: the smallest
-    of an image; `changed`: the part of the images whose best class changes."""
+    """The loss of the outputs. `error`: energy of the difference as a share of the outputs'; `cosine`: the smallest of
+    all images; `changed`: share of the images whose best class changes."""
 
     error: float
     cosine: float
@@ -51,22 +51,22 @@ class Loss:
         return self.cosine >= bound.cosine and self.changed <= bound.changed
 
 
-# Sharper than 0.995 and 0.005, which other images should keep: their worst is worse (docs/exports_in_depth.md).
+# Stricter than the aim, 0.995 and 0.005, since other images have a worse worst case (docs/exports_in_depth.md).
 BOUND = Loss(error=np.inf, cosine=0.9993, changed=0.002)
-# Fifty convolutions in a row round each other's outputs, which costs a few images much and the accuracy little.
+# Fifty convolutions in a row round each other's outputs: a few images lose much, the accuracy little.
 BOUND_OF_CONVOLUTIONS = Loss(error=np.inf, cosine=0.98, changed=0.005)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What an artefact is calibrated on and compared with.
+    """The inputs to calibrate an artefact on, and the outputs to compare it with.
 
     Args:
-        inputs: by name, arrays (n, ...).
-        outputs: the model's for them, without the artefact's further outputs; none if every layer is to be as rough as
-            possible.
-        batches: the sizes in which the artefact runs.
-        classes: whether the first output is the logits of classes, whose order counts.
+        inputs: {name: array (n, ...)}.
+        outputs: the model's outputs for them, without the artefact's further outputs; none if every layer shall be as
+            rough as possible.
+        batches: the batch sizes of the artefact.
+        classes: whether the first output is logits of classes, so that their order matters.
     """
 
     inputs: dict[str, np.ndarray]
@@ -89,7 +89,7 @@ class Goal:
         return cls(inputs, outputs, batches, classes)
 
     def split_inputs(self):
-        """The inputs by name in batches of the smallest size in which the artefact runs, to calibrate on."""
+        """The inputs by name, in batches of the artefact's smallest size, for calibration."""
         size = min(self.batches)
         starts = range(0, len(next(iter(self.inputs.values()))), size)
         return [{name: x[i : i + size] for name, x in self.inputs.items()} for i in starts]
@@ -112,10 +112,10 @@ class Goal:
 
 
 def estimate_changed(a, b):
-    """Part of the images whose best class changes from logits `a` (n, classes) to `b`, estimated from few images.
+    """Estimates, from few images, the share whose best class changes from logits `a` (n, classes) to `b`.
 
-    The error of every image is added to the logits of every image, STRETCH times as large: classes then change about
-    STRETCH times as often.
+    The errors of each image, times STRETCH, are added to the logits of every image; classes then change about STRETCH
+    times as often.
     """
     best = a.argmax(axis=1)
     changed = [(a + error).argmax(axis=1) != best for error in STRETCH * (b - a)]
@@ -123,16 +123,15 @@ def estimate_changed(a, b):
 
 
 def list_rungs(ladders):
-    """{layer: way} on every rung, from the roughest; a short ladder's last way serves the rungs below it."""
+    """{layer: way} on every rung, from the roughest; a short ladder's last way is repeated."""
     count = max(map(len, ladders.values()), default=1)
     return [{name: ladder[min(i, len(ladder) - 1)] for name, ladder in ladders.items()} for i in range(count)]
 
 
 def halve_worst(costs, find_cost):
-    """`costs`, {layers: cost on each rung}, with the costliest groups halved, and halved again.
+    """Halves the costliest groups in `costs`, {layers: cost on each rung}, repeatedly, at most MOST_HALVINGS times.
 
-    One layer often has all of its group's cost. The costs of two halves add up to the whole's, so one is measured. At
-    most MOST_HALVINGS are made.
+    One layer often has all of its group's cost. The costs of two halves add up to the whole's, so one is measured.
     """
     costs = dict(costs)
     for _ in range(MOST_HALVINGS):
@@ -146,14 +145,14 @@ def halve_worst(costs, find_cost):
 
 
 def group_layers(rungs):
-    """The layers that differ between the first rung and the last, in at most MOST_GROUPS groups of neighbours."""
+    """Groups the layers that differ between the first and last rung into at most MOST_GROUPS groups of neighbours."""
     differing = [name for name, way in rungs[-1].items() if rungs[0][name] != way]
     length = -(-len(differing) // MOST_GROUPS)
     return [tuple(differing[i : i + length]) for i in range(0, len(differing), length)]
 
 
 def measure_costs(rungs, groups, measure):
-    """{group: the error that it adds on each rung while all others are on the last}; see also `halve_worst`."""
+    """{group: the error that it adds on each rung while all others are on the last rung}; see also `halve_worst`."""
     fine = rungs[-1]
     left = measure(fine, FEW).error
 
@@ -165,11 +164,11 @@ def measure_costs(rungs, groups, measure):
 
 
 def order_steps(costs, sizes):
-    """The numbers of the groups in the order in which they go down a rung, the largest gain for their size first.
+    """The numbers of the groups in the order of their steps down a rung, the largest gain for their size first.
 
     Args:
-        costs: of each group a list: the error that it adds on each rung, from the roughest.
-        sizes: of each group its number of weights.
+        costs: for each group the list of errors that it adds on each rung, from the roughest.
+        sizes: for each group its number of weights.
 
     >>> order_steps([[0.9, 0.8, 0.0], [0.5, 0.0, 0.0]], [1, 1])
     [0, 0, 1, 1]
@@ -196,14 +195,14 @@ def choose_ways(
     bound: Loss = BOUND,
 ) -> Ways:
     """Chooses the way of every layer, as rough as the outputs allow. If the roughest rung is too rough, this finds the
-    first rung that is not, and measures what each layer costs above it. Then as few layers as suffice go down rung by
+    first rung that is not, and measures the cost of each layer above it. Then as few layers as possible go down rung by
     rung, beginning with the steps that gain the most for their weights. The same images give the same choice.
 
     Args:
-        ladders: of each layer by its name, from the roughest way.
-        sizes: its number of weights.
-        tell: takes a line on what is being done.
-        bound: how much the outputs may lose.
+        ladders: {layer: its ways}, from the roughest.
+        sizes: {layer: its number of weights}.
+        tell: takes a line on each step.
+        bound: the loss that the outputs may have.
 
     >>> losses = {"int8": {"a": 0.5, "b": 1e-4}, "float32": {"a": 0.0, "b": 0.0}}
     >>> def measure(ways, count):
@@ -237,19 +236,19 @@ def choose_ways(
 
 
 class Quantizer(Protocol):
-    """Writes a format's file with each of its layers stored in its own way; `goal` calibrates it."""
+    """Writes a format's file with each layer stored in its own way; `goal` calibrates it."""
 
     goal: Goal
-    ladders: dict[str, tuple[str, ...]]  # of the layers, from the roughest way
-    sizes: dict[str, int]  # their numbers of weights
-    convolutions: set[str]  # those of the layers that begin in int8
+    ladders: dict[str, tuple[str, ...]]  # {layer: its ways}, from the roughest
+    sizes: dict[str, int]  # {layer: its number of weights}
+    convolutions: set[str]  # of the layers, those that begin in int8
 
     def write(self, ways: Ways, output: str) -> None:
         """Writes the new file `output`."""
 
 
 def run_quantizer(script, job, order, explain=None):
-    """Runs a format's script, beside its reading.py, in a process of its own; the script calls `quantize_to_goal`.
+    """Runs a format's script, beside its reading.py, in a separate process; the script calls `quantize_to_goal`.
 
     Returns:
         {layer: way} of the layers that are not on their first rung.
@@ -261,13 +260,13 @@ def run_quantizer(script, job, order, explain=None):
 
 
 def shorten_name(name, names):
-    """A name without those that a converter joined to it by semicolons, if no other of `names` begins alike."""
+    """The first of the names that a converter joined by semicolons, if no other of `names` begins like it."""
     first = name.split(";")[0]
     return first if sum(other.split(";")[0] == first for other in names) == 1 else name
 
 
 def choose_in_turn(quantizer: Quantizer, measure: Measure, tell: Callable[[str], object]) -> Ways:
-    """The ways of all layers: first, with these convolutions in float, of the others; then of these, by their bound."""
+    """Chooses all ways: first the other layers', with `convolutions` in float; then these, by their own bound."""
     ladders, late = quantizer.ladders, quantizer.convolutions
     ways = dict(list_rungs(ladders)[-1])
 
@@ -284,7 +283,7 @@ def choose_in_turn(quantizer: Quantizer, measure: Measure, tell: Callable[[str],
 def quantize_to_goal(job, quantizer: Quantizer):
     """Writes job["output"] with the ways that the goal needs, and prints which layers are not on their first rung.
 
-    Lines of text on what is being done come first, as JSON strings; then {layer: way} as a JSON object.
+    Lines of text on each step come first, as JSON strings; then {layer: way} as a JSON object.
     """
     goal, output, ladders = quantizer.goal, Path(job["output"]), quantizer.ladders
     load = runpy.run_path(job["reading"])["load"]

@@ -1,4 +1,4 @@
-"""model.json of a bundle, read with every field checked before it is used."""
+"""Reads model.json of a bundle, and checks every field before it is used."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def fits(value, kind):
 
 
 def whole(least=0, most=1 << 62):
-    """The kind of whole numbers between these."""
+    """The kind of whole numbers from `least` to `most`."""
     return lambda x: fits(x, int) and least <= x <= most
 
 
@@ -29,7 +29,7 @@ def between(least, most):
 
 
 def some(kind, least=1, most=64):
-    """The kind of lists of so many values of a kind."""
+    """The kind of lists of `least` to `most` values of a kind."""
     return lambda x: fits(x, [kind]) and least <= len(x) <= most
 
 
@@ -38,12 +38,12 @@ def is_positive(x):
 
 
 def is_preprocessing(x):
-    """Whether predict.py and `Preprocessing` take these as arguments: all of them, and no others."""
+    """Whether these are exactly the arguments of predict.py and `Preprocessing`, with valid values."""
     return fits(x, FIELDS_OF_PREPROCESSING) and set(x) == set(PREPROCESSING)
 
 
 def are_further_outputs(x):
-    """Whether the outputs have names that a format can have: exports call the model's methods of these names."""
+    """Whether the outputs have names of endpoints in formats, since exports call the model's methods by these names."""
     return fits(x, [INPUT]) and len({y["name"] for y in x} & FURTHER) == len(x)
 
 
@@ -107,5 +107,5 @@ def read_model_json(folder):
     for entry in about["artefacts"]:
         right &= entry["file"] == format_named(entry["format"]).bundled and further.issuperset(entry["further_outputs"])
     if not right:
-        raise ExportError(f"{path} is not {what}: its artefacts are not one of each format, where an export puts them.")
+        raise ExportError(f"{path} is not {what}: its artefacts are not one per format, each at its place.")
     return about

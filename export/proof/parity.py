@@ -1,4 +1,4 @@
-"""How far an artefact's outputs may differ from its model's: a row of bounds for each value of `quantize`."""
+"""Bounds on the difference between outputs of an artefact and its model: a row for each value of `quantize`."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BATCHES = (1, 3)
 
 @dataclass(frozen=True)
 class Difference:
-    """See the fields of the same names in `Report`. `varies`: whether different images differ in every output."""
+    """See the fields of the same names in `Report`. `varies`: whether every output differs between images."""
 
     max_abs_diff: float
     max_rel_diff: float
@@ -26,7 +26,7 @@ class Difference:
     varies: bool
 
     def numbers(self):
-        """The fields that a `Report` has."""
+        """The fields that are also in a `Report`."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "varies"}
 
 
@@ -56,19 +56,19 @@ def compare_outputs(expected, received, further_outputs=()):
 
 
 def largest_difference(a, b):
-    """Between two arrays (n, ...), an image at a time, since attention weights are large."""
+    """The largest difference between two arrays (n, ...), by image, since attention weights are large."""
     return largest([float(np.abs(x.astype("float64") - y).max(initial=0)) for x, y in zip(a, b, strict=True)])
 
 
 def largest(values):
-    """The largest value; NaN if any is, which `max` would hide."""
+    """The largest value; NaN if any value is NaN, unlike `max`."""
     return float(np.max(values))
 
 
 def cosine(a, b):
     """Smallest cosine between corresponding images; two zero vectors agree.
 
-    If an image has one number as output, all images together make the vector, since one number has only a sign.
+    If the output is one number per image, the vector is that of all images, since a single number has only a sign.
     """
     a, b = (x.reshape(1 if x.size == len(x) else len(x), -1) for x in (a, b))
     return float(np.min([vector_cosine(x.astype("float64"), y.astype("float64")) for x, y in zip(a, b, strict=True)]))
@@ -80,11 +80,11 @@ def vector_cosine(x, y):
 
 
 def top1_regret(a, b):
-    """The model's score of its own best class less its score of the artefact's best class, as a share of the range of
+    """The model's score of its own best class minus its score of the artefact's best class, as a share of the range of
     all the model's outputs; the largest of all images.
 
-    Two classes with nearly equal scores may change places at next to no cost. NaN if the artefact's outputs `b` have
-    one; `a` are the model's.
+    If two classes with nearly equal scores change places, it is nearly 0. It is NaN if the artefact's outputs `b` have
+    a NaN; `a` are the model's.
     """
     a = a.astype("float64")
     if np.isnan(b).any():
@@ -101,11 +101,11 @@ def class_agreement(a, b, k):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A row: what is calibrated and chosen, and how close the outputs must be.
+    """A row: whether to calibrate and to choose ways, and how close the outputs must be.
 
     Args:
-        calibrated: whether the ranges of activations are measured on images beforehand.
-        finer: whether layers that would cost too much are stored more finely; see `proof.mixture`.
+        calibrated: whether to measure the ranges of activations on images beforehand.
+        finer: whether to store layers that cost too much more finely; see `proof.mixture`.
         max_rel_diff: bound on the difference over the largest output; see `Report`.
         cosine: bound on the smallest cosine between outputs.
         top1_regret: bound on how much lower the model scores the artefact's best class than its own; see `Report`.
@@ -119,7 +119,7 @@ class Kind:
     top1_regret: float
 
     def broken_bounds(self, found: Difference) -> list[str]:
-        """A phrase for each bound that `found` exceeds; not-a-number exceeds all."""
+        """A phrase for each bound that `found` exceeds; NaN exceeds all."""
         broken = []
         if not found.max_rel_diff <= self.max_rel_diff:
             broken.append(("largest difference over the largest output", found.max_rel_diff, self.max_rel_diff))
@@ -135,7 +135,7 @@ KINDS = (
     Kind(name=None, max_rel_diff=2e-4, cosine=0.9999, top1_regret=1e-3),
     # Weights in float16, computed in float32.
     Kind(name="float16", max_rel_diff=3e-2, cosine=0.999, top1_regret=0.03),
-    # Weights in int8, ranges of activations measured as they come.
+    # Weights in int8, ranges of activations measured at run time.
     Kind(name="dynamic", **IN_INT8),
     # Weights and activations of the products in int8, ranges calibrated on images.
     Kind(name="int8", calibrated=True, **IN_INT8),

@@ -1,4 +1,4 @@
-"""Images to compare artefact and model on: parts of two photographs, and waves with a little noise."""
+"""Images for comparing artefact and model: parts of two photographs, and waves with a little noise."""
 
 import contextlib
 import itertools
@@ -10,14 +10,14 @@ from keras_vit.export.proof.examples import has_shape
 
 
 def scale_images(images, preprocessing):
-    """uint8 images as float32 inputs of a model."""
+    """Preprocesses uint8 images to float32 inputs of a model."""
     if preprocessing is None:
         return images.astype("float32") / 127.5 - 1
     return np.asarray(preprocessing(images), "float32")
 
 
 def scale_probes(images, preprocessing):
-    """The same for images that have the input's size already, whatever size `preprocessing` makes."""
+    """Preprocesses images that already have the input's size, without resizing them to `preprocessing`'s size."""
     if preprocessing is None or images.shape[1:3] == tuple(preprocessing.image_size):
         return scale_images(images, preprocessing)
     return ((images / 255 - preprocessing.mean) / preprocessing.std).astype("float32")
@@ -32,7 +32,7 @@ def make_gradient(random, height, width):
 
 
 def generate_images(height, width, seed):
-    """Endless uint8 images (height, width, 3): mostly parts of photographs, if scikit-learn is installed."""
+    """Yields endless uint8 images (height, width, 3): mostly parts of photographs, if scikit-learn is installed."""
     from PIL import Image
 
     random, sources = np.random.default_rng(seed), ()
@@ -89,10 +89,10 @@ def gather_images(images, count, inputs):
 
 
 def choose_inputs(model, shapes, images, count, preprocessing):
-    """A list with one array per input of the model, all of the same number of images.
+    """Chooses a list with one array per input of the model, all with the same number of images.
 
     Args:
-        images: None for probes; an array (n, h, w, c), a list of arrays for several inputs, or an iterable of batches
+        images: None for probes; an array (n, h, w, c); a list of arrays for several inputs; or an iterable of batches
             such as a tf.data.Dataset, whose elements may be (inputs, labels). uint8 goes through `preprocessing`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Running an artefact on examples; also the script that does so for `verification`, in a process of its own.
+"""Runs an artefact on examples; also the script that does so for `verification`, in a separate process.
 
 The script reads a job as JSON on stdin, with the keys reading (a format's reading.py), path, names (of the inputs),
 batches (their sizes in turn), inputs and outputs (.npz files).
@@ -19,7 +19,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def literal(path):
-    """The path, or a link to it if TensorFlow would read a character in it as a pattern."""
+    """The path, or a link to it if TensorFlow would read characters in it as a pattern."""
     if not re.search(r"[*?\[]", str(path)):
         yield str(path)
         return
@@ -30,7 +30,7 @@ def literal(path):
 
 
 def run_in_batches(run, inputs, sizes):
-    """The outputs of `run`, a function from a list of arrays to another, on all images in batches of these sizes."""
+    """Runs `run`, a function from a list of arrays to another, on all images, in batches of these sizes in turn."""
     count, start, turn, results = len(inputs[0]), 0, 0, []
     while start < count:
         size = sizes[turn % len(sizes)]

@@ -10,13 +10,13 @@ from keras_vit.export.subprocess_job import last_line
 
 
 def is_image_classifier(model):
-    """Whether the model takes images that it knows how to preprocess, and has one row of outputs per image."""
+    """Whether the model takes images, has a preprocessing for them, and gives one row of outputs per image."""
     single = len(model.inputs) == len(model.outputs) == 1
     return single and getattr(model, "preprocessing", None) is not None and len(model.outputs[0].shape) == 2
 
 
 def make_serve(model, further_outputs=()):
-    """The model at inference as a function of its inputs, one argument each; to a dictionary with further outputs."""
+    """The model at inference as a function of its inputs, one argument each; a dictionary with further outputs."""
 
     def serve(*inputs):
         packed = pack_inputs(model, inputs)
@@ -29,14 +29,14 @@ def make_serve(model, further_outputs=()):
 
 
 def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> dict[str, str]:
-    """Writes the folder `path`; see `formats`, also for `further_outputs`, which other formats ask for.
+    """Writes the folder `path`; see `formats`, also for `further_outputs`, which only other formats use.
 
     Signatures: "serving_default", also named "serve", takes float inputs. A classifier that knows its preprocessing
     also has "serve_uint8", images (n, h, w, c) of any one size, and with one or three channels "serve_bytes", encoded
     JPEG or PNG files (n,); both return "logits", "probabilities" and, if the model knows its labels, "label". Each of
     `endpoints` names a method of the model that takes its inputs, such as "features".
 
-    Where Keras runs on JAX, a process with TensorFlow writes the folder.
+    If Keras runs on JAX, a process with TensorFlow writes the folder.
 
     Raises:
         ExportError: if Keras runs on another backend, or TensorFlow cannot write the folder.
@@ -50,8 +50,8 @@ def write(order: Order, path: Path, further_outputs: tuple[str, ...] = ()) -> di
 
     model = order.model
     archive = keras.export.ExportArchive()
-    # Layers at any depth, for which Keras has no public way. Those with lookup tables and the like must be tracked to
-    # be saved. Those with variables are not, as their variables would be stored twice.
+    # Layers at any depth; Keras has no public way to list them. Those with lookup tables and the like must be tracked
+    # to be saved. Those with variables are not tracked: their variables would be stored twice.
     for layer in model._flatten_layers():
         if layer.built and not layer.variables:
             archive.track(layer)

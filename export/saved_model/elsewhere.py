@@ -14,7 +14,7 @@ from keras_vit.errors import ExportError
 from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.extras import require
 
-ATTRIBUTES = ("preprocessing", "labels")  # which Keras does not save with every model
+ATTRIBUTES = ("preprocessing", "labels")  # Keras does not save them with every model
 
 
 def explain_log(log):
@@ -26,11 +26,11 @@ def explain_log(log):
 
 
 def write_elsewhere(order, path):
-    """What `write` of the package does, by a process with TensorFlow.
+    """Does what the package's `write` does, by a process with TensorFlow.
 
     Raises:
-        MissingPackageError: where TensorFlow is not installed.
-        ExportError: as `write`, and for layers that the process does not know.
+        MissingPackageError: if TensorFlow is not installed.
+        ExportError: as for `write`, and for layers that the process does not know.
     """
     require("tensorflow", "Writing a SavedModel")
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +55,7 @@ def main():
     from keras_vit.export.saved_model import write
 
     model = keras.saving.load_model(job["model"], compile=False)
-    # Written by the parent process; no file of anybody else.
+    # The parent process wrote this file.
     for name, value in pickle.loads(Path(job["attributes"]).read_bytes()).items():
         if getattr(model, name, None) != value:
             setattr(model, name, value)

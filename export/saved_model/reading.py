@@ -31,7 +31,7 @@ COMPUTING = frozenset(
     While Xdivy XlaDynamicUpdateSlice Xlog1py Xlogy ZerosLike
     """.split()
 )
-# Those in the functions that save and restore the variables. No signature may reach them.
+# Operations in the functions that save and restore the variables. No signature may reach them.
 SAVING = frozenset(
     "AssignVariableOp DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename StaticRegexFullMatch "
     "StringJoin".split()
@@ -45,7 +45,7 @@ PLAIN_OBJECTS = {
     "trackable_tuple_wrapper",
 }
 REGISTERED = {"", "tf.TrackableConstant"}  # classes that TensorFlow itself registers
-MAIN = "saved_model_main_op"  # the collection with the name of the node that a server runs first
+MAIN = "saved_model_main_op"  # the collection that names the node that a server runs first
 
 
 def load_saved_model(path, names=None):
@@ -57,13 +57,13 @@ def load_saved_model(path, names=None):
 
 
 def load(path, names=None):
-    """The same for a path of any characters."""
+    """Does what `load_saved_model` does, for a path with any characters."""
     with literal(path) as place:
         return load_saved_model(place, names)
 
 
 def check_objects(path, objects):
-    """Raises for objects that run code of their own when TensorFlow loads them."""
+    """Refuses objects that run code when TensorFlow loads them."""
     if not objects.nodes:
         refuse(path, "no objects, as TensorFlow 1 wrote it")
     for node in objects.nodes:
@@ -76,7 +76,7 @@ def check_objects(path, objects):
 
 
 def require_unreached(path, saver, nodes, graph):
-    """Raises if a signature or another node leads to the nodes that save and restore."""
+    """Refuses a file in which a signature or another node leads to the nodes that save and restore."""
     names = [name.lstrip("^") for node in nodes for name in node.input]
     names += [x.name for s in graph.signature_def.values() for part in (s.inputs, s.outputs) for x in part.values()]
     names += graph.collection_def[MAIN].node_list.value
@@ -86,7 +86,7 @@ def require_unreached(path, saver, nodes, graph):
 
 
 def list_methods(graph):
-    """The names of the functions that objects have."""
+    """The names of the objects' functions."""
     objects = graph.object_graph_def
     names = list(objects.concrete_functions)
     for node in objects.nodes:
@@ -95,7 +95,7 @@ def list_methods(graph):
 
 
 def list_callees(node, library):
-    """The functions that a node names, as its operation or in its attributes."""
+    """The functions that a node calls, by its operation or its attributes."""
     functions = [node.op] if node.op in library else []
     for value in node.attr.values():
         functions += [x.name for x in [value.func, *value.list.func] if x.name]
@@ -103,7 +103,7 @@ def list_callees(node, library):
 
 
 def list_reachable(library, names):
-    """The names of the functions that these call, directly or by others, and their own."""
+    """The names of these functions and of all functions that they call, directly or indirectly."""
     reached, waiting = set(), list(names)
     while waiting:
         name = waiting.pop()
@@ -119,10 +119,10 @@ def require_computing(path, node, library):
 
 
 def check_functions(path, graph):
-    """Raises unless every function only computes. Those that save and restore may do so if nothing else calls them."""
+    """Refuses functions that do more than compute, except those that save and restore if nothing else calls them."""
     library = {function.signature.name: function for function in graph.graph_def.library.function}
     if len(library) != len(graph.graph_def.library.function):
-        refuse(path, "two functions of one name")
+        refuse(path, "two functions of the same name")
     saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
     top = [node for node in graph.graph_def.node if node.name not in saver]
     require_unreached(path, saver, top, graph)

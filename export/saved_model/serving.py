@@ -11,7 +11,7 @@ PNG_HEADER = 24  # bytes up to the end of width and height
 
 
 def require_few_pixels(size):
-    """An operation that fails unless an image of `size`, (height, width) of any number type, is within the limit."""
+    """An operation that fails if an image of `size`, (height, width) of any number type, exceeds the limit."""
     # Sides of 2^32 would overflow their product.
     few = tf.reduce_all((size > 0) & (size <= MOST_PIXELS)) & (tf.reduce_prod(size) <= MOST_PIXELS)
     return tf.debugging.Assert(few, [f"An image may have 1 to {MOST_PIXELS} pixels. Height and width are:", size])
@@ -20,17 +20,17 @@ def require_few_pixels(size):
 def preprocess(images, preprocessing):
     """uint8 images (n, h, w, c), sizes known only when run, to float32 (n, *image_size, c).
 
-    The same numbers as the callable `preprocessing`; that needs to know the size beforehand to crop.
+    The results equal those of the callable `preprocessing`, which must know the size beforehand to crop.
     """
     size = graph_size_before_crop(images, preprocessing)
     tallest = tf.maximum(size, tf.stack([tf.shape(images, tf.int64)[1], 1]))  # while its width is resized
-    with tf.control_dependencies([require_few_pixels(tallest)]):  # a narrow image would fill the memory
+    with tf.control_dependencies([require_few_pixels(tallest)]):  # a very narrow image would fill the memory
         x = graph_resize_and_crop(images, tf.identity(size), preprocessing)
     return (x / 255.0 - tf.constant(preprocessing.mean)) / tf.constant(preprocessing.std)
 
 
 def decode_png_on_white(encoded, channels):
-    """As `images.pillow` reads it, to the bit: its rounding, and its grey."""
+    """Decodes a PNG like `images.pillow`, to the bit: with its rounding, and its grey."""
     pixels = tf.cast(tf.io.decode_png(encoded, channels=4), tf.uint16)
     colours, opacity = pixels[..., :3], pixels[..., 3:]
     image = (colours * opacity + 255 * (255 - opacity) + 127) // 255
@@ -41,7 +41,7 @@ def decode_png_on_white(encoded, channels):
 
 
 def turn_upright(image, orientation):
-    """The image (h, w, c) upright, `orientation` (1 to 8) being EXIF's."""
+    """Turns the image (h, w, c) upright by its EXIF `orientation` (1 to 8)."""
     turns = (
         lambda: image,
         lambda: image[:, ::-1],
@@ -72,10 +72,10 @@ def png_size(encoded):
 def decode(encoded, channels):
     """One JPEG or PNG file, a scalar string, to uint8 (h, w, channels).
 
-    JPEGs are turned upright as their EXIF data say; what is transparent of PNGs lies on white.
+    JPEGs are turned upright by their EXIF data; transparent parts of PNGs are laid on white.
 
-    Raises, when run, tf.errors.InvalidArgumentError for anything else, and for more pixels, or more in all scans, than
-    `images` allows.
+    When run, it raises tf.errors.InvalidArgumentError for any other file, and for more pixels, or more pixels in all
+    scans, than `images` allows.
     """
     is_jpeg = tf.strings.substr(encoded, 0, 3) == JPEG
     is_png = (tf.strings.substr(encoded, 0, 8) == PNG) & (tf.strings.length(encoded) >= PNG_HEADER)
@@ -95,7 +95,7 @@ def decode(encoded, channels):
 
 
 def build_answer(logits, model):
-    """What a server returns: logits, probabilities and, if the classes have names, the best one's."""
+    """A server's answer: logits, probabilities and, if the classes have names, the best one's."""
     kind = getattr(getattr(model, "config", None), "probabilities", "softmax")
     make = {"softmax": tf.nn.softmax, "sigmoid": tf.nn.sigmoid}[kind]
     result = {"logits": logits, "probabilities": make(logits)}

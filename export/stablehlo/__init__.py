@@ -1,4 +1,4 @@
-"""StableHLO: the model's forward pass as `jax.export` serializes it, for JAX on CPUs, GPUs and TPUs, without Keras."""
+"""StableHLO: the model's forward pass, serialized by `jax.export`, for JAX on CPUs, GPUs and TPUs, without Keras."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 @contextlib.contextmanager
 def undistributed():
-    """Within, Keras places nothing on several devices: an artefact is of one."""
+    """A context in which Keras places nothing on several devices: an artefact is for one."""
     import keras
 
     found = keras.distribution.distribution()
@@ -30,9 +30,9 @@ def undistributed():
 
 
 def make_forward(model, further_outputs=()):
-    """The model at inference as a function of its inputs, one argument each, to the list of outputs, for JAX to trace.
+    """A function of the model's inputs, one argument each, to the list of outputs at inference, for JAX to trace.
 
-    Its weights are constants, which do not depend on the devices that hold the model's.
+    Its weights are constants, independent of the devices of the model's weights.
     """
     import keras
 
@@ -48,7 +48,7 @@ def make_forward(model, further_outputs=()):
 
 
 def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
-    """The order's model as a jax.export.Exported; every free length is a symbol, the batch of all inputs the same.
+    """The order's model as a jax.export.Exported; free lengths are symbols, and all inputs share that of the batch.
 
     Raises:
         ExportError: if Keras does not run on JAX.
@@ -73,7 +73,7 @@ def trace(order: Order, platforms: Sequence[str] = PLATFORMS):
 
 
 def write(order: Order, path: Path) -> dict[str, str]:
-    """Writes the file `path`, which `jax.export.deserialize` reads; `formats` says what is returned."""
+    """Writes the file `path` for `jax.export.deserialize`; see `formats` for the result."""
     path.write_bytes(trace(order).serialize())
     append_description(path, order.description)
     seal(path, append_comment)

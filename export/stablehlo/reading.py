@@ -1,6 +1,6 @@
 """StableHLO files from elsewhere, without Keras; see `formats`.
 
-Those may be opened that have StableHLO's operations alone, and call no code of their runtime's process.
+A file may be opened if it has only StableHLO's operations, and calls no code of its runtime's process.
 """
 
 import math
@@ -13,14 +13,14 @@ from keras_vit.export.formats import refuse
 
 __all__ = ["check", "load", "load_stablehlo", "read_description", "weight_bytes"]
 
-# What JAX writes that calls no function of a process: a test of the input's shape.
+# A call that JAX writes and that runs no function of the process: it tests the input's shape.
 HARMLESS = {"shape_assertion"}
 REFUSED = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
 DIALECTS = ("builtin", "func", "stablehlo")
 
 
 def load_stablehlo(path, names=None):
-    """A function from a list of arrays to the list of outputs, compiled for each of its shapes once."""
+    """A function from a list of arrays to the list of outputs, compiled once for each shape."""
     import jax.export
 
     compiled = jax.jit(jax.export.deserialize(bytearray(Path(path).read_bytes())).call)

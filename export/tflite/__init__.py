@@ -1,6 +1,6 @@
-"""TFLite files with built-in operators only, converted in a process of their own so that its memory is given back.
+"""TFLite files with built-in operators only, converted in a separate process so that its memory is freed.
 
-From TensorFlow by way of a SavedModel, from JAX by way of StableHLO.
+TensorFlow's models are converted from a SavedModel, JAX's from StableHLO.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ def emit_saved_model(order, folder):
 
 
 def emit_stablehlo(order, folder):
-    """At one batch size, or at the two that `rewriting.free_batch` takes."""
+    """Writes StableHLO at one batch size, or at the two for `rewriting.free_batch`."""
     require("litert_converter", "TFLite from JAX")
     files = []
     for size in SIZES if order.shapes[0][0] is None else order.shapes[0][:1]:
@@ -51,11 +51,11 @@ EMITTERS: dict[str, Any] = {"tensorflow": emit_saved_model, "jax": emit_stablehl
 def write(order: Order, path: Path) -> dict[str, str]:
     """Writes the file `path`; the labels in its description also become a file of their own.
 
-    `formats` says what is returned. TFLite has no free length but the batch.
+    See `formats` for the result. In TFLite only the batch can be free.
 
     Raises:
-        ExportError: when an operator is not among TFLite's built-in ones (named), the converter fails, or Keras runs
-            on another backend.
+        ExportError: when an operator (named in the message) is not built into TFLite, the converter fails, or Keras
+            runs on another backend.
     """
     import keras
 

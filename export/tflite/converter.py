@@ -1,7 +1,7 @@
-"""Converts a SavedModel or StableHLO to a TFLite file, and stores its layers in int8 or float16 by LiteRT's quantizer,
-each in its own way.
+"""Converts a SavedModel or StableHLO to a TFLite file, and stores each of its layers in int8 or float16 by LiteRT's
+quantizer.
 
-This file is also the script that does both, in a process of its own, and so imports no Keras.
+This file is also the script that does both, in a separate process, and so imports no Keras.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
 from keras_vit.export.proof.runtimes import literal
 from keras_vit.export.subprocess_job import last_line, run_script
 
-# Names that LiteRT's quantizer and the schema share. Calibrated ranges serve dense layers but the last, whose logits
-# lie close to each other. The last and the convolutions take each input's own range: convolutions gain no speed by
-# calibrated ones (`benchmarks exports`). Depthwise kernels, slower in int8, are widened.
+# Names that LiteRT's quantizer and the schema share. Calibrated ranges are for dense layers except the last, since
+# logits are close to each other. The last and the convolutions use each input's own range: calibrated ones do not make
+# convolutions faster (`benchmarks exports`). Depthwise kernels are widened, since int8 is slower.
 LADDERS = {
     "FULLY_CONNECTED": ("int8", "dynamic", "int8-weights", "float16", "float32"),
     "CONV_2D": ("dynamic", "int8-weights", "float16", "float32"),
@@ -29,11 +29,11 @@ LADDERS = {
 }
 # LiteRT's GPU delegate fails on dense layers of widened int8 weights; the last is small, so that float16 costs little.
 LAST = ("dynamic", "float16", "float32")
-FEW = 4  # input channels of convolutions of pixels, which have the bound of dense layers
+FEW = 4  # input channels; convolutions of pixels have the bound of dense layers
 
 
 def from_saved_model(folder):
-    """The SavedModel as TFLite's bytes, with built-in operators only."""
+    """Converts a SavedModel to TFLite's bytes, with built-in operators only."""
     import tensorflow as tf
 
     if not hasattr(tf, "lite"):
@@ -47,7 +47,7 @@ def from_saved_model(folder):
 
 
 def from_stablehlo(path, inputs, outputs):
-    """A file of StableHLO as TFLite's bytes, with built-in operators only; `inputs` and `outputs` are names."""
+    """Converts StableHLO to TFLite's bytes, with built-in operators only; `inputs` and `outputs` are names."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir, passmanager
     from litert_converter.mlir.dialects import stablehlo
@@ -75,8 +75,8 @@ def describe_operation(operation):
 
 
 def list_layers(path):
-    """{name of what it computes: (operator, shape of its weights)} of the dense layers and convolutions with float
-    weights in a TFLite file.
+    """{name of its output: (operator, shape of its weights)} of the dense layers and convolutions with float weights in
+    a TFLite file.
     """
     from ai_edge_litert import schema_py_generated as schema
 
@@ -93,7 +93,7 @@ def list_layers(path):
 
 
 def calibrate(quantizer, batches):
-    """Smallest and largest value of every tensor over all images; the quantizer itself would average them."""
+    """Calibrates by the smallest and largest value of each tensor over all images; the quantizer would average them."""
     found = {}
     for batch in batches:
         for name, seen in quantizer.calibrate({"serving_default": [batch]}).items():
@@ -104,13 +104,13 @@ def calibrate(quantizer, batches):
 
 
 class TFLiteQuantizer:
-    """Writes the float TFLite file `path` with its layers stored in the ways it is given.
+    """Writes the float TFLite file `path` with its layers stored in given ways.
 
     Norms, softmax, GELU and sums stay in float.
 
     Args:
         kind: "dynamic" or "int8".
-        goal: whose inputs calibrate "int8"; see `proof.mixture`.
+        goal: its inputs calibrate "int8"; see `proof.mixture`.
     """
 
     def __init__(self, path, kind, goal):
@@ -157,8 +157,8 @@ class TFLiteQuantizer:
 
 
 def main():
-    """Keys of the job: saved_model, a folder, or stablehlo, one file or those at `rewriting.SIZES`, with inputs and
-    outputs, their names; float (the file to convert to), output (another), quantize; to quantize also those of
+    """Keys of the job: saved_model, a folder, or stablehlo, one file or those at `rewriting.SIZES`, with the names
+    inputs and outputs; float (the converted file), output (the quantized file), quantize; to quantize also those of
     `proof.mixture`.
     """
     job = json.load(sys.stdin)
@@ -181,12 +181,12 @@ def main():
     if job["quantize"]:
         output = Path(job["output"])
         shared = rewriting.share_equal_vectors(output.read_bytes())
-        output.unlink()  # the quantizer's file may be executed
+        output.unlink()  # the quantizer makes the file executable
         output.write_bytes(shared)
 
 
 def explain_log(log):
-    """One sentence of what the converter wrote before it failed."""
+    """A sentence from the output of the failed converter."""
     foreign = re.findall(r"^(?:Flex|Custom|TF Select) ops: ([\w, ]+)$", log, re.MULTILINE)
     if foreign:
         names = ", ".join(sorted({name.strip() for line in foreign for name in line.split(",")}))
@@ -196,16 +196,16 @@ def explain_log(log):
 
 
 def convert(source, folder, path, order):
-    """Writes the file `path`; see `write` of the package, also for what it returns and raises.
+    """Writes the file `path`; see the package's `write`, also for its result and errors.
 
     Args:
-        source: the keys of `main` that say what is converted.
-        folder: for files that are not kept.
+        source: the keys of `main` on the source.
+        folder: a folder for temporary files.
     """
     job = {**source, "float": str(folder / "float.tflite"), "output": str(path), "quantize": order.quantize}
     if order.goal is not None:
         finer = run_quantizer(__file__, job, order, explain_log)
-        return {name.replace("jit(forward)/", ""): way for name, way in finer.items()}  # as JAX names a function
+        return {name.replace("jit(forward)/", ""): way for name, way in finer.items()}  # JAX adds the function's name
     run_script(__file__, job, explain_log)
     return {}
 

@@ -10,7 +10,7 @@ MOST_AXES = 6  # of a tensor that TFLite's Transpose takes
 
 
 def builtin_roll(x, shift, axis, name=None):
-    """tf.roll: of each axis, the last `shift` places moved in front of the others."""
+    """Replaces tf.roll: moves the last `shift` places of each axis before the others."""
     import tensorflow as tf
 
     shifts, axes = (list(n) if isinstance(n, list | tuple) else [n] for n in (shift, axis))
@@ -24,7 +24,7 @@ def builtin_roll(x, shift, axis, name=None):
 
 
 def group_neighbours(perm):
-    """The axes in groups that stand side by side before and after: (0, 3, 1, 2) -> [[0], [3], [1, 2]]."""
+    """Groups axes that are neighbours before and after: (0, 3, 1, 2) -> [[0], [3], [1, 2]]."""
     groups = [[perm[0]]]
     for axis in perm[1:]:
         if axis == groups[-1][-1] + 1:
@@ -35,23 +35,23 @@ def group_neighbours(perm):
 
 
 def volume(lengths):
-    """The number of places along several axes; None where one length is unknown."""
+    """The number of places along several axes; None if a length is unknown."""
     return None if None in lengths else math.prod(lengths)
 
 
 def to_shape(lengths):
-    """A shape for tf.reshape. It takes one unknown length, written -1."""
+    """A shape for tf.reshape; it accepts one unknown length, -1."""
     return [-1 if n is None else n for n in lengths]
 
 
 def transpose_in_steps(transpose, x, perm):
-    """A transpose of many axes as transposes of few: axes that stay side by side count as one."""
+    """Transposes many axes by transposes of few: axes that stay neighbours count as one."""
     import tensorflow as tf
 
     target = [x.shape[axis] for axis in perm]
     groups = group_neighbours(perm)
     while len(groups) > MOST_AXES:
-        # Move one axis to its place: what stands before that, what it passes, itself, and the rest are four axes.
+        # Move one axis to its place: the axes before, those it passes, itself and the rest count as four axes.
         place = next(i for i, axis in enumerate(perm) if axis != i)
         source = perm[place]
         four = [x.shape[:place], x.shape[place:source], x.shape[source : source + 1], x.shape[source + 1 :]]
@@ -67,9 +67,9 @@ def transpose_in_steps(transpose, x, perm):
 
 @contextlib.contextmanager
 def builtin_operators():
-    """Inside, keras.ops.roll and keras.ops.transpose trace to operators that TFLite has. Keras looks both functions up
-    in the module `tensorflow` at each call. The replacements compute the same, so another thread may use them without
-    harm.
+    """A context in which keras.ops.roll and keras.ops.transpose trace to operators that TFLite has. Keras looks both
+    functions up in the module `tensorflow` at each call. The replacements compute the same, so other threads may use
+    them, too.
     """
     import tensorflow as tf
 
@@ -88,7 +88,7 @@ def builtin_operators():
 
 @contextlib.contextmanager
 def composite_gelu():
-    """Inside, the exact GELU traces from JAX to one operator, in place of the polynomials of its error function."""
+    """A context in which exact GELU traces from JAX to one operator, not to polynomials of its error function."""
     import jax
 
     gelu = jax.nn.gelu

@@ -20,7 +20,7 @@ def load_tflite(path, names=None):
 
     from ai_edge_litert.interpreter import Interpreter
 
-    # LiteRT prints "Created TensorFlow Lite XNNPACK delegate for CPU", and no option of it says not to.
+    # LiteRT prints "Created TensorFlow Lite XNNPACK delegate for CPU", and has no option against it.
     standard_error, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -34,7 +34,7 @@ def load_tflite(path, names=None):
     names = names or list(runner.get_input_details())
 
     def position(name):
-        """TensorFlow calls unnamed outputs output_0, output_1, ..., and sorts named ones as text, as Keras does."""
+        """The sorting key of an output: the number for TensorFlow's output_0, output_1, ..., otherwise the name."""
         number = name.removeprefix("output_")
         return (int(number), "") if number != name and number.isdecimal() else (0, name)
 

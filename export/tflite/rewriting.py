@@ -1,4 +1,4 @@
-"""Changes TFLite files: frees their batch, rewrites what GPUs refuse, shares equal vectors. Imports no Keras."""
+"""Changes TFLite files: frees the batch, replaces operations for GPUs, shares equal vectors. Imports no Keras."""
 
 import copy
 
@@ -9,7 +9,7 @@ FREE = -1
 
 
 class Graph:
-    """A TFLite file opened to be changed: `model` is a ModelT of the schema, `graph` its first graph."""
+    """A TFLite file to change: `model` is a ModelT of the schema, `graph` its first graph."""
 
     def __init__(self, file):
         from ai_edge_litert import schema_py_generated as schema
@@ -27,30 +27,30 @@ class Graph:
         return self.names[self.model.operatorCodes[operator.opcodeIndex].builtinCode]
 
     def find_constant(self, tensor):
-        """The bytes of a constant; None for other tensors, and for an input that is left out."""
+        """The bytes of a constant; None for other tensors, and for a missing input."""
         return None if tensor < 0 else self.model.buffers[self.graph.tensors[tensor].buffer].data
 
     def add_tensor(self, tensor):
-        """The number of a new tensor."""
+        """Adds a tensor; returns its number."""
         self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1
 
     def make_tensor(self, shape, kind=None, buffer=0):
-        """The number of a new tensor, of int32 unless a type is given."""
+        """Makes a tensor, of int32 unless a type is given; returns its number."""
         tensor = self.schema.TensorT()
         tensor.name, tensor.shape, tensor.buffer = f"added/{len(self.graph.tensors)}".encode(), list(shape), buffer
         tensor.type = self.schema.TensorType.INT32 if kind is None else kind
         return self.add_tensor(tensor)
 
     def make_constant(self, values, shape=None, kind=None):
-        """The number of a new constant's tensor, of int32 (n,) unless shape and type are given."""
+        """Makes a constant, int32 (n,) unless shape and type are given; returns its tensor's number."""
         buffer = self.schema.BufferT()
         buffer.data = values.view(np.uint8)
         self.model.buffers.append(buffer)
         return self.make_tensor(values.shape if shape is None else shape, kind, len(self.model.buffers) - 1)
 
     def make_operator(self, name, inputs, outputs, options=None, version=1):
-        """A new operator, which is in no list yet; `options` is the class of its options, if not called as it is."""
+        """Makes an operator that is in no list yet; `options` is the class of its options, if its name differs."""
         operator, code = self.schema.OperatorT(), self.schema.OperatorCodeT()
         code.builtinCode = getattr(self.schema.BuiltinOperator, name)
         code.deprecatedBuiltinCode = min(code.builtinCode, 127)
@@ -64,19 +64,19 @@ class Graph:
         return operator
 
 
-SIZES = (2, 3)  # not 1, at which a converter leaves operators out
+SIZES = (2, 3)  # not 1: a converter leaves operators out there
 ADVICE = "TFLite files that JAX makes need a fixed batch for the operator {} of this model. Pass batch_size=1"
 
 
 def free_batch(files):
-    """The TFLite file with a free batch, as bytes, from those at the batch sizes SIZES.
+    """Makes the TFLite file with a free batch, as bytes, from those at the batch sizes SIZES.
 
-    litert-converter 0.5.0 takes StableHLO with a free batch, but keeps its gathers, for which TFLite has no operator,
-    fuses neither GELU nor softmax, and computes every shape at run time. So a model is converted at two batch sizes:
-    where the files differ, there the batch is, and it becomes free.
+    litert-converter 0.5.0 accepts StableHLO with a free batch. But it keeps its gathers, for which TFLite has no
+    operator, fuses neither GELU nor softmax, and computes every shape at run time. So a model is converted at two batch
+    sizes: lengths that differ between the files are the batch, and become free.
 
     Raises:
-        RuntimeError: where an operator needs the batch size in a way that no rule of `BatchFreer` covers.
+        RuntimeError: when an operator needs the batch size in a way that no rule of `BatchFreer` covers.
     """
     graph = BatchFreer(*files)
     graph.run()
@@ -84,12 +84,12 @@ def free_batch(files):
 
 
 class BatchFreer(Graph):
-    """A file at the first size, changed by what differs in `other`, the same at the second."""
+    """A file at the first size, to be changed where `other`, the file at the second, differs."""
 
     def __init__(self, file, other):
         super().__init__(file)
         self.other = Graph(other)
-        self.rules = {  # by operator and place of the input that has the batch in it
+        self.rules = {  # by operator and place of the input with the batch
             ("RESHAPE", 1): self.free_shape,
             ("SLICE", 2): self.free_size,
             ("STRIDED_SLICE", 2): self.free_end,
@@ -126,14 +126,14 @@ class BatchFreer(Graph):
         self.graph.operators[:0] = self.added
 
     def free_shape(self, operator, place, a, b):
-        """Leaves the one length to RESHAPE that depends on the batch."""
+        """Lets RESHAPE infer the only length that depends on the batch."""
         values = np.where(a == b, a, a.dtype.type(FREE))
         self.freed[self.graph.tensors[operator.inputs[place]].buffer] = values
-        operator.builtinOptions, operator.builtinOptionsType = None, 0  # they repeat the shape
+        operator.builtinOptions, operator.builtinOptionsType = None, 0  # the options repeat the shape
         return (values == FREE).sum() == 1
 
     def is_whole(self, operator, a, b):
-        """Whether the lengths `a` that depend on the batch are those of the operator's input."""
+        """Whether those lengths of `a` that depend on the batch are the operator's input's."""
         return all(np.array(self.graph.tensors[operator.inputs[0]].shape)[a != b] == a[a != b])
 
     def free_size(self, operator, place, a, b):
@@ -145,14 +145,14 @@ class BatchFreer(Graph):
         return self.is_whole(operator, a, b)
 
     def repeat(self, operator, place, a, b):
-        """Repeats one row of a constant, where all are the same, for every image."""
+        """Repeats one row of a constant, if all rows are equal, for every image."""
         tensor, like = (x.graph.tensors[operator.inputs[place]] for x in (self, self.other))
         lengths, there = np.array(tensor.shape, np.int32), np.array(like.shape, np.int32)
         row = a[: len(a) // SIZES[0]]
         if [*lengths[:1], *there[:1]] != [*SIZES] or any((x.reshape(-1, len(row)) != row).any() for x in (a, b)):
             return False
         one = self.make_constant(row, [1, *lengths[1:]], tensor.type)
-        # Version 2 is the first that runtimes have.
+        # Version 2 is the oldest that runtimes have.
         repeated = self.add("BROADCAST_TO", [one, self.compute(lengths, there)], lengths, tensor.type, version=2)
         self.replace_input(operator, place, repeated)
         return True
@@ -162,7 +162,7 @@ class BatchFreer(Graph):
         return True
 
     def compute(self, a, b):
-        """The tensor with a + (batch - 2) (b - a), computed as the file runs."""
+        """The tensor with a + (batch - 2) (b - a), computed at run time."""
         if self.batch is None:
             shape = self.add("SHAPE", self.graph.inputs[:1], [len(self.graph.tensors[self.graph.inputs[0]].shape)])
             self.added[-1].builtinOptions.outType = self.schema.TensorType.INT32
@@ -175,7 +175,7 @@ class BatchFreer(Graph):
         operator.inputs = [tensor if i == place else x for i, x in enumerate(operator.inputs)]
 
     def add(self, name, inputs, shape, kind=None, version=1):
-        """The tensor that a new operator gives, of int32 unless a type is given."""
+        """Adds an operator; returns its output, of int32 unless a type is given."""
         output = self.make_tensor(shape, kind)
         self.added.append(self.make_operator(name, inputs, [output], version=version))
         return output
@@ -186,12 +186,11 @@ LOWEST = np.finfo("float32").min
 
 
 def rewrite_for_gpus(file: bytes) -> bytes:
-    """The TFLite file without what LiteRT's GPU delegate (2.3.0) refuses or computes wrong.
+    """Replaces operations of a TFLite file that LiteRT's GPU delegate (2.3.0) refuses or computes incorrectly.
 
-    It makes one operation of a padding and the pooling behind it, in which the padding does not count: where its zeros
-    are the largest numbers it takes a negative one, and it divides sums by fewer. The root of a ResNet has both, and
-    gets an operation between them that changes nothing. And it takes no slice that drops an axis, such as that of the
-    class token: slices keep their axes.
+    It fuses a padding and the pooling after it, and then ignores the padding: if the zeros are the largest numbers, the
+    maximum is negative, and means are over fewer numbers. The root of a ResNet has both, so an operation without effect
+    is put between them. It also takes no slice that drops an axis, such as that of the class token: slices keep axes.
     """
     graph = GpuRewriter(file)
     return graph.to_bytes() if graph.run() else file
@@ -199,7 +198,7 @@ def rewrite_for_gpus(file: bytes) -> bytes:
 
 class GpuRewriter(Graph):
     def run(self) -> bool:
-        """Whether anything was changed."""
+        """Rewrites the file; returns whether anything was changed."""
         made, operators = {}, []
         for operator in self.graph.operators:
             name = self.name_of(operator)
@@ -220,14 +219,14 @@ class GpuRewriter(Graph):
         return self.add_tensor(tensor)
 
     def part(self, pool):
-        """The operator that copies a pool's input: the larger of each number and the lowest one."""
+        """An operator that copies a pool's input: the maximum of each number and the lowest float."""
         (padded,) = pool.inputs
         lowest = self.make_constant(np.array([LOWEST], np.float32), [], self.schema.TensorType.FLOAT32)
         pool.inputs = [self.copy_tensor(self.graph.tensors[padded], b"/padded")]
         return self.make_operator("MAXIMUM", [padded, lowest], pool.inputs, "MaximumMinimumOptions")
 
     def drops_axes(self, operator):
-        """Whether a slice drops axes at places that are known, and leaves at most one length free."""
+        """Whether a slice drops axes at known places, and leaves at most one length free."""
         begin, end = (self.find_constant(tensor) for tensor in operator.inputs[1:3])
         dropped = self.find_dropped(operator)
         if not dropped or begin is None or end is None or operator.builtinOptions.newAxisMask:
@@ -242,7 +241,7 @@ class GpuRewriter(Graph):
         return [axis for axis in range(len(self.graph.tensors[operator.inputs[0]].shape)) if mask >> axis & 1]
 
     def keep_axes(self, operator):
-        """The operator that drops the axes of a slice, which from now on keeps them."""
+        """Makes a slice keep its axes; returns the operator that drops them afterwards."""
         outputs = operator.outputs
         result, dropped = self.graph.tensors[outputs[0]], self.find_dropped(operator)
         kept = self.copy_tensor(result, b"/kept")
@@ -259,11 +258,11 @@ class GpuRewriter(Graph):
         return self.make_operator("RESHAPE", [kept, shape], outputs)
 
 
-ALIGNMENT = 16  # bytes; TFLite's schema asks it of weights
+ALIGNMENT = 16  # bytes; TFLite's schema requires it for weights
 
 
 class Sharing(flatbuffers.Builder):
-    """Writes equal vectors once: the zero points of weights are a vector of zeros each."""
+    """A builder that writes equal vectors once: the zero points of each weight are a vector of zeros."""
 
     def __init__(self, size):
         super().__init__(size)
@@ -281,10 +280,10 @@ class Sharing(flatbuffers.Builder):
 
 
 def share_equal_vectors(file: bytes) -> bytes:
-    """The TFLite file with equal vectors shared."""
+    """Rewrites a TFLite file so that equal vectors are shared."""
     graph = Graph(file)
     for buffer in graph.model.buffers:
-        if buffer.offset:  # the quantizer puts the weights of larger models behind the flatbuffer
+        if buffer.offset:  # the quantizer puts the weights of larger models after the flatbuffer
             buffer.data = np.frombuffer(file, np.uint8, buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
     return graph.to_bytes(Sharing(len(file)))

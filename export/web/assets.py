@@ -1,4 +1,4 @@
-"""What a browser loads for the page: its own files, onnxruntime-web of one version, and the digests of both.
+"""The files that a browser loads for the page: its own, onnxruntime-web of one version, and the digests of both.
 
 Imports nothing heavy: `verify` reads it too.
 """
@@ -16,7 +16,7 @@ from keras_vit.export.web import FOLDER
 VERSION = "1.30.0"
 NETWORK = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
 VENDORED = "./runtime/"  # of the page
-LICENCES = ("LICENSE", "ThirdPartyNotices.txt")  # from the Python package onnxruntime: that of npm has no such files
+LICENCES = ("LICENSE", "ThirdPartyNotices.txt")  # from the Python package onnxruntime; npm's has no such files
 HERE = Path(__file__).parent
 TEXTS = ("index.html", "page.js", "page.css")
 
@@ -31,12 +31,12 @@ class RuntimeFile:
 
     @property
     def address(self) -> str:
-        """Where the content network has it."""
+        """The file's address on the content network."""
         return NETWORK + self.name
 
     @property
     def integrity(self) -> str:
-        """What a browser compares the file with (W3C, Subresource Integrity)."""
+        """The digest with which a browser compares the file (W3C, Subresource Integrity)."""
         return "sha256-" + base64.b64encode(bytes.fromhex(self.sha256)).decode()
 
 
@@ -50,10 +50,10 @@ RUNTIME = (
 
 
 def fetch_runtime() -> list[Path]:
-    """The paths of the runtime's files in the cache, each fetched at the first call.
+    """Fetches the runtime's files at the first call; returns their paths in the cache.
 
     Raises:
-        DownloadError: when one cannot be fetched; without a network, the message says where the file may be put.
+        DownloadError: when one cannot be fetched; without a network, the message says where to put the file.
     """
     from keras_vit.zoo.fetch.download import fetch
     from keras_vit.zoo.names.rows import PublicCheckpoint
@@ -62,7 +62,7 @@ def fetch_runtime() -> list[Path]:
 
 
 def copy_runtime(folder: Path) -> None:
-    """Copies the runtime's files and their licences into the new folder; raises as `fetch_runtime`."""
+    """Copies the runtime's files and their licences into the new folder; raises the errors of `fetch_runtime`."""
     import onnxruntime
 
     folder.mkdir()
@@ -72,7 +72,7 @@ def copy_runtime(folder: Path) -> None:
 
 
 def describe_runtime(vendor: bool) -> dict[str, str | int]:
-    """The addresses of the script and the WebAssembly as the page has them, with bytes and integrity."""
+    """The addresses of the script and the WebAssembly in the page, with bytes and integrity."""
     place = VENDORED if vendor else NETWORK
     script, binary = RUNTIME
     return {
@@ -85,7 +85,7 @@ def describe_runtime(vendor: bool) -> dict[str, str | int]:
 
 
 def write_policy(imports, vendor):
-    """The Content-Security-Policy: the page's own files, and the runtime's where they lie elsewhere."""
+    """The Content-Security-Policy: allows the page's own files, and the runtime's if they are elsewhere."""
     digest = base64.b64encode(hashlib.sha256(imports.encode()).digest()).decode()
     files = [] if vendor else [file.address for file in RUNTIME]
     places = " ".join(["'self'", *files])
@@ -103,9 +103,9 @@ def write_policy(imports, vendor):
 
 
 def page_texts(name, vendor):
-    """{name: text} of the page's own files, for a model of that name.
+    """{name: text} of the page's own files, for a model of this name.
 
-    The import map says which script the name "ort" stands for, and the digest that it must have.
+    The import map gives the script for the name "ort", and the digest that it must have.
     """
     texts = {file: (HERE / file).read_text("utf-8") for file in TEXTS}
     script, integrity = (describe_runtime(vendor)[name] for name in ("script", "script_integrity"))
@@ -116,10 +116,10 @@ def page_texts(name, vendor):
 
 
 def list_foreign_files(name, files):
-    """The files of a bundle's page that a browser would run and that this version does not write.
+    """Lists files in a bundle's page that a browser would run, and that this version would not write.
 
     Args:
-        name: of the model.
+        name: the model's name.
         files: {name: SHA-256} of the bundle's files, with "/".
     """
     vendored = f"{FOLDER}/{Path(VENDORED).name}/"

@@ -1,6 +1,6 @@
 """web/ of a bundle: index.html, one script, one style sheet, the model for browsers, model.json and examples.
 
-The page needs the network for onnxruntime-web alone, and not at all if `vendor` puts that beside it. A browser opens it
+The page needs the network only for onnxruntime-web, and not at all if `vendor` puts that beside it. A browser opens it
 from any server of static files, such as `keras-vit serve`, but not from the disk.
 """
 
@@ -24,15 +24,15 @@ CHANNELS = (1, 3)
 MOST_REFERENCES = 1000
 LOOKS = "attention"  # the optional output (n, blocks, heads, tokens, tokens)
 
-# The pictures that a page tries itself on.
+# The sample pictures of a page.
 SHOWN = 4
 LONGEST = 1024  # pixels of a picture's longer side
-SIZES = ((301, 224), (223, 330))  # of photographs, which must be resized: (height, width)
+SIZES = ((301, 224), (223, 330))  # (height, width) of photographs, so that they must be resized
 LYING = 6  # EXIF 2.3, section 4.6.4: to be turned clockwise by 90 degrees
 
 
 def describe_references(references, width):
-    """What a page of vectors compares with: entries of its model.json; {} without references, as for classes."""
+    """The references of a page of vectors, as entries of its model.json; {} without references, as for classes."""
     if references is None:
         return {}
     names, vectors = list(map(str, references[0])), np.asarray(references[1], "float64")
@@ -52,8 +52,8 @@ def gives_patches(source):
 
 
 def require_page(source, vendor, references=None):
-    """Raises before any work unless a page has its runtime and can feed the model: one image in, logits out, or those
-    of every pixel."""
+    """Raises, before any work, unless the runtime is there and the page can feed the model: one image in, logits out,
+    or logits of every pixel."""
     shapes = [tuple(tensor.shape) for tensor in (*source.functional.inputs, *source.functional.outputs)]
     ranks = [[4, 3], [4, 4]] if gives_patches(source) else [[4, 2], [4, 4]]
     if describe_preprocessing(source.preprocessing) is None:
@@ -72,7 +72,7 @@ def require_page(source, vendor, references=None):
 
 
 def choose_pictures(pictures, inputs, preprocessing):
-    """Up to SHOWN uint8 images (h, w, c): those given, or two of the bundle's examples and two photographs."""
+    """Chooses up to SHOWN uint8 images (h, w, c): given ones, or two of the bundle's examples and two photographs."""
     if pictures is not None:
         return list(pictures)[:SHOWN]
     photographs = [next(generate_images(*size, seed=seed)) for seed, size in enumerate(SIZES, 3)]
@@ -102,9 +102,9 @@ def write_examples(folder, pictures, inputs, model, run):
     """Writes pictures and, beside each, the model's input for it as little-endian float32.
 
     Args:
-        pictures: uint8 images (h, w, c) of any size, the first four are shown; None for others.
+        pictures: uint8 images (h, w, c) of any size; the first four are shown.
         inputs: float32 (n, h, w, c), the bundle's examples.
-        run: float32 images (n, h, w, c) to the model's logits.
+        run: function from float32 images (n, h, w, c) to the model's logits.
 
     Returns:
         A list of {"file": the picture, "input": the file beside it, "logits": the model's, or the name of their file}.
@@ -125,7 +125,7 @@ def write_examples(folder, pictures, inputs, model, run):
 
 
 def read_grid(source):
-    """(rows, columns) of the output if that is a map, else of the model's patches; None where it does not say."""
+    """(rows, columns) of the output if that is a map, otherwise of the model's patches; None if unknown."""
     shape = source.functional.outputs[0].shape
     grid = shape[1:3] if len(shape) == 4 else getattr(getattr(source.model, "config", None), "grid", None)
     return grid and list(grid)
@@ -158,9 +158,9 @@ def write_page(source, folder, about, inputs, *, pictures, references, vendor, t
     Args:
         about: the contents of the bundle's model.json.
         inputs: the bundle's examples, [float32 (n, h, w, c)].
-        pictures: that the page tries itself on; see `bundle`.
-        references: what a page of vectors compares with; see `bundle`.
-        vendor: whether the runtime's files are copied beside the page.
+        pictures: sample pictures; see `bundle`.
+        references: names and vectors to compare with, for a page of vectors; see `bundle`.
+        vendor: whether to copy the runtime's files beside the page.
         tell: called with lines of text.
     """
     (folder / "examples").mkdir(parents=True)

@@ -1,8 +1,8 @@
 """The folder that transformers.js opens: `pipeline("image-classification", folder)`.
 
-Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses among them by
-its option dtype: "fp32" or "q8" (int8, ranges as they come). What its configurations cannot express is refused. They
-leave to the library how a resize averages pixels: transformers.js uses the browser's way, or sharp's under Node.
+Its ONNX files take "pixel_values", float32 (n, 3, height, width), and give "logits"; the library chooses one by its
+option dtype: "fp32" or "q8" (int8, ranges at run time). Models that its configurations cannot express are refused. The
+configurations do not state how a resize averages pixels: transformers.js resizes like the browser, or sharp under Node.
 """
 
 import json
@@ -22,7 +22,7 @@ from keras_vit.export.proof.comparison import QUANTIZED_PROBES
 from keras_vit.export.web import LAYOUT_FILES
 
 RESAMPLE = {"nearest": 0, "lanczos3": 1, "bilinear": 2, "bicubic": 3}  # Pillow's numbers
-# By whether the model has attention: what the library calls a model that it feeds images and asks for logits.
+# {whether the model has attention: the library's name of a model from images to logits}
 TYPES = {True: ("vit", "ViTForImageClassification"), False: ("resnet", "ResNetForImageClassification")}
 
 
@@ -30,7 +30,7 @@ def make_config(model, num_classes):
     """The contents of config.json for a model and the number of its logits.
 
     Raises:
-        ExportError: for probabilities other than softmax's, which is all that the library's image classification has.
+        ExportError: for probabilities other than softmax's, since the library's image classification has no others.
     """
     if getattr(getattr(model, "config", None), "probabilities", "softmax") != "softmax":
         raise ExportError(
@@ -48,11 +48,11 @@ def make_config(model, num_classes):
 
 
 def make_preprocessor_config(model, channels):
-    """The contents of preprocessor_config.json: what `Preprocessing` does to an RGB image.
+    """The contents of preprocessor_config.json, equal to `Preprocessing` for RGB images.
 
     Raises:
-        ExportError: for an unknown preprocessing, other channels than three, and a crop that keeps the aspect ratio
-            and is not square.
+        ExportError: for an unknown preprocessing, a number of channels other than three, or a crop that keeps the
+            aspect ratio and is not square.
     """
     about = describe_preprocessing(getattr(model, "preprocessing", None))
     if about is None or channels != 3:
@@ -128,7 +128,7 @@ def write_layout(source, folder, tell):
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with unrecorded(source.functional):
         x = keras.Input(images.shape[1:], name="pixel_values")
-        logits = source.functional.call(keras.ops.transpose(x, (0, 2, 3, 1)))  # layer by layer, as proofs compare
+        logits = source.functional.call(keras.ops.transpose(x, (0, 2, 3, 1)))  # layer by layer, as in a proof
         twin = keras.Model(x, {"logits": logits}, name=source.functional.name)
         twin = prepare(twin, images=images, metadata=source.metadata)
         for name, quantize in LAYOUT_FILES.items():

@@ -1,1 +1,1 @@
-"""What the commands do. Keras is imported when a command that needs it runs."""
+"""The commands, one file each. Keras is imported only when a command that needs it runs."""

@@ -1,4 +1,4 @@
-"""`keras-vit benchmark`: how fast models are on this machine, and how large a batch fits (Figure 12)."""
+"""`keras-vit benchmark`: the speed of models on this machine, and the largest batch that fits (Figure 12)."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ RECORD = "measurements.jsonl"
 
 
 def tabulate_speeds(speeds):
-    """Every model and image size: the best batch size, and images per second there."""
+    """A table of the best batch size of each model and image size, with its images per second."""
     table = make_table("At the best batch size", "model", "pixels", "images/s", "slowest", "fastest", "batch")
     for speed in evaluation.best_speeds(speeds):
         figures = (speed.images_per_second, min(speed.rounds), max(speed.rounds))
@@ -52,7 +52,7 @@ def benchmark(
         ),
     ] = [224],  # noqa: B006, typer reads it
     batch_size: Annotated[
-        list[int], typer.Option(min=1, help="Images per step; repeat the option for more: the fastest counts.")
+        list[int], typer.Option(min=1, help="Images per step; repeat the option for more sizes. The fastest is shown.")
     ] = [1, 8, 64],  # noqa: B006
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits as well, to within a sixteenth.")
@@ -65,19 +65,19 @@ def benchmark(
             help="Memory limit in gigabytes; by default all of the device's, or four fifths of a CPU's free memory.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements per model, taken in turns; the median counts.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements per model, in turns; the median is shown.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.")] = "float32",
     out: Annotated[
         Path,
         typer.Option(
             callback=try_folder,
-            help="A folder for the tables and plots. What is already measured there is not measured again.",
+            help="A folder for the tables and plots. Measurements that are already there are not repeated.",
         ),
     ] = Path("benchmark"),
 ) -> None:
     """Measures images per second over image and batch sizes, and the largest batch that fits (Figure 12).
 
-    Models run with random weights in a process of their own, on the first GPU, else on the CPU. Compiling is left out.
+    Models run with random weights in a separate process, on the first GPU, else on the CPU, without compilation time.
     The folder receives speed.csv and speed.png, with --largest-batch also largest_batch.csv and largest_batch.png.
     Every measurement is stored at once, so after Ctrl-C the same command continues.
 

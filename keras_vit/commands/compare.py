@@ -1,4 +1,4 @@
-"""`keras-vit compare`: exported files and models side by side on your images, and which one to take."""
+"""`keras-vit compare`: compares exported files and models on your images, and recommends one."""
 
 import json
 import os
@@ -20,7 +20,7 @@ NAMES = ("comparison.json", "comparison.png")
 
 
 def list_candidates(models: list[str]) -> list[str]:
-    """What is compared: of a bundle each of its artefacts, everything else as it is."""
+    """The candidates: each artefact of a bundle, everything else as it is given."""
     from keras_vit.export.opening import DESCRIPTION
     from keras_vit.export.proof.model_json import read_model_json
 
@@ -33,7 +33,7 @@ def list_candidates(models: list[str]) -> list[str]:
 
 
 def measure(name: str, dataset: str, split: str, batch_size: int, like: str | None, report: Any) -> tuple:
-    """(right, count, predicted classes, milliseconds, bytes of memory) of a candidate, in a process of its own."""
+    """(right, count, predicted classes, milliseconds, bytes of memory) of a candidate, in a separate process."""
     import_keras()
     import numpy as np
 
@@ -87,9 +87,9 @@ def compare(
 ) -> None:
     """Compares exported files and models on your images, and recommends one.
 
-    It measures for each the top-1 accuracy with its 95 % interval, the share of images that it classifies as the first
-    candidate does, the size, and the milliseconds and memory that one image takes on this machine, in a process of its
-    own. It recommends the smallest file that loses under half a point to the most accurate.
+    For each candidate it measures the top-1 accuracy with its 95 % interval, the share of images that it classifies
+    like the first candidate, the size, and the milliseconds and memory for one image on this machine, in a separate
+    process. It recommends the smallest file that loses less than half a point to the most accurate.
 
     Example: keras-vit compare runs/1 dist dist-int8 --data folder:test --out report
     """
@@ -105,7 +105,7 @@ def compare(
 
     examples = data.load(dataset, split)
     if examples.multi_label or examples.masked:
-        raise ConfigError(f"The images of {dataset} have several classes each; accuracy takes one.")
+        raise ConfigError(f"The images of {dataset} have several classes each, but accuracy needs one per image.")
     candidates = []
     for name in names:
         with data.data_errors(), show_count(f"images, {Path(name).name}", examples.num_examples) as tell:

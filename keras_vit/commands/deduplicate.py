@@ -1,4 +1,4 @@
-"""`keras-vit deduplicate`: near-duplicates between training and test images, to look at and to train without."""
+"""`keras-vit deduplicate`: finds near-duplicates between training and test images, to review and to leave out."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,11 @@ from keras_vit.data.datasets.schemes import describe_schemes, require_dataset
 from keras_vit.files import write_whole
 
 LIST, PAGE = "duplicates.json", "index.html"
-MOST_SHOWN = 300  # pairs of the page
+MOST_SHOWN = 300  # pairs on the page
 
 
 def draw_pairs(found, train, against):
-    """The page: every pair's images beside each other, most alike first."""
+    """Draws the page: the images of each pair side by side, most alike first."""
     shown = found.pairs[:MOST_SHOWN]
     splits = {f"{examples.name} ({examples.split})": examples for examples in against}
     left = data.read_images(train, [pair.number for pair in shown])

@@ -1,4 +1,4 @@
-"""`keras-vit doctor`: a model's exports by Keras and by this package, their faults, and a file that works."""
+"""`keras-vit doctor`: tries a model's exports by Keras and by this package, and writes a file that works."""
 
 import dataclasses
 import json
@@ -30,22 +30,22 @@ def require_patient(name):
 
 
 def place_files(out, formats):
-    """{format: the path that its file gets}, where nothing may be yet; all below None if no file is wanted."""
+    """{format: path of its file}; nothing may exist there. All paths are None if no file is wanted."""
     rows, out = [format_named(name) for name in formats], out and Path(os.path.expanduser(out))
     if out and out.suffix and not out.is_dir():
         if [row.suffix for row in rows] != [out.suffix]:
-            raise ConfigError(f"{out} cannot hold {', '.join(formats)}: give a folder, or its one format by --to.")
+            raise ConfigError(f"{out} cannot hold {', '.join(formats)}: give a folder, or its format alone by --to.")
         places = {formats[0]: out}
     else:
         places = {row.name: Path(out or "", f"model{row.suffix}" if row.suffix else row.name) for row in rows}
     for place in places.values():
         if out and place.exists():
-            raise ConfigError(f"{place} is there already. Choose another --out, or remove it.")
+            raise ConfigError(f"{place} exists already. Choose another --out, or remove it.")
     return places
 
 
 def describe(patient, seconds):
-    """What is known of the model itself; of one that cannot be compiled "milliseconds" and "rounding" are None."""
+    """Facts about the model itself; "milliseconds" and "rounding" are None if it cannot be compiled."""
     from keras_vit.export import doctor
 
     with Process(quiet=True) as process:
@@ -63,7 +63,7 @@ def describe(patient, seconds):
 
 
 def examine_apart(patient, format_name, by, path, seconds):
-    """The `Finding` of one export, from a process of its own whose crash or hang is a finding, too."""
+    """The `Finding` of one export in a separate process; a crash or hang is a finding, too."""
     from keras_vit.export import doctor
 
     with Process(quiet=True) as process:
@@ -79,12 +79,12 @@ def examine_apart(patient, format_name, by, path, seconds):
 
         found, layer = ask(doctor.examine_patient, patient, format_name, by, str(path)), None
         if "took longer" in str(found.error):
-            layer = "From which layer on was not sought, as that could take as long for each."
+            layer = "The first wrong layer was not searched for, since that could take as long for each layer."
         elif found.result != "right":
             try:
                 layer = doctor.find_wrong_layer(ask, patient, format_name, by)
             except (NotMeasured, ExportError) as error:
-                layer = f"From which layer on cannot be said: {error}"
+                layer = f"The first wrong layer could not be found: {error}"
         return dataclasses.replace(found, layer=layer)
 
 
@@ -97,7 +97,7 @@ def tabulate(findings):
 
 
 def take_files(findings, places, folder):
-    """Moves the right file of each format to its place, rather ours than Keras'. Returns {format: by whom it is}."""
+    """Moves a correct file of each format, preferably ours, to its place. Returns {format: who exported it}."""
     taken = {x.format: x.by for x in findings if x.result == "right"}  # ours comes after Keras'
     for name, by in taken.items():
         places[name].parent.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,9 @@ def diagnose(
 ) -> None:
     """Tries the exports of Keras and of this package on any Keras model, and writes files that work.
 
-    Each export runs in a process of its own. Its file is loaded in its own runtime and compared with the model on
-    seeded inputs. If it fails or differs, exports of the model's beginning tell from which layer on. Code in a .keras
-    file is never run. The exit code is 0 if there is a file of each format that is right.
+    Each export runs in a separate process. Its file is loaded in its own runtime and compared with the model on seeded
+    inputs. If it fails or differs, exports of the model's first layers show from which layer on. Code in a .keras file
+    is never run. The exit code is 0 if there is a correct file of each format.
 
     Example: keras-vit doctor mine.keras --to onnx tflite --out exported
     """
@@ -161,9 +161,7 @@ def diagnose(
         print(json.dumps({**about, "findings": list(map(dataclasses.asdict, findings)), "take": taken, "files": files}))
     else:
         console = Console()
-        takes = (
-            f"the model takes {about['milliseconds']:.1f} ms" if about["milliseconds"] else "compiled, it breaks off"
-        )
+        takes = f"the model takes {about['milliseconds']:.1f} ms" if about["milliseconds"] else "compiled, it fails"
         console.print(f"{about['parameters']:,} parameters; {takes} for a batch.")
         if (about["rounding"] or 0) > choose_kind(None, format_named("onnx")).max_rel_diff:
             itself = f"Compiled, the model differs from itself by {about['rounding']:.0e}"
@@ -175,4 +173,4 @@ def diagnose(
         for name, by in taken.items():
             console.print(f"Take {name} by {by}{f': {files[name]}' if files else ''}.", soft_wrap=True)
     if missing := [name for name in formats if name not in taken]:
-        raise ConfigError(f"Neither Keras nor keras-vit makes a right file of this model in: {', '.join(missing)}.")
+        raise ConfigError(f"Neither Keras nor keras-vit makes a correct file of this model in: {', '.join(missing)}.")

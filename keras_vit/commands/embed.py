@@ -30,12 +30,12 @@ def embed_images(
     ],
     model: AskedModel,
     out: Annotated[
-        Path, typer.Option(callback=try_file, help="The file, .npz or .parquet; one of the same model is brought up.")
+        Path, typer.Option(callback=try_file, help="The file, .npz or .parquet; a file of the same model is updated.")
     ],
     vector: Annotated[
         str | None,
         typer.Option(
-            help="The model's own output, what its head reads (features), or the class token, the mean of the patches "
+            help="The model's own output, the input of its head (features), the class token, the mean of the patches "
             "(gap), or both (token+gap). By default output, or features of a classifier."
         ),
     ] = None,
@@ -45,7 +45,7 @@ def embed_images(
 ) -> None:
     """Writes a vector for each image, with its path, its folder as a label, and the digest of the file.
 
-    A killed run goes on where it stopped when it is started again. In an existing file of the same model the vectors of
+    After a kill, the same command continues where it stopped. In an existing file of the same model the vectors of
     unchanged images are kept. An image that cannot be read is named on standard error, and the exit code is then 1.
 
     Example: keras-vit embed photos --model ViT-B/16:dinov2 --out vectors.npz
@@ -80,7 +80,7 @@ def show_nearest(
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model of the vectors, where it is not found by the name in the file.",
+            help="The model of the vectors, if it cannot be found by the name in the file.",
             autocompletion=complete_place,
         ),
     ] = None,
@@ -91,8 +91,8 @@ def show_nearest(
 ) -> None:
     """Finds the nearest images: a page with the pictures whose vectors have the largest cosines.
 
-    All vectors are compared up to a million. Of more, an index is made and kept beside their file, and what it finds is
-    said. The page needs no other file and no network.
+    Up to a million vectors are all compared. For more, an index is made and kept beside their file, and the share that
+    it finds is printed. The page needs no other file and no network.
 
     Example: keras-vit near cat.jpg --in vectors.npz --out near.html
     """

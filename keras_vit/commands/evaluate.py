@@ -1,4 +1,4 @@
-"""`keras-vit evaluate`: how good a model is on a dataset, class by class."""
+"""`keras-vit evaluate`: the scores of a model on a dataset, class by class."""
 
 import json
 import os
@@ -28,13 +28,13 @@ from keras_vit.files import write_whole
 from keras_vit.trainers.provenance import read_dataset
 from keras_vit.training.runs.folder import describe_weights, model_of
 
-MOST = 20  # classes that are printed; of more, the least recognized half as many
-DRAWN = 12  # of the surest mistakes
+MOST = 20  # classes to print; if there are more, half as many, the least recognized
+DRAWN = 12  # most confident mistakes
 NAMES = ("evaluation.json", "mistakes.png", "mistakes.csv", "masks.png")
 
 
 def tabulate_classes(classes):
-    """Each class, or the least recognized ones: how many images it has, recall, precision and F1."""
+    """A table of each class, or of the least recognized: number of images, recall, precision and F1."""
     known = sorted((score for score in classes if score.count), key=lambda score: score.recall)
     shown = known if len(known) <= MOST else known[: MOST // 2]
     title = "Classes, the least recognized first" if shown == known else "Least recognized classes"
@@ -57,7 +57,7 @@ def print_evaluation(found, console):
 
 
 def print_precisions(found, console):
-    """The mean average precision of images with several classes, and the classes that are found least."""
+    """Prints the mean average precision of images with several classes, and the classes with the lowest."""
     console.print(
         f"mean average precision  {found.mean_average_precision:.1%} of {found.count:,} images", soft_wrap=True
     )
@@ -69,7 +69,7 @@ def print_precisions(found, console):
 
 
 def print_masks(found, console):
-    """Mean intersection over union, and that of the classes, the worst first."""
+    """Prints the mean intersection over union, and that of each class, the worst first."""
     console.print(f"mean IoU        {found.mean_iou:.1%} of {found.images:,} images", soft_wrap=True)
     console.print(f"pixel accuracy  {found.pixel_accuracy:.1%}")
     known = sorted((score for score in found.classes if score.iou is not None), key=lambda score: score.iou)
@@ -80,7 +80,7 @@ def print_masks(found, console):
 
 
 def find_test_split(dataset: str) -> str | None:
-    """ "test", or "validation" where a folder or a CSV file has that alone; None for a folder without splits."""
+    """ "test", or "validation" if a folder or a CSV file has only that; None for a folder without splits."""
     scheme, path = find_scheme(dataset)
     if scheme.name == "csv":
         return "test" if "test" in list_splits(path) else "validation"
@@ -92,7 +92,7 @@ def find_test_split(dataset: str) -> str | None:
 def open_splits(dataset: str, split: str | None) -> "tuple[data.Examples, data.Examples, str]":
     """The images to train a probe on, those to test it on, and the split of the latter, by default `find_test_split`'s.
 
-    Another split than test is named on standard error.
+    The split is printed on standard error unless it is test.
     """
     split = split or find_test_split(dataset) or "validation"
     if split != "test":
@@ -103,13 +103,13 @@ def open_splits(dataset: str, split: str | None) -> "tuple[data.Examples, data.E
 def choose_split(dataset: str, model: str) -> tuple[str, str | None]:
     """The split to evaluate on if none was named, and a sentence about the choice or None.
 
-    A folder of photos without a subfolder test is a test set itself, unless it is what the run was trained on.
+    A folder of photos without a subfolder test is a test set itself, unless the run was trained on it.
     """
     split = find_test_split(dataset)
     if split == "test":
         return split, None
     if split == "validation":
-        return split, f"{dataset} has no images of the split test: those held out for validation are evaluated."
+        return split, f"{dataset} has no images of the split test. Those held out for validation are evaluated."
     if trained_on(model, find_scheme(dataset)[1]):
         return "validation", f"The run was trained on {dataset}: the images that it held out are evaluated."
     return "train+validation", (
@@ -129,8 +129,8 @@ def trained_on(model, path):
 
 
 def write_evaluation(facts, found, predictions, names, examples, out):
-    """Writes evaluation.json; where every image has one class mistakes.png, and of files mistakes.csv; of masks
-    `found`, the worst."""
+    """Writes evaluation.json; for one class per image also mistakes.png and, for files, mistakes.csv; for masks
+    `found`, a picture of the worst."""
     out.mkdir(parents=True, exist_ok=True)
     with write_whole(out / NAMES[0]) as path:
         path.write_text(json.dumps(facts, indent=1) + "\n", "utf-8")

@@ -38,8 +38,8 @@ class Endpoint(StrEnum):
     attention = "attention"
 
 
-CALIBRATED = 64  # images that are calibrated on
-PICTURES = 4  # that a page offers to try
+CALIBRATED = 64  # images for calibration
+PICTURES = 4  # sample images on a page
 DENSE = {"num_classes": 0, "classifier": "patches"}
 SEVERAL = {"--to": list(Format), "--endpoints": list(Endpoint)}
 
@@ -69,7 +69,7 @@ class ExportCommand(Command):
         return super().parse_args(context, repeat_options(arguments))
 
 
-COMMAND = ExportCommand  # of the commands of this file, in place of `parsing.Command`
+COMMAND = ExportCommand  # for the commands of this file, in place of `parsing.Command`
 
 
 def load_calibration(dataset, model):
@@ -84,7 +84,7 @@ def load_calibration(dataset, model):
 
 
 def read_pictures(path, calibration, channels, tell):
-    """Sample images for a page: some that the run held out, else some of the calibration dataset, else None."""
+    """Sample images for a page: some held out by the run, else some of the calibration dataset, else None."""
     from keras_vit import data
 
     dataset, split = read_dataset(path), "validation"
@@ -104,18 +104,18 @@ def read_pictures(path, calibration, channels, tell):
 
 
 def open_class_vectors(path, *names):
-    """The arrays of an .npz file that tools/class_vectors.py wrote, by name; of those `names`, if any are given."""
+    """The arrays, by name, of an .npz file from tools/class_vectors.py; only `names`, if any are given."""
     try:
         with np.load(path) as file:
             return {name: file[name] for name in names or file.files}
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{path} is no file of class vectors. Make one: python tools/class_vectors.py owner/model {path} cat dog."
+            f"{path} has no class vectors. Make a file: python tools/class_vectors.py owner/model {path} cat dog."
         ) from error
 
 
 def find_references(model, examples):
-    """(names, vectors) of what a page of vectors compares with: the pictures of a folder, or an .npz of class vectors.
+    """(names, vectors) to compare with on a page of vectors: pictures of a folder, or class vectors of an .npz file.
 
     Raises:
         ConfigError: without `examples` for a model of vectors, and with them for a classifier.
@@ -138,7 +138,7 @@ def find_references(model, examples):
 
 
 def tabulate_reports(reports: "list[export.Report]", title: str) -> Group:
-    """The title, and a table with a line for each artefact."""
+    """A table with the title and a line for each artefact."""
     timed = any(report.latency_ms for report in reports)
     grid = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("format", "kind", "size", "max diff", "cosine", "top-1", *(["ms at batch 1, 8"] if timed else [])):
@@ -171,7 +171,7 @@ def export_to_bundle(
     dense=False,
     **options,
 ):
-    """Exports a model, given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
+    """Exports a model given by name, checkpoint or folder of a run; `options` are those of `export.bundle`."""
     path = model_of(name, weights)
     if of_run := describe_weights(path):
         console.print(of_run, soft_wrap=True)
@@ -294,9 +294,9 @@ def export_model(
 ) -> None:
     """Exports a model to a bundle: artefacts compared with the model, model.json, a card and a runnable predict.py.
 
-    An export replaces the files of an earlier export in the folder. Artefacts of other formats stay if they are of the
-    same model; if they are of another model, nothing is written. Other files stay untouched: if one is in the way, the
-    export stops with an error that names it.
+    An export replaces the files of an earlier export in the folder. Artefacts of other formats stay if they belong to
+    the same model; if they belong to another model, nothing is written. Other files are not touched: if one is in the
+    way, the export stops with an error that names it.
 
     Example: keras-vit export runs/1 --to onnx tflite saved_model --quantize int8 --calibration folder:photos --out dist
     """
@@ -329,10 +329,10 @@ def export_model(
 def verify_bundle(
     folder: Annotated[Path, typer.Argument(help="A folder that `keras-vit export` wrote.")],
 ) -> None:
-    """Checks a bundle again, anywhere: its checksums, and every artefact in its runtime against stored examples.
+    """Checks a bundle again, on any machine: its checksums, and every artefact in its runtime on stored examples.
 
-    It shows that nothing was damaged or edited since the export. It cannot show who made a bundle: whoever makes one
-    makes its checksums too. Artefacts that do more than compute are not opened; predict.py is not run.
+    It shows that nothing was damaged or edited since the export. It cannot show who made the bundle, since its maker
+    also makes the checksums. Artefacts that do more than compute are not opened; predict.py is not run.
 
     Example: keras-vit verify dist
     """

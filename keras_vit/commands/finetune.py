@@ -1,4 +1,4 @@
-"""`keras-vit finetune` and `pretrain`: train, say how to continue after an interruption, and what to type next."""
+"""`keras-vit finetune` and `pretrain`: train, and print how to continue after an interruption, or the next commands."""
 
 import shlex
 import sys
@@ -22,11 +22,11 @@ from keras_vit.training.runs.folder import RunFolder
 
 
 def select_typed(context, fields):
-    """Those of the fields that were given on the command line."""
+    """The fields that were given on the command line."""
     return {name: fields[name] for name in fields if context.get_parameter_source(name).name == "COMMANDLINE"}
 
 
-def say_how_to_go_on(settings, out, every, said):
+def print_how_to_continue(settings, out, every, said):
     """After an interruption, prints what is saved, unless that was `said`, and the command that continues the run."""
     saved = max(Checkpoints(out / "checkpoints").steps(), default=0)
     if not saved:
@@ -50,7 +50,7 @@ def list_next_commands(folder, dataset, split, has_head=True):
 
 
 def print_outcome(result, settings, console):
-    """Every file of the run, and the next commands."""
+    """Prints every file of the run, and the next commands."""
     console.print(f"Everything is in {result.folder}:", soft_wrap=True)
     console.print(list_pairs(result.files.items()))
     console.print("Next:")
@@ -88,7 +88,7 @@ def start_training(
         if not brief:
             print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
-        say_how_to_go_on(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
+        print_how_to_continue(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise
 
 
@@ -98,7 +98,7 @@ def describe_accuracy(mean, deviation):
 
 
 def print_protocol(console, settings, summary):
-    """A table as Table 2: this result, and the paper's of that model and dataset."""
+    """Prints a table like Table 2: this result, and the paper's for this model and dataset."""
     table = Table(box=None, header_style="bold")
     for heading in ("accuracy, %", "runs", "model", "pre-training", "from"):
         table.add_column(heading, overflow="fold")
@@ -142,7 +142,7 @@ def finetune(
     seeds: Annotated[int | None, Schedule(min=1, help="How many runs, with --protocol; 3 by default.")] = None,
     **arguments,
 ) -> None:
-    """Fine-tunes a model on your images: a new head, the paper's recipe, and a folder with everything of the run.
+    """Fine-tunes a model on your images: with a new head, by the paper's recipe, and with all files in one folder.
 
     **Your images.** `--data folder:photos` takes a folder that has one folder of images per class. If it has the
     subfolders train/ and val/ (and test/) with class folders in each, these are the splits. Otherwise about a tenth of
@@ -151,8 +151,8 @@ def finetune(
 
     **The folder** receives checkpoints, metrics.csv, curves.png, TensorBoard files (if it is installed) and the weights
     of the best epoch, best.weights.npz; at the end last.weights.npz, model.keras, mistakes.png (a confusion matrix,
-    and the surest mistakes) and mistakes.csv (all of them, by file). If the folder already has a file of such a name
-    from elsewhere, the run is refused and the file stays.
+    and the most confident mistakes) and mistakes.csv (all of them, by file). If the folder already has a file of such
+    a name from elsewhere, the run is refused and the file stays.
 
     **Ctrl-C** saves the run; `keras-vit finetune --out runs/1 --resume` continues it. `--resume --epochs 20` prolongs a
     run, even a finished one: from then on it follows the learning rate of a run of 20 epochs.

@@ -15,11 +15,11 @@ from keras_vit.trainers.provenance import name_model, read_dataset
 from keras_vit.training.runs.folder import model_of
 
 PAGE = "index.html"
-MOST = 128  # over which the paper averages attention distances (Figure 11)
+MOST = 128  # images, as many as the paper averages attention distances over (Figure 11)
 
 
 def read_some(dataset, split, channels):
-    """{name: image} of 128 examples of a split, or of all where there are fewer; the same ones every time."""
+    """{name: image} of at most 128 examples of a split, always the same ones."""
     import tensorflow as tf
 
     count, found = min(MOST, data.load(dataset, split).num_examples), {}

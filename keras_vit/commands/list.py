@@ -1,4 +1,4 @@
-"""`keras-vit list` and `info`: the models and checkpoints of the zoo, and all that is known of one."""
+"""`keras-vit list` and `info`: the models and checkpoints of the zoo, and all facts about one."""
 
 import os
 from typing import Annotated, Literal
@@ -48,12 +48,12 @@ def list_models(
 
 
 def describe_bytes(count):
-    """A number of bytes in MiB, with a decimal where there are less than ten."""
+    """A number of bytes in MiB, with a decimal below 10."""
     mebibytes = count / 2**20
     return f"{mebibytes:,.{0 if mebibytes >= 10 else 1}f} MiB"
 
 
-# A line of the table: its heading, and the text for a row, or None where it says nothing.
+# A line of the table: its heading, and the text for a row, or None if unknown.
 FACTS = (
     ("name", lambda row: row.name),
     ("family", lambda row: row.family),
@@ -73,7 +73,7 @@ FACTS = (
 
 
 def list_facts(row: listed_models.ListedModel) -> Table:
-    """What is known of one model, a line each."""
+    """The known facts about one model, one line each."""
     facts = ((heading, describe(row)) for heading, describe in FACTS)
     return list_pairs(((heading, text) for heading, text in facts if text), style="bold")
 
@@ -93,7 +93,7 @@ def show_info(
     """
     if os.path.exists(model):
         raise ConfigError(
-            f"info shows models by name, and {model} is a file or folder. Try keras-vit evaluate {model}."
+            f"info shows models by name, but {model} is a file or folder. Try keras-vit evaluate {model}."
         )
     row = listed_models.info(model)
     if as_json:

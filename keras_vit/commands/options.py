@@ -10,7 +10,7 @@ from typer import Option
 from keras_vit.commands.parsing import complete_augmentation, complete_dataset, complete_place, complete_recipe
 from keras_vit.trainers.settings import parameters_of_settings
 
-# Options under headings of their own; those under none are the usual ones, and help shows them first.
+# Options with a heading in help; the usual ones have none, and help shows them first.
 SCHEDULE, STOPPING = "Schedule", "Stopping and resuming"
 Schedule = partial(Option, rich_help_panel=SCHEDULE)
 Stopping = partial(Option, rich_help_panel=STOPPING)
@@ -41,7 +41,7 @@ def spell_option(name: str) -> str:
 
 
 def option_of(parameter):
-    """The parameter of a command for a parameter of `Settings`: `--learning-rate` for learning_rate."""
+    """Makes the parameter of a command from one of `Settings`: `--learning-rate` from learning_rate."""
     name, kind = parameter.name, parameter.annotation.__origin__
     meaning = parameter.annotation.__metadata__[0]
     arguments = {"autocompletion": COMPLETIONS.get(name)}
@@ -57,10 +57,10 @@ def option_of(parameter):
 def with_options_of(
     *functions: Callable, only: Sequence[str] | None = None, without: Sequence[str] = (), **defaults
 ) -> Callable[[Callable], Callable]:
-    """A decorator that gives a command, besides its own options, those of `functions` and of `Settings`.
+    """A decorator that adds the options of `functions` and of `Settings` to a command's own.
 
-    Typer reads the options of a command off its signature; required ones come first. The command has the fields of
-    `Settings` named in `only` (None: all of them), except those named in `without`.
+    Typer reads the options from the signature; required ones come first. The command gets the fields of `Settings`
+    named in `only` (None: all of them), except those named in `without`.
     """
 
     def decorate(command):

@@ -1,6 +1,6 @@
-"""How a command line is read, and what the shell offers for an option's value.
+"""Reads command lines, and completes the values of options in the shell.
 
-The tables of names are imported when the shell asks for them.
+The tables of names are imported only for completion.
 """
 
 import glob
@@ -23,7 +23,7 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, context, arguments):
         words = [Word(argument) for argument in arguments]
-        if not context.resilient_parsing:  # of the shell's completion
+        if not context.resilient_parsing:  # unless the shell completes
             self.point_to_options(context, words)
         return super().parse_args(context, self.place_model(context, words))
 
@@ -36,7 +36,7 @@ class Command(typer.core.TyperCommand):
                 context.fail(f"No such option: {name}. Here it is called --{here.replace('_', '-')}.")
 
     def place_model(self, context, words):
-        """The words with the model where `params` has it: `--model M` becomes the first argument, or the reverse."""
+        """Moves the model to where `params` has it: `--model M` becomes the first argument, or the reverse."""
         kinds = {parameter.name: parameter.param_type_name for parameter in self.params}
         if "argument" in (kinds.get("model"), kinds.get("models")):
             return move_option("--model", words)
@@ -48,7 +48,7 @@ class Command(typer.core.TyperCommand):
 
 
 def move_option(name, words):
-    """The words with the values of an option first, without its name.
+    """Moves the values of an option to the front, without its name.
 
     >>> move_option("--model", ["a.jpg", "--model", "runs/1", "--model=runs/2", "--out", "x"])
     ['runs/1', 'runs/2', 'a.jpg', '--out', 'x']
@@ -64,7 +64,7 @@ def move_option(name, words):
 
 
 def select(names, incomplete):
-    """Those of the names that begin like what was typed, in whatever case."""
+    """The names that begin with the typed text, in upper or lower case."""
     return [name for name in names if name.casefold().startswith(incomplete.casefold())]
 
 
@@ -81,7 +81,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_place(incomplete: str) -> list[str]:
-    """As `complete_model`, and the files and folders whose paths begin so: a run, a checkpoint, a bundle.
+    """Does what `complete_model` does, and adds files and folders whose paths begin so: a run, a checkpoint, a bundle.
 
     >>> complete_place("vit-h")
     ['ViT-H/14', 'ViT-H/14:i21k']

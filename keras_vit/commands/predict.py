@@ -1,4 +1,4 @@
-"""`keras-vit predict`: images in, the likeliest classes out."""
+"""`keras-vit predict`: the most likely classes of images."""
 
 import glob
 import os
@@ -31,7 +31,7 @@ from keras_vit.models.variants import VARIANTS
 
 
 def print_classes(predictions, console):
-    """The path of each image, and a line for each class."""
+    """Prints the path of each image, and a line for each class."""
     for prediction in predictions:
         console.print(prediction.image, style="bold", soft_wrap=True)
         table = Table(box=None, show_header=False)
@@ -66,7 +66,7 @@ def predict_images(
     if len(paths) == 1 and hasattr(asked, "run_eagerly"):
         import keras
 
-        # TensorFlow takes longer to trace a graph than to compute one image without it.
+        # Tracing a graph takes TensorFlow longer than computing one image without it.
         asked.run_eagerly = keras.backend.backend() == "tensorflow"
     nothing_printed = out is not None or not console.is_terminal
     with show_count("images", len(paths), nothing_printed) as tell:
@@ -107,12 +107,12 @@ def write_masks(model: str, images: list[str], folder: Path, like: str | None) -
             write_mask(folder, f"{names[path]}.png", pixels / 255, mask, asked.config.num_classes)
             tell(number + len(unreadable))
     console.print(f"{folder}: {len(paths) - len(unreadable):,} of {len(paths):,} images.", soft_wrap=True)
-    console.print("masks/ has class numbers, 255 where the model does not see; painted/ has their colours.")
+    console.print("masks/ has class numbers, 255 outside the model's crop; painted/ has their colours.")
     return len(unreadable)
 
 
 def write_mask(folder, name, image, mask, count):
-    """Writes masks/NAME, class numbers (h, w), and painted/NAME, their colours over the image (h, w, c) in [0, 1]."""
+    """Writes masks/NAME, class numbers (h, w), and painted/NAME, these in colour over the image (h, w, c) in [0, 1]."""
     from PIL import Image
 
     image = image if image.shape[-1] >= 3 else image.repeat(3, axis=-1)
@@ -123,12 +123,12 @@ def write_mask(folder, name, image, mask, count):
 
 
 def name_masks(paths):
-    """{path of an image: its name without the ending}, each name once."""
+    """{path of an image: its name without the ending}; refuses equal names."""
     names = {path: Path(path).stem for path in paths}
     first = {name: path for path, name in reversed(names.items())}
     for path, name in names.items():
         if first[name] != path:
-            raise ConfigError(f"{first[name]} and {path} would have one mask, {name}.png. Rename one of them.")
+            raise ConfigError(f"{first[name]} and {path} would have the same mask, {name}.png. Rename one of them.")
     return names
 
 
@@ -139,7 +139,7 @@ def tell_each(predictions, unreadable, tell):
 
 
 def require_new(folder, writer):
-    """Refuses a folder with something in it: hand-made masks may have the names of those that would be written."""
+    """Refuses a folder that is not empty: writing there could replace hand-made masks of the same names."""
     if folder is not None and writer is not None:
         raise ConfigError("Give --masks, or a file or format for classes (--out, --json, --csv), not both.")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
@@ -147,7 +147,7 @@ def require_new(folder, writer):
 
 
 def require_images(places):
-    """Refuses a model in the place of images, where other commands take one, and images that are all missing."""
+    """Refuses a model as first argument, as in other commands, and images that are all missing."""
     for place in places:
         path = Path(place)
         names = ("model.keras", "best.weights.npz", "model.json")
@@ -191,10 +191,10 @@ def predict(
     batch_size: BatchSize = 32,
     like: Like = None,
 ) -> None:
-    """Classifies images: the likeliest classes of each, with probabilities.
+    """Classifies images: prints the most likely classes of each, with probabilities.
 
     An image that cannot be read is named on standard error, the others are classified, and the exit code is 1.
-    In CSV, control characters of names are escaped, and a name that a spreadsheet would take for a formula gets an
+    In CSV, control characters of names are escaped, and a name that a spreadsheet would read as a formula gets an
     apostrophe.
 
     Example: keras-vit predict photos --model runs/1 --out predictions.csv

@@ -1,4 +1,4 @@
-"""`keras-vit preview`: a figure of what the model will see in training."""
+"""`keras-vit preview`: a figure of augmented training images."""
 
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +47,7 @@ def preview_images(
     ] = "ViT-B/16",
     recipe: Annotated[
         str | None,
-        typer.Option(help="The recipe whose augmentation and size are shown.", autocompletion=complete_recipe),
+        typer.Option(help="The recipe that sets augmentation and size.", autocompletion=complete_recipe),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the model's input in pixels; by default finetune's.")
@@ -56,7 +56,7 @@ def preview_images(
     versions: Annotated[int, typer.Option(min=1, help="Versions of each image.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice and of the augmentation.")] = 0,
 ) -> None:
-    """Draws what a model will see in training: some images, each beside augmented versions of it, with their labels.
+    """Draws images as the model will see them in training: some images beside augmented versions, with their labels.
 
     The training pipeline itself makes the versions. The title of a mixed image (mixup, cutmix) states its share of each
     class.

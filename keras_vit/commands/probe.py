@@ -1,4 +1,4 @@
-"""`keras-vit probe` and `fewshot`: what the frozen features of models are worth on a dataset."""
+"""`keras-vit probe` and `fewshot`: evaluate the frozen features of models on a dataset."""
 
 import json
 from typing import Annotated
@@ -17,7 +17,7 @@ from keras_vit.training.runs.folder import model_of
 
 
 def tabulate_probes(found):
-    """A row for each model, a column for each probe: accuracy, and its interval in brackets."""
+    """A table with a row for each model and a column for each probe: accuracy, and its interval in brackets."""
     table = make_table(None, "model", *next(iter(found.values())))
     for model, shares in found.items():
         cells = ((share.value, *share.interval) for share in shares.values())
@@ -47,8 +47,8 @@ def probe_models(
 ) -> None:
     """Probes frozen features: accuracy in percent, with a 95 % interval (Wilson's) of the test images in brackets.
 
-    Each model reads every image once. Its features are judged by the 20 nearest training images as DINO's are, by
-    logistic regression, whose penalty is chosen on a fifth of the training images, and by few shots as the paper's.
+    Each model reads every image once. Its features are evaluated by the 20 nearest training images (as DINO's are), by
+    logistic regression with a penalty chosen on a fifth of the training images, and by few shots as in the paper.
 
     Example: keras-vit probe ViT-B/16:dinov2 ViT-B/16:augreg-i21k --data cifar100
     """

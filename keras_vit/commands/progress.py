@@ -9,7 +9,7 @@ from rich.table import Column
 from keras_vit.console import Console
 from keras_vit.training.runs.history import find_best
 
-WIDTHS = {"epoch": 7, "best": 12, "images/s": 10, "left": 9}  # characters; a metric's are those of its name
+WIDTHS = {"epoch": 7, "best": 12, "images/s": 10, "left": 9}  # characters; a metric's column is as wide as its name
 HIDDEN = ("learning_rate",)
 SHORT = {"mean_average_precision": "mAP", "mean_iou": "mIoU"}  # as headings
 SHORT |= {f"val_{name}": f"val_{short}" for name, short in SHORT.items()}
@@ -28,15 +28,15 @@ def format_seconds(seconds: float) -> str:
 class FitProgress(keras.callbacks.Callback):
     """A line per epoch: metrics, the best so far, images per second, the time left. In a terminal, a bar below.
 
-    Images per second count all the time, validation included.
+    Images per second include the time of validation.
 
     Args:
         total: steps of the whole training; None for the steps of one `fit`.
         start: steps done before this `fit`.
         batch_size: images per step, to show images per second; None shows no rate.
-        epochs: of the whole training; None for those of `fit`.
-        rows: of the epochs before (`runs.history`), so that the best so far is among them.
-        monitor: the metric that tells the best epoch.
+        epochs: number of epochs in the whole training; None for those of `fit`.
+        rows: rows of earlier epochs (`runs.history`), to find the best so far.
+        monitor: the metric that chooses the best epoch.
 
     >>> model.fit(images, labels, epochs=3, verbose=0, callbacks=[FitProgress()])  # doctest: +SKIP
     >>> FitProgress().describe({"accuracy": 0.5, "loss": 1.25})
@@ -62,7 +62,7 @@ class FitProgress(keras.callbacks.Callback):
         self.epoch = 0
         self.headings = None
         self.bar = None
-        self.timed_from = None  # the end of the first step, which is compiled
+        self.timed_from = None  # the end of the first step, since that includes compiling
 
     def on_train_begin(self, logs=None):
         if self.bar is not None:
@@ -117,7 +117,7 @@ class FitProgress(keras.callbacks.Callback):
         self.print_row(cells)
 
     def print_row(self, cells):
-        """The cells in columns, below their headings where these are new; the last ones only where there is room."""
+        """Prints cells in columns, with headings if these are new; the last columns only if there is room."""
         widths = {name: WIDTHS.get(name, max(len(name), 5) + 2) for name in cells}
         for name in ("left", "images/s"):
             if sum(widths.values()) > self.bar.console.width:
@@ -132,7 +132,7 @@ class FitProgress(keras.callbacks.Callback):
         self.bar.console.print(line, soft_wrap=True)
 
     def describe_best(self, logs):
-        """The best so far and its epoch; a star where it is this one."""
+        """The best value so far and its epoch; a star for the current epoch."""
         best = find_best(self.rows, self.monitor)
         if best is None:
             return ""
@@ -145,7 +145,7 @@ class FitProgress(keras.callbacks.Callback):
 
     @property
     def steps_per_second(self):
-        """The mean rate of all steps but the first, validation included; None before the second step."""
+        """The mean rate of all steps except the first, with validation; None before the second step."""
         steps = self.step - self.start - 1
         return steps / max(time.monotonic() - self.timed_from, 1e-9) if steps > 0 else None
 
@@ -164,7 +164,7 @@ class FitProgress(keras.callbacks.Callback):
             self.close()
 
     def close(self):
-        """Stops the bar where it stands, also after an exception has ended `fit`."""
+        """Stops the bar, also after an exception has ended `fit`."""
         if self.bar is not None and self.bar.live.is_started:
             self.bar.stop()
 

@@ -67,7 +67,7 @@ def tabulate_recipes(rows: list[Recipe]) -> Table:
 
 
 def tabulate_fields(row: Recipe) -> Table:
-    """A line for each field of a recipe that says something."""
+    """A line for each field of a recipe that is set."""
     said = {field: value for field, value in dataclasses.asdict(row).items() if value not in (None, ())}
     texts = (", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in said.values())
     return list_pairs(zip(said, texts, strict=True), style="bold")

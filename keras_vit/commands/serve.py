@@ -1,4 +1,4 @@
-"""`keras-vit serve`: a bundle's page, on this machine alone."""
+"""`keras-vit serve`: serves a bundle's page, on this machine alone."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from keras_vit.export.web import FOLDER as PAGE
 
 LOOPBACK = "127.0.0.1"
 INDEX = "index.html"
-# A page elsewhere reads nothing of this one; with the first two, WebAssembly may use several threads.
+# No other site can read this page; the first two headers also let WebAssembly use several threads.
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Embedder-Policy": "require-corp",
@@ -43,20 +43,20 @@ BINARY = "application/octet-stream"
 class PageHandler(SimpleHTTPRequestHandler):
     """Serves the files of one folder to requests whose Host is a name of this machine.
 
-    Another Host comes from a site that makes its own name stand for this address (DNS rebinding).
+    Any other Host may come from a site whose name was made to resolve to this address (DNS rebinding).
     """
 
     extensions_map = TYPES | {"": BINARY}
     server_version, sys_version = "keras-vit", ""
 
     def handle(self):
-        with contextlib.suppress(ConnectionError):  # the browser went away
+        with contextlib.suppress(ConnectionError):  # the browser closed the connection
             super().handle()
 
     def send_head(self):
         host = re.fullmatch(r"(localhost|127\.0\.0\.1)(:(\d{1,5}))?", self.headers.get("Host", ""), re.IGNORECASE)
         if not host or int(host[3] or 80) != self.server.server_address[1]:
-            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server answers to localhost alone")
+            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server answers only requests for localhost")
         path, root = Path(self.translate_path(self.path)), Path(self.directory)
         path = path / INDEX if path == root else path
         if not os.path.isfile(path) or path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
@@ -76,7 +76,7 @@ def find_page(folder: Path) -> Path:
     """The folder of the page: `folder`/web of a bundle, or the folder itself.
 
     Raises:
-        ExportError: where there is none.
+        ExportError: if there is none.
     """
     for page in (folder / PAGE, folder):
         if (page / INDEX).is_file() and (page / "model.json").is_file():
@@ -86,10 +86,10 @@ def find_page(folder: Path) -> Path:
 
 
 def open_server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """A server of the folder's page on 127.0.0.1, which `serve_forever` starts; port 0 takes any that is free.
+    """A server of the folder's page on 127.0.0.1, to be started by `serve_forever`; port 0 takes any free one.
 
     Raises:
-        ExportError: where there is no page, or the port is taken.
+        ExportError: if there is no page, or the port is taken.
     """
     page = find_page(folder)
     try:

@@ -1,4 +1,4 @@
-"""What several commands share: options, refusals before any work, Keras without its noise, a bar."""
+"""Shared by several commands: options, checks before any work, a quiet import of Keras, a progress bar."""
 
 import contextlib
 import os
@@ -39,14 +39,14 @@ Like = Annotated[
 
 
 def try_folder(out: Path | None) -> Path | None:
-    """A callback of options: refuses, before any work, a folder in which nothing can be written."""
+    """A callback of options: refuses a folder in which nothing can be written, before any work."""
     if out is not None:
         require_writable(out)
     return out
 
 
 def try_file(out: Path | None) -> Path | None:
-    """A callback as `try_folder`, for a file."""
+    """A callback like `try_folder`, for a file."""
     if out is not None:
         require_local(out)
         require_writable(out.absolute().parent)
@@ -68,7 +68,7 @@ def require_model(name: str, weights: str | None = None) -> None:
 
 @contextlib.contextmanager
 def standard_error_closed():
-    """Discards what is written to standard error, also by C++ code."""
+    """Discards output to standard error, also that of C++ code."""
     sys.stderr.flush()
     terminal = os.dup(2)
     try:
@@ -81,7 +81,7 @@ def standard_error_closed():
 
 
 def skip_unreadable():
-    """A function that names an image that could not be read, and the list to which it adds it."""
+    """A function that prints the name of an unreadable image, and the list to which it adds the name."""
     unreadable = []
 
     def skip(image, error):
@@ -92,9 +92,9 @@ def skip_unreadable():
 
 
 def import_keras(find_devices: bool = True) -> None:
-    """Imports Keras, and finds its devices, without the lines that TensorFlow's C++ prints meanwhile.
+    """Imports Keras, and finds its devices, without the output of TensorFlow's C++ code.
 
-    With several workers, these must find each other before the devices are found; a training does so itself.
+    Several workers must find each other before the devices are found; a training does so itself.
     """
     with standard_error_closed():
         import keras
@@ -107,7 +107,7 @@ def import_keras(find_devices: bool = True) -> None:
 
 @contextlib.contextmanager
 def show_count(noun: str, total: int | None, wanted: bool = True) -> Iterator[Callable[..., None]]:
-    """Yields a function that takes how many are done, and of how many; a terminal on standard error shows a bar."""
+    """Yields a function of (number done, number of all); if standard error is a terminal, it shows a bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from keras_vit.console import Console

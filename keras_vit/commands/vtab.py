@@ -19,7 +19,7 @@ OPTIONS = ("steps", "batch_size", "image_size", "microbatches", "strategy", "pre
 
 
 def print_results(console, settings, summary):
-    """A line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
+    """Prints a line per task and per mean, in percent, beside Table 9's; each mean is over the same tasks."""
     accuracies, others = summary["accuracies"], measures.published_tasks()
     table = make_table(None, "task", settings.model, *others)
     for task, value in accuracies.items():
@@ -62,11 +62,11 @@ def train_vtab(
 
     Every task is trained on 1,000 examples by one setting, Table 4's: 2,500 steps of 512 images of 384 pixels at a
     learning rate of 0.01. After an interruption, the same command continues. TFDS fetches the data; resisc45,
-    diabetic_retinopathy and sun397 may need a download by hand: the error says where from.
+    diabetic_retinopathy and sun397 may need a download by hand: the error names the source.
 
     Example: keras-vit vtab ViT-B/16 --out runs/vtab
     """
-    settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task takes its place
+    settings = Settings(model=model, dataset="vtab/caltech101", **fields)  # each task replaces this dataset
     names = [name for text in tasks or () for name in text.replace(" ", "").split(",") if name]
     measures.find_tasks(names)
     require_model(choose_checkpoint(model))
@@ -77,7 +77,7 @@ def train_vtab(
     try:
         summary = run_vtab(settings, out, tasks=names, sweep_settings=sweep, every=every, progress=FitProgress)
     except (Interrupted, Preempted):
-        print("The same command goes on from here.", flush=True)
+        print("The same command continues from here.", flush=True)
         raise
     print_results(Console(), settings, summary)
     Console().print(f"Everything is in {out}: results.json, vtab.csv, vtab.png, ...", soft_wrap=True)

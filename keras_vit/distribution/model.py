@@ -138,7 +138,7 @@ class DistributedModel(keras.Model):
         return Counts(n, tf.reduce_sum(tf.cast(sample_weight, "float32")))
 
     def global_counts(self, data):
-        """The counts of the global batch of which `data` is this replica's part."""
+        """The counts of the global batch; `data` is this replica's part of it."""
         counts = self.counts(data)
         # A static shape is the same on every replica, so nothing need be sent; with run_eagerly each replica knows
         # only its own shape.

@@ -66,7 +66,7 @@ def list_images(places: Iterable[str]) -> list[str]:
 
 
 def fetch(address):
-    """Fetches the bytes at an https address (http on this machine), at most one more than the size limit."""
+    """Fetches the bytes at an https address (http on this machine), until they exceed the size limit."""
     import requests
     from urllib3.exceptions import HTTPError
 

@@ -1,4 +1,4 @@
-"""Where a patch is: the position embeddings of Eq. 1, of Appendix D.4 and of big_vision, and DINOv3's rotation."""
+"""Positions of patches: the embeddings of Eq. 1, of Appendix D.4 and of big_vision, and DINOv3's rotation."""
 
 from typing import Any
 

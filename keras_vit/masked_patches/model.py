@@ -22,7 +22,7 @@ def take(x, places):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class CorruptPatches(ConfiguredLayer):
-    """Puts at every place the embedding of the patch that `sources` names, or the learnable mask embedding for -1.
+    """Puts the embedding of patch `sources[i]` at every place i, or the learnable mask embedding for -1.
 
     Patch embeddings (n, l, d) and sources int (n, l) to (n, l, d). It comes before the class token and the position
     embeddings, so that a masked patch keeps its place.
@@ -33,7 +33,7 @@ class CorruptPatches(ConfiguredLayer):
     """
 
     def build(self, patches_shape, sources_shape):
-        # Zeros as the class token in vit_jax.
+        # zeros, like the class token in vit_jax
         self.mask_embedding = self.add_weight(
             name="mask_embedding", shape=(1, 1, patches_shape[-1]), initializer="zeros"
         )
@@ -52,7 +52,7 @@ class TakePatches(ConfiguredLayer):
     """The tokens of some patches: tokens (n, l, d) and places int (n, k) to (n, k, d).
 
     Args:
-        prefix_tokens: how many tokens stand before the patches: the class token and registers.
+        prefix_tokens: number of tokens before the patches: the class token and registers.
 
     >>> ops.convert_to_numpy(TakePatches(prefix_tokens=1)(np.array([[[7.0], [8.0], [9.0]]]), np.array([[1]]))).item()
     9.0
@@ -71,7 +71,7 @@ class TakePatches(ConfiguredLayer):
 
 
 def require_patchwise(config):
-    """Refuses the configuration of a model that does not see an image of three channels patch by patch.
+    """Refuses a configuration unless the model reads an image of three channels patch by patch.
 
     Raises:
         ConfigError: for a hybrid, a ResNet, or other channels.
@@ -88,7 +88,7 @@ def require_patchwise(config):
 
 
 def require_headless(config):
-    """Refuses the configuration of a model with a head, which masked patches would not train."""
+    """Refuses the configuration of a model with a head, since masked patches would not train that."""
     if config.num_classes or config.representation_size:
         raise ConfigError(
             "Masked patches need an encoder without head: load it with num_classes=0. Received: "
@@ -97,7 +97,7 @@ def require_headless(config):
 
 
 def split_at_patches(encoder):
-    """Two models: images to patch embeddings (n, l, d), and these to the tokens after the last layer norm."""
+    """Two models: from images to patch embeddings (n, l, d), and from these to the tokens after the last norm."""
     patches = encoder.get_layer("embedding").output
     embed = keras.Model(encoder.inputs[0], patches)
     return embed, keras.Model(patches, encoder.get_layer("encoder_norm").output)
@@ -117,25 +117,24 @@ def predict_patches(x, objective, dtype):
 class MaskedPatchModel(DistributedModel):
     """Predicts corrupted patches from their own tokens, to train an encoder without labels (Appendix B.1.2).
 
-    It shares its layers and weights with the encoder, so that training it trains `encoder`. Between them stand the
-    layers "corrupt_patches", which replaces patch embeddings, "take_patches" and "patch_head", one linear layer that
-    begins at zero. `fit` takes the batches of `examples.with_objective(model.objective)`.
+    It shares its layers and weights with the encoder, so that training it trains `encoder`. It adds the layers
+    "corrupt_patches", which replaces patch embeddings, "take_patches" and "patch_head", a linear layer that starts at
+    zero. `fit` takes the batches of `examples.with_objective(model.objective)`.
 
-    Inputs are a dict of "images" (n, h, w, 3), "sources" int (n, patches) and "places" int (n, count), as
-    `keras_vit.data.Examples.with_objective` explains them; outputs are, for each of the corrupted patches,
-    (n, count, 512) logits of its mean colour, (n, count, 16, 512) of the colours of its parts, or (n, count, values) of
-    its pixels.
+    Inputs are a dict of "images" (n, h, w, 3), "sources" int (n, patches) and "places" int (n, count), explained in
+    `keras_vit.data.Examples.with_objective`. Outputs are, for each corrupted patch, the logits (n, count, 512) of its
+    mean colour, (n, count, 16, 512) of the colours of its parts, or (n, count, values) of its pixels.
 
     Args:
         encoder: a `VisionTransformer` without head (num_classes=0) and without backbone: a hybrid's convolutions would
             show a masked patch to its neighbours.
-        target, rate: as `keras_vit.data.MaskedPatches`.
+        target, rate: as in `keras_vit.data.MaskedPatches`.
         dtype: policy of the new layers; None for the encoder's.
-        name: of the model.
+        name: name of the model.
 
     Raises:
-        ConfigError: for another encoder.
-        DataError: for a target or rate that there is not.
+        ConfigError: for an encoder of another kind.
+        DataError: for an unknown target or an invalid rate.
 
     >>> model = MaskedPatchModel(keras_vit.zoo.load("ViT-Test/4", weights=None, num_classes=0), rate=0.15)
     >>> model.output_shape

@@ -16,16 +16,16 @@ TITLES = ("images", "corrupted", "predicted", "right")
 
 
 def colours_to_pixels(numbers, objective):
-    """Class numbers of colours (..., [16]) as patches (..., height, width, 3) in [0, 1]: the middle of each colour."""
+    """Turns numbers of colours (..., [16]) into patches (..., height, width, 3) in [0, 1] of these colours' centres."""
     levels = np.stack([numbers // LEVELS**2, numbers // LEVELS % LEVELS, numbers % LEVELS], -1)
     side, (height, width) = objective.side, objective.patch_size
-    # (..., side, side, 3), of which each pixel takes the part that it lies in.
+    # (..., side, side, 3); each pixel has the colour of its part.
     parts = ((levels + 0.5) / LEVELS).reshape(*numbers.shape[:2], side, side, 3)
     return parts[..., np.arange(height)[:, None] * side // height, np.arange(width) * side // width, :]
 
 
 def cut(images, objective):
-    """(n, h, w, 3) to (n, patches, height, width, 3)."""
+    """Cuts (n, h, w, 3) into (n, patches, height, width, 3)."""
     n, h, w, c = images.shape
     height, width = objective.patch_size
     parts = images.reshape(n, h // height, height, w // width, width, c)
@@ -40,7 +40,7 @@ def join(patches, grid):
 
 
 def picture_patches(values: np.ndarray, model: Any) -> np.ndarray:
-    """Targets or predictions of patches as pixels in [0, 1]: (n, count, patch height, patch width, 3).
+    """Turns targets or predictions of patches into pixels in [0, 1]: (n, count, patch height, patch width, 3).
 
     Args:
         values: class numbers (n, count) or (n, count, 16), or pixels (n, count, pixels * 3) as the model receives them.
@@ -57,7 +57,7 @@ def draw_masked_patches(
 ) -> None:
     """Writes a PNG with a column for each image: the image, the model's input, its prediction, the target.
 
-    Masked patches are grey. In the lower two rows the corrupted patches are painted, the others are the image's.
+    Masked patches are grey. In the lower two rows only the corrupted patches are painted over the image.
 
     Args:
         model: a `MaskedPatchModel`.

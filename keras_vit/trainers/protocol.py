@@ -54,11 +54,11 @@ def require_protocol(settings, seeds):
     if settings.learning_rate is not None:
         raise ConfigError("The paper's protocol searches for the learning rate. Leave learning_rate out.")
     require_one_worker()
-    for split, what in (("test", "tests once, on examples that chose nothing"), ("validation", "searches on a split")):
+    for split, what in (("test", "tests once, on examples that chose nothing"), ("validation", "searches on others")):
         try:
             data.load(settings.dataset, split)
         except DataError as error:
-            raise DataError(f"The paper's protocol {what}, which {settings.dataset} does not have: {error}") from error
+            raise DataError(f"The paper's protocol {what}; {settings.dataset} has no such split: {error}") from error
     if settings.without is not None:
         data.load(settings.dataset, ALL, without=settings.without)  # refuses a list of another split
 

@@ -133,8 +133,8 @@ def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start:
     epoch = sum(end <= start for end in ends) + 1
     if start > recipe.total_steps:
         raise ConfigError(
-            f"The run in {folder} has done {start:,} steps, which is more than {recipe.total_steps:,}. Give more "
-            "epochs or steps, or choose another folder."
+            f"The run in {folder} has already done {start:,} steps, more than {recipe.total_steps:,}. Give "
+            "more epochs or steps, or choose another folder."
         )
     if start == recipe.total_steps:
         return f"The run has done all of its {start:,} steps: its last files are written again."
@@ -144,6 +144,6 @@ def describe_continuation(folder: Path, begun: Mapping[str, Any], recipe, start:
         return said
     rate = float(recipe.make_schedule()(start))
     return (
-        f"{said} It was begun with {steps:,} steps: from here on its learning rate is what it is at each "
-        f"step of a run of {recipe.total_steps:,} steps, {rate:.2g} now."
+        f"{said} It was begun with {steps:,} steps: from here on its learning rate is that of a run of "
+        f"{recipe.total_steps:,} steps, {rate:.2g} now."
     )

@@ -29,16 +29,16 @@ def answer(teacher, images):
 
 
 def with_answers(batches: tf.data.Dataset, teacher: keras.Model, seen: Preprocessing) -> tf.data.Dataset:
-    """Batches (images, labels, ...) for training, with the teacher's probabilities of these images as labels.
+    """Replaces the labels of training batches (images, labels, ...) by the teacher's probabilities for these images.
 
     Args:
-        batches: of `examples.train`, images (n, h, w, c).
-        teacher: a model of the same classes; of another image size, it sees the images resized.
-        seen: the preprocessing that the batches have: the student's.
+        batches: from `examples.train`, images (n, h, w, c).
+        teacher: a model of the same classes; if its image size differs, images are resized for it.
+        seen: the preprocessing of the batches, the student's.
 
-    >>> recipe = keras_vit.training.recipe("mini-vit", label_smoothing=0)
-    >>> batches = keras_vit.data.load("digits").train(8, student.preprocessing)  # doctest: +SKIP
-    >>> student.fit(with_answers(batches, teacher, student.preprocessing))  # doctest: +SKIP
+    >>> keras_vit.training.recipe("mini-vit", label_smoothing=0).compile(model)  # doctest: +SKIP
+    >>> batches = keras_vit.data.load("digits").train(8, model.preprocessing)  # doctest: +SKIP
+    >>> model.fit(with_answers(batches, keras_vit.zoo.load("runs/1"), model.preprocessing))  # doctest: +SKIP
     """
     import tensorflow as tf
 

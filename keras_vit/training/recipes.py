@@ -320,8 +320,8 @@ class Recipe:
                 )
         if self.representation_size and getattr(config, "representation_size", 0) is None:
             log.warning(
-                "%s trains with a hidden layer before the head (section 3.1), which the model does not have. Load it "
-                "with **recipe.model_arguments.",
+                "%s trains with a hidden layer before the head (section 3.1), but the model has none. Load it with "
+                "**recipe.model_arguments.",
                 self.name,
             )
         if microbatches > 1:

@@ -72,7 +72,7 @@ def make_tpu_strategy(tpu, devices):
 def make_multi_worker_strategy(tpu, devices):
     if not count_workers():
         raise ConfigError(
-            "The strategy 'multi_worker' reads the workers from TF_CONFIG, which is not set or names none. "
+            "The strategy 'multi_worker' reads the workers from TF_CONFIG, but that is not set or names none. "
             'Set on each worker: {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}.'
         )
     return tf.distribute.MultiWorkerMirroredStrategy()

@@ -116,7 +116,7 @@ def test_constants_that_become_inputs(models):
     by_keras = doctor.examine_patient(patient, "onnx", "Keras", "keras.onnx")
     names = [x.name for x in onnxruntime.InferenceSession("keras.onnx").get_inputs()]
     assert len(names) == 3 and by_keras.result == "does not run"
-    assert by_keras.error == f"The model takes x; the file wants {', '.join(names)}."
+    assert by_keras.error == f"The model takes x, but the file takes {', '.join(names)}."
     assert (
         doctor.find_wrong_layer(ask_here, patient, "onnx", "Keras") == "So it is from layer 'odd' (Normalization) on."
     )
@@ -129,7 +129,7 @@ def test_constants_that_become_inputs(models):
 def test_no_layer_at_fault(models):
     patient = doctor.Patient("my_models:plain")
     said = doctor.find_wrong_layer(ask_here, patient, "onnx", "keras-vit")
-    assert said == "No layer alone is at fault: up to each of them the export is right."
+    assert said == "No single layer is at fault: up to each of them the export is right."
 
 
 def test_a_part_computes_what_the_model_does(models):
@@ -162,13 +162,13 @@ def test_a_model_that_keras_exports_wrong(keras_vit, folder):
 @pytest.mark.slow
 def test_a_crash_and_a_hang_are_rows(keras_vit, folder):
     done = keras_vit("doctor", "my_models:faulty", "--to", "saved_model", "--seconds", "25", "--json")
-    assert done.status == 1 and "makes a right file of this model in: saved_model" in done.err
+    assert done.status == 1 and "makes a correct file of this model in: saved_model" in done.err
     crash, hang = json.loads(done.out)["findings"]
     assert (crash["by"], crash["result"]) == ("Keras", "broken off")
     assert crash["error"] == "Its process ended with exit code -6."
     assert crash["layer"] == "So it is from layer 'odd' (Odd) on."
     assert (hang["result"], hang["error"]) == ("broken off", "It took longer than 25 s.")
-    assert hang["layer"].startswith("From which layer on was not sought")
+    assert hang["layer"].startswith("The first wrong layer was not searched for")
 
 
 @pytest.mark.parametrize(

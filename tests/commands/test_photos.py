@@ -69,7 +69,7 @@ def test_a_run_with_several_classes_per_image(keras_vit, place, monkeypatch):
     done = keras_vit("pretrain", "--data", "csv:tags.csv", "--out", "tags", *SMALL.split())
     assert done.status == 0 and " val_mAP " in done.out, done.err
     done = keras_vit("evaluate", "tags", "--data", "csv:tags.csv")
-    assert done.status == 0 and "no images of the split test: those held out" in done.err
+    assert done.status == 0 and "no images of the split test. Those held out" in done.err
     answer = json.loads(keras_vit("predict", "photos/dark/01.png", "--model", "tags", "--json").out)
     assert sum(row["probability"] for row in answer["classes"]) > 1.01  # of a softmax 1
     assert "mean_average_precision" in provenance.describe_run(place / "tags/best.weights.npz")["evaluated"]

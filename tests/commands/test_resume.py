@@ -93,7 +93,7 @@ def begun(place, tmp_path):
         ("finetune --model ViT-Test/4", "was begun with pretrain=True. Received: pretrain=False"),
         ("pretrain --test", "begun with test=False. Received: test=True"),
         ("pretrain --data digits", "begun with dataset='folder:"),
-        ("pretrain --epochs 0.5", "which is more than 2"),
+        ("pretrain --epochs 0.5", "steps, more than 2"),
     ],
 )
 def test_what_a_run_is_not_resumed_with(keras_vit, begun, line, sentence, monkeypatch):

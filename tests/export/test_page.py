@@ -244,7 +244,7 @@ def test_class_vectors_make_a_classifier_with_a_page(tmp_path):
     np.testing.assert_allclose(about["examples"][0]["logits"], np.asarray(classifier(x))[0], atol=1e-4)
     for options, sentence in (
         (asked, "give it --examples"),
-        ({**asked, "examples": tmp_path / "none.npz"}, "no file of class vectors"),
+        ({**asked, "examples": tmp_path / "none.npz"}, "has no class vectors. Make a file"),
         ({"formats": ["onnx"], "examples": tmp_path}, "Add --web"),
     ):
         with pytest.raises(ConfigError, match=sentence):

@@ -94,7 +94,7 @@ def test_a_whole_bundle(dist):
     reports = export.verify(dist, progress=lines.append)
     assert [report.format for report in reports] == ["onnx", "saved_model"]
     assert all(report.max_rel_diff < 1e-5 for report in reports)
-    assert lines == ["not part of the bundle, and not looked at: Dockerfile"]
+    assert lines == ["not part of the bundle, and not checked: Dockerfile"]
 
 
 def test_every_file_is_covered(dist):
@@ -301,7 +301,7 @@ def two_artefacts_of_one_format(about):
 
 def test_one_artefact_twice(dist):
     edit(dist, two_artefacts_of_one_format)
-    refused(dist, "its artefacts are not one of each format")
+    refused(dist, "its artefacts are not one per format")
 
 
 def npy(array=None, header=None, data=b""):
@@ -740,7 +740,7 @@ def test_the_help_says_what_it_shows():
     from keras_vit.cli import app
 
     words = " ".join(CliRunner().invoke(app, ["verify", "--help"]).output.split())
-    assert "cannot show who made a bundle" in words and "are not opened" in words
+    assert "cannot show who made the bundle" in words and "are not opened" in words
 
 
 def test_an_export_that_was_cut_off(dist):

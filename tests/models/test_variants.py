@@ -157,7 +157,7 @@ def test_unknown_names_get_the_nearest():
         ({"layer_scale": "1"}, "layer_scale must be a number, or None"),
         ({"gated_mlp": 1}, "gated_mlp must be True or False"),
         ({"position_embedding": "rope", "hidden_size": 12, "num_heads": 2}, "rope needs heads of 4, 8, 12"),
-        ({"position_embedding": "rope", "class_token_position": False}, "of the patches alone"),
+        ({"position_embedding": "rope", "class_token_position": False}, "needs 1d embeddings that are added at"),
         ({"image_size": 230}, "nearest size that fits is"),
         ({"image_size": 15, "drop_remainder": True}, "whole number of patches"),
         ({"dropout_rate": 1.0}, r"in \[0, 1\)"),

@@ -141,7 +141,7 @@ def test_what_transformers_cannot_say_is_refused(tmp_path):
             zoo.save(made(option)[0], path, layout="transformers")
     with pytest.raises(ConfigError, match="layout"):
         zoo.save(made("clip")[0], path, layout="keras")
-    with pytest.raises(ConfigError, match="layout='timm' is of .safetensors files"):
+    with pytest.raises(ConfigError, match="layout='timm' is for .safetensors files"):
         zoo.save(made("clip")[0], tmp_path / "model.npz", layout="timm")
     assert not list(tmp_path.iterdir())
 

@@ -99,7 +99,7 @@ def test_older_transformers_names(tmp_path):
     ("change", "sentence"),
     [
         (lambda s: None, "Pass num_heads="),
-        (lambda s: s.update({"fc_norm.weight": s["norm.weight"]}), "normalizes before and after pooling"),
+        (lambda s: s.update({"fc_norm.weight": s["norm.weight"]}), "norms before and after pooling"),
         (lambda s: s.update(extra=s["norm.weight"]), "left over: extra"),
         (lambda s: s.pop("norm.bias"), "missing: Transformer/encoder_norm/bias"),
         (lambda s: s.update({"norm.bias": s["norm.bias"][:3]}), "wrong shape"),
@@ -175,7 +175,7 @@ def test_saving_where_or_what_cannot_be(tmp_path):
     model = zoo.load(GOLDEN / "vit_token.npz")
     with pytest.raises(CheckpointError, match="Nothing can be written"):
         zoo.save(model, tmp_path / "absent" / "x.npz")
-    with pytest.raises(CheckpointError, match="ending that names no checkpoint format"):
+    with pytest.raises(CheckpointError, match="does not have the ending of any checkpoint format"):
         zoo.save(model, tmp_path / "x.pth")
     with pytest.raises(CheckpointError, match="Received: a Sequential"):
         zoo.save(keras.Sequential(), tmp_path / "x.npz")

@@ -125,7 +125,7 @@ def test_resnets_too():
         ({"head": "keep", "representation_size": 12}, "another representation_size"),
         ({"num_classes": -1}, "num_classes must be a whole number, 0"),
         ({"num_classes": "3"}, "num_classes must be a whole number, 0"),
-        ({"head": "new", "num_classes": 0}, "needs classes to tell apart"),
+        ({"head": "new", "num_classes": 0}, "head='new' needs classes"),
         ({"head": "fresh"}, "There is no head 'fresh'. .*new"),
         ({"labels": ["x", "y"], "num_classes": 3}, "2 labels, 3 classes"),
         ({"labels": 3}, "a list of names. Received: 3"),

@@ -103,7 +103,7 @@ def test_a_folder_arrives_as_it_is_but_for_hidden_files(hub, folder):
 
 def test_what_exists_is_left_alone(hub, folder):
     hub.repositories["owner/name"] = {"README.md": b"theirs"}
-    with pytest.raises(UploadError, match="owner/name exists, and nothing in it is replaced"):
+    with pytest.raises(UploadError, match="owner/name exists already, and is not changed"):
         zoo.push(folder, "owner/name")
     assert hub.repositories == {"owner/name": {"README.md": b"theirs"}}
 

@@ -274,7 +274,7 @@ def test_the_input_that_transformers_states(processor, fields, tmp_path):
 @pytest.mark.parametrize(
     ("cfg", "processor", "reason"),
     [
-        (None, None, "no JSON file beside it that states how images become its input"),
+        (None, None, "no JSON file beside it that states its preprocessing"),
         ({**TIMM, "crop_mode": "border"}, None, "crop_mode 'border'"),
         ({**TIMM, "interpolation": "random"}, None, "resizes by 'random'"),
         ({**TIMM, "mean": [0.4, 0.5], "std": [0.4, 0.5]}, None, "takes 3 channels"),
@@ -361,7 +361,7 @@ def test_a_bare_torch_file_of_a_rectangle(tmp_path):
 def test_positions_of_patches_alone_are_the_reason_given(tmp_path):
     """Without a config.json that says so, positions for 2 x 2 patches look as if one were the class token's."""
     state = {**golden(), "pos_embed": np.zeros((1, 4, 16), "float32")}
-    with pytest.raises(CheckpointError, match="All 4 may be the patches' and none the class token's"):
+    with pytest.raises(CheckpointError, match="All 4 may be for patches and none for the class token"):
         zoo.load(beside(tmp_path, state), num_heads=4)
 
 

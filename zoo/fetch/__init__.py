@@ -1,1 +1,1 @@
-"""Files of the web: fetched once, checked, and kept in the cache."""
+"""Fetches files from the web once, checks them, and keeps them in the cache."""

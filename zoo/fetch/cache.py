@@ -1,4 +1,4 @@
-"""Fetched files on disk: where they lie, whether they are whole, and who may write one."""
+"""Fetched files on disk: their paths, their records and checks, and locks for writing them."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from keras_vit.owned import is_digest, is_regular
 from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.places import read_url, requested_address
 
-FILE_NAME = re.compile(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]')  # that every system can have
+FILE_NAME = re.compile(r'[^/\\:*?"<>|]*[^/\\:*?"<>|.\s]')  # valid on every system
 RECORD = {"sha256": is_digest, "stamp": [int]}
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 def cached_path(url: str) -> Path:
     """The path in the cache for a gs://, https:// or http:// address: the requested host and path.
 
-    A stated port or plain http keeps a file apart from its namesakes; a query enters the name as a hash.
+    It also depends on a stated port, on plain http and, by a hash in the name, on the query.
 
     Raises:
         DownloadError: for an address without a file name, or with a path that leads out of the cache.
@@ -46,7 +46,7 @@ def cached_path(url: str) -> Path:
 
 @contextlib.contextmanager
 def describe_cache_errors(path):
-    """Raises a DownloadError for what the cache's file system refuses."""
+    """Turns errors of the cache's file system into DownloadErrors."""
     try:
         yield
     except DownloadError:
@@ -63,7 +63,7 @@ def beside(path, ending):
 
 
 def make_folder(root, path):
-    """Makes the folder of `path` under `root`; a link on the way would lead out of the cache, and is refused."""
+    """Makes the folder of `path` under `root`; refuses links on the way, since they could lead out of the cache."""
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != root.resolve() / path.parent.relative_to(root) or not path.parent.is_dir():
@@ -71,7 +71,7 @@ def make_folder(root, path):
 
 
 def lock_file(path):
-    """Lets one process at a time fetch a file, in a `with`; the lock ends with its process, however that ends."""
+    """A context in which one process at a time fetches a file; the lock ends with the process, even if it is killed."""
     lock = filelock.FileLock(beside(path, ".lock"))
     try:
         return lock.acquire(timeout=2)
@@ -81,7 +81,7 @@ def lock_file(path):
 
 
 def write_note(path, value):
-    """Writes an object so that a reader sees the old or the new one, never a part."""
+    """Writes an object as JSON so that a reader sees the old or the new one, never a part."""
     with write_whole(path) as temporary:
         temporary.write_text(json.dumps(value), "utf-8")
 
@@ -91,7 +91,7 @@ def record_path(path):
 
 
 def recorded(path):
-    """(SHA-256, stamp) of a file when it was last read: with the same stamp it need not be read again; or None."""
+    """(SHA-256, stamp) of a file when it was last read, or None. With the same stamp it need not be read again."""
     try:
         record = read_record(record_path(path), RECORD, what="the record of a fetched file")
     except RecordError:
@@ -100,12 +100,12 @@ def recorded(path):
 
 
 def write_record(path, sha256, stamp):
-    with contextlib.suppress(OSError):  # a cache that may only be read
+    with contextlib.suppress(OSError):  # a read-only cache
         write_note(record_path(path), {"sha256": sha256, "stamp": stamp})
 
 
 def stamp_of(path):
-    """Facts that change when the file does: size, place on disk, times of its content and of its inode."""
+    """Facts that change with the file: size, place on disk, times of its content and of its inode."""
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
@@ -113,13 +113,13 @@ def stamp_of(path):
 def store(part, path, sha256):
     """Gives a checked file its name."""
     with open(part, "r+b") as file:
-        os.fsync(file.fileno())  # the bytes are on the disk before the name is
+        os.fsync(file.fileno())  # the bytes must be on the disk before the name
     os.replace(part, path)
     write_record(path, sha256, stamp_of(path))
 
 
 def is_intact(path, sha256, bounds):
-    """Whether the cache has the file, undamaged. A file that somebody put there by hand is accepted and recorded.
+    """Whether the cache has the file, undamaged. A file that was put there by hand is accepted and recorded.
 
     Args:
         sha256: the published one, or None.

@@ -1,7 +1,7 @@
-"""Files by address, fetched once, checked, and kept: never a wrong file under the right name.
+"""Fetches files by address once, checks them and keeps them: there is never a wrong file under the right name.
 
-`requests` does the asking. If a download broke off, this module asks for the rest, provided that the file is still the
-same.
+The requests are made by `requests`. After a broken download, this module requests only the rest, if the file is still
+the same.
 """
 
 import base64
@@ -45,10 +45,10 @@ from keras_vit.zoo.formats.torch.stated import COMPANIONS, MOST_BYTES
 from keras_vit.zoo.names.rows import PublicCheckpoint
 
 CHUNK = 1 << 20
-FAILURES = 5  # in a row that get no further into the file
+FAILURES = 5  # in a row without any progress
 CONNECTIONS = 200  # for one file
 BACKOFF = 0.5  # seconds, doubled at each failure
-LASTING = (requests.exceptions.SSLError, requests.TooManyRedirects, ValueError)  # errors that another try meets again
+LASTING = (requests.exceptions.SSLError, requests.TooManyRedirects, ValueError)  # errors that would occur again
 
 logger = logging.getLogger(__name__)
 
@@ -88,13 +88,13 @@ def size_begun(path):
 
 
 def name_partial(path, remote):
-    """The name of the file for the bytes of `remote`; another version of it gets another name."""
+    """The name of the partial file of `remote`; each version of the file has its own."""
     told_apart = hashlib.sha256(f"{remote.total} {remote.version}".encode()).hexdigest()
     return path.with_name(f"{path.name}.{told_apart[:16]}.part")
 
 
 def append(raw, part, offset, remote, bounds, draw):
-    """Writes the body of a reply behind the first `offset` bytes."""
+    """Writes the body of a reply after the first `offset` bytes."""
     least, most = bounds if remote.total is None else (remote.total, remote.total)
     with open_regular(part, "r+b") as file:
         file.seek(offset)
@@ -104,16 +104,16 @@ def append(raw, part, offset, remote, bounds, draw):
                 part.unlink()
                 raise DownloadError(f"The server sent more than {most:,} bytes; expected no more. Check the address.")
             file.write(chunk)
-            file.flush()  # what has come survives a killed process
+            file.flush()  # received bytes survive if the process is killed
             draw(offset, remote.total)
     if offset < least:
         raise EndedEarlyError("the connection was closed")
 
 
 def receive_once(address, path, bounds, draw):
-    """Tries once to receive the file, or its rest if the beginning is here. Returns its path and its `Remote`.
+    """Tries once to receive the file, or the rest of it if the beginning is here. Returns its path and its `Remote`.
 
-    The first reply identifies the file, so that the beginning of another is not continued.
+    The first reply identifies the file, so that the beginning of a different file is not continued.
     """
     with ask(address) as reply:
         remote = read_reply(reply, address, bounds)
@@ -129,7 +129,7 @@ def receive_once(address, path, bounds, draw):
             span = f"bytes {offset}-{remote.total - 1}/{remote.total}"
             stated = reply.status_code, reply.headers.get("Content-Range"), reply.headers.get("ETag")
             if stated != (206, span, remote.version):
-                if reply.status_code in (200, 206, 416):  # it never goes on
+                if reply.status_code in (200, 206, 416):  # the server cannot resume
                     part.unlink()
                 raise EndedEarlyError(f"the server answered {reply.status_code} when asked for the rest")
             append(reply.raw, part, offset, remote, bounds, draw)
@@ -137,7 +137,7 @@ def receive_once(address, path, bounds, draw):
 
 
 def receive(address, path, bounds, draw):
-    """Repeats `receive_once` when the connection breaks.
+    """Calls `receive_once` again whenever the connection breaks.
 
     Raises:
         DownloadError: when the server refuses, sends something else, or breaks off too often.
@@ -164,7 +164,7 @@ def receive(address, path, bounds, draw):
 
 
 def compute_checksums(path, names):
-    """Checksums of a file, as bytes by name, in one reading."""
+    """Computes checksums of a file, {name: bytes}, by reading it once."""
     sums = {
         name: google_crc32c.Checksum() if name == "crc32c" else hashlib.new(name, usedforsecurity=False)
         for name in names
@@ -200,7 +200,7 @@ def download(checkpoint, address, path, bounds, draw):
 
 
 def size_bounds(checkpoint, most):
-    """(least, most) bytes that the file can have; listed sizes are rounded, computed sizes are low."""
+    """(least, most) bytes of the file; listed sizes are rounded, computed sizes are slightly too low."""
     size = checkpoint.bytes
     if size is None:
         return 1, most
@@ -210,7 +210,7 @@ def size_bounds(checkpoint, most):
 
 
 def find_fetched(url: str) -> Path | None:
-    """The file of an address that was fetched before, or None."""
+    """The file of an address if it was fetched before, otherwise None."""
     if (url := hub_form(url)).startswith("hf://"):
         return find_on_disk(url)
     path = cached_path(url)
@@ -218,15 +218,15 @@ def find_fetched(url: str) -> Path | None:
 
 
 def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> Path:
-    """The path of a file from the web: fetched and checked at the first call, found in the cache from then on.
+    """Fetches and checks a file from the web at the first call; returns its path in the cache.
 
-    Its size and the server's checksum (MD5, CRC-32C; the Hub's SHA-256) are checked before the file takes its name. Its
-    SHA-256 is recorded then, and checked whenever the file's times or place on disk have changed since. Files of hf://
-    lie in the Hub's own cache.
+    Its size and the server's checksum (MD5, CRC-32C; the Hub's SHA-256) are checked before the file gets its name. Then
+    its SHA-256 is recorded, and checked again whenever the file's times or place on disk have changed. Files of hf://
+    are in the Hub's own cache.
 
     Args:
         source: a `PublicCheckpoint`, or an address: https://, gs:// or hf://owner/repo/file.
-        most_bytes: a limit on its size, if less than KERAS_VIT_MAX_BYTES.
+        most_bytes: a limit on its size, if smaller than KERAS_VIT_MAX_BYTES.
 
     Raises:
         DownloadError: if the file cannot be fetched or is not the expected one; then no file of that name is left.
@@ -251,14 +251,14 @@ def fetch(source: PublicCheckpoint | str, *, most_bytes: int | None = None) -> P
             )
         make_folder(places.cache_dir(), path)
         with lock_file(path):
-            if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it meanwhile
+            if not is_intact(path, checkpoint.sha256, bounds):  # another process may have fetched it in the meantime
                 with progress_bar(checkpoint.name if checkpoint.tag else path.name) as draw:
                     download(checkpoint, address, path, bounds, draw)
     return path
 
 
 def fetch_with_companions(checkpoint: PublicCheckpoint) -> Path:
-    """The path of a checkpoint's file; the JSON files beside a .safetensors file of the Hub are fetched first."""
+    """Fetches a checkpoint's file, after the JSON files beside it if it is a .safetensors file of the Hub."""
     url = whole_address(hub_form(checkpoint.url))
     if url.startswith("hf://") and url.endswith(".safetensors") and not is_offline() and find_on_disk(url) is None:
         for name in COMPANIONS:

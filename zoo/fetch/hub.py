@@ -1,4 +1,4 @@
-"""Files of the Hugging Face Hub, fetched by its own library into the cache that it shares with other libraries."""
+"""Fetches files of the Hugging Face Hub by its own library, into the cache that other libraries share."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.places import is_loopback, read_hub, read_url
 from keras_vit.zoo.fetch.web import NotFoundError, describe_cause
 
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: the Hub is asked for files alone
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read at the library's import: requests are for files alone
 
 
 def read_token(endpoint):
-    """The user's token for the Hub, or False if it would be sent in the clear.
+    """The user's token for the Hub, or False if it would be sent unencrypted.
 
     Raises:
-        DownloadError: for a token that no header can hold; the message does not show it.
+        DownloadError: for a token that cannot be in a header; the message does not show it.
     """
     import huggingface_hub
 
@@ -34,7 +34,7 @@ def read_token(endpoint):
 
 @contextlib.contextmanager
 def describe_hub_errors(url):
-    """Raises a DownloadError for what the Hub, the network or the disk refuses."""
+    """Turns errors of the Hub, the network and the disk into DownloadErrors."""
     from huggingface_hub import errors
 
     try:
@@ -57,7 +57,7 @@ def describe_hub_errors(url):
 
 
 def find_on_disk(url: str) -> Path | None:
-    """The file of an address hf://... if the Hub's cache has it; no server is asked for a newer one."""
+    """The file for an address hf://... if the Hub's cache has it; no server is asked for a newer one."""
     import huggingface_hub
 
     repo, revision, file = read_hub(url)
@@ -66,11 +66,11 @@ def find_on_disk(url: str) -> Path | None:
 
 
 def fetch_from_hub(url: str, most_bytes: int) -> Path:
-    """The path of a file of the Hub in its library's cache: fetched at the first call, found there from then on.
+    """Fetches a file of the Hub at the first call; returns its path in the library's cache.
 
     Raises:
         NotFoundError: when the repository has no such file.
-        DownloadError: when it cannot be fetched, or has more than `most_bytes`; no wrong file is left then.
+        DownloadError: when it cannot be fetched, or has more than `most_bytes`; then no wrong file is left.
     """
     import huggingface_hub
 

@@ -1,12 +1,12 @@
-"""Where files are: their addresses on the web, and what the environment says of servers and folders, read at each use.
+"""Addresses of files on the web, and the environment's settings for servers and folders, read at each use.
 
     KERAS_VIT_CACHE      folder of fetched files (the user's cache folder)
-    KERAS_VIT_MIRROR     address that takes the place of https://storage.googleapis.com
+    KERAS_VIT_MIRROR     address that replaces https://storage.googleapis.com
     KERAS_VIT_OFFLINE    1: never use the network
     KERAS_VIT_TIMEOUT    seconds without a byte after which a connection is given up (30)
-    KERAS_VIT_MAX_BYTES  size over which no file is fetched (16 GiB)
+    KERAS_VIT_MAX_BYTES  size limit of fetched files (16 GiB)
     HF_ENDPOINT          address of the Hugging Face Hub (https://huggingface.co)
-    HF_TOKEN, HF_HUB_CACHE, HF_HOME  your token for the Hub, and where its files lie
+    HF_TOKEN, HF_HUB_CACHE, HF_HOME  your token for the Hub, and the folders of its files
 
 Proxies are the usual HTTPS_PROXY and NO_PROXY.
 
@@ -31,8 +31,8 @@ LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|\[?::1\]?")
 
 def read_url(text: str) -> SplitResult:
     """The parts of an http or https address. Refuses anything that two programs may read differently: control
-    characters, spaces, backslashes, anything outside of ASCII, an odd name or password before the host, and paths with
-    "." and "..".
+    characters, spaces, backslashes, characters outside of ASCII, an unusual name or password before the host, and
+    paths with "." and "..".
 
     Raises:
         DownloadError: for anything but a plain http or https address.
@@ -45,10 +45,10 @@ def read_url(text: str) -> SplitResult:
         user, _, host = url.netloc.rpartition("@")
         matches = re.fullmatch(r"[!-\[\]-~]{1,8192}", text), USER.fullmatch(user), HOST.fullmatch(host)
         plain = all(matches) and url.port != 0
-    except ValueError:  # of a port, or of the brackets around a host
+    except ValueError:  # an invalid port or brackets around a host
         plain = False
     if not plain or url.scheme not in ("http", "https") or {".", ".."} & {*map(unquote, url.path.split("/"))}:
-        shown = "What was given" if "@" in text else text  # behind an "@", what is a password cannot be told
+        shown = "What was given" if "@" in text else text  # with an "@", any part may be a password
         raise DownloadError(
             f"{shown} is not an address that all programs read alike. Expected https://host/folder/file "
             'without spaces, control characters, backslashes and "..", with a host in ASCII.'
@@ -57,7 +57,7 @@ def read_url(text: str) -> SplitResult:
 
 
 def is_loopback(url: SplitResult) -> bool:
-    """Whether the host is a plain name of this machine, so that nothing goes over a wire."""
+    """Whether the host is a plain name of this machine, so that nothing goes over a network."""
     return LOOPBACK.fullmatch(url.hostname or "") is not None
 
 
@@ -70,13 +70,13 @@ def cache_dir() -> Path:
 
 
 def read_server(name, default):
-    """The address in a variable, without a slash at its end."""
+    """The address in an environment variable, without a final slash."""
     text = os.environ.get(name, "").strip().rstrip("/")
     try:
         plain = not text or (read_url(text) and "?" not in text and "#" not in text)
     except DownloadError:
         plain = False
-    if not plain:  # behind an "@", what is a password cannot be told
+    if not plain:  # with an "@", any part may be a password
         shown = "one with @" if "@" in text else text
         raise DownloadError(f"{name} must be an address such as https://host. Received: {shown}")
     return text or default
@@ -91,7 +91,7 @@ def hub() -> str:
 
 
 def hub_cache() -> Path:
-    """The folder of the Hub's files, shared with huggingface_hub and libraries that use it."""
+    """The folder of the Hub's files, shared with huggingface_hub and its users."""
     import huggingface_hub
 
     return Path(os.environ.get("HF_HUB_CACHE") or huggingface_hub.constants.HF_HUB_CACHE).expanduser()
@@ -142,7 +142,7 @@ def whole_address(url: str) -> str:
 
 
 def hub_form(url: str) -> str:
-    """An address of the Hub's pages as hf://owner/repo@revision/file; any other as it is.
+    """Turns an address of the Hub's pages into hf://owner/repo@revision/file; any other stays.
 
     >>> hub_form("https://huggingface.co/timm/vit/resolve/main/model.safetensors")
     'hf://timm/vit@main/model.safetensors'
@@ -154,6 +154,6 @@ def hub_form(url: str) -> str:
 
 
 def requested_address(url: str) -> str:
-    """The address to ask for a file: the mirror's, if one is set, instead of Google's."""
+    """The address to request: on the mirror, if one is set, instead of Google's."""
     url, server = whole_address(url), mirror()
     return server + url.removeprefix(GOOGLE) if server and url.startswith(f"{GOOGLE}/") else url

@@ -1,4 +1,4 @@
-"""Requests to servers: asks, follows safe redirects, and reads what a reply says about the file."""
+"""Sends requests to servers, follows safe redirects, and reads the facts about a file in the reply."""
 
 import contextlib
 import dataclasses
@@ -24,11 +24,11 @@ class NotFoundError(DownloadError):
 
 
 class EndedEarlyError(Exception):
-    """A try ended early; another may succeed."""
+    """An attempt ended early; another may succeed."""
 
 
 def require_safe(url, first):
-    """https anywhere; http only to this machine or the mirror, where that is what was asked for first."""
+    """Requires https; http is only allowed to this machine or the mirror, if the first address was there."""
     known = is_loopback(first) or first.geturl().startswith(f"{places.mirror()}/")
     if url.scheme == "https" or (known and (url.scheme, url.hostname) == (first.scheme, first.hostname)):
         return
@@ -38,15 +38,15 @@ def require_safe(url, first):
 
 
 class SafeSession(requests.Session):
-    """Asks for one address, and follows its redirects if they are safe.
+    """Requests one address, and follows its redirects if they are safe.
 
-    A name and password in the address go to its own server alone; ~/.netrc is not read.
+    A name and password in the address are sent only to its own server; ~/.netrc is not read.
     """
 
     def __init__(self, first):
         super().__init__()
         self.first, self.max_redirects = first, 10
-        self.trust_env = not is_loopback(first)  # no proxy leads back to this machine
+        self.trust_env = not is_loopback(first)  # a proxy does not lead to this machine
         self.headers.update({"Accept-Encoding": "identity", "User-Agent": "keras-vit"})
         # Without any `auth`, `requests` would read ~/.netrc.
         self.auth = HTTPBasicAuth(*get_auth_from_url(first.geturl())) if first.username else lambda request: request
@@ -59,7 +59,7 @@ class SafeSession(requests.Session):
             raise DownloadError(f"{resp.url} redirects to an address that cannot be read.") from None
         if url:
             require_safe(url, self.first)
-            resp.close()  # or `requests` would read the whole body, however long
+            resp.close()  # otherwise `requests` would read the whole body
         return target
 
     def rebuild_auth(self, prepared_request, response):
@@ -69,7 +69,7 @@ class SafeSession(requests.Session):
 
 @contextlib.contextmanager
 def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[requests.Response]:
-    """Yields the reply to a request, redirects followed, its body not yet read.
+    """Yields the reply to a request after redirects; its body is not read yet.
 
     Raises:
         DownloadError: for an address or a redirect that is not followed.
@@ -84,16 +84,16 @@ def ask(address: str, headers: dict[str, str] | None = None) -> Iterator[request
             reply = session.get(address, headers=headers, stream=True, timeout=wait)
         except (requests.RequestException, DownloadError):
             raise
-        except OSError as error:  # a bundle of certificates that is not there
+        except OSError as error:  # a missing bundle of certificates
             raise DownloadError(f"{address} cannot be requested: {error}") from None
         with reply:
             yield reply
 
 
 def describe_cause(error: BaseException) -> str:
-    """The innermost cause, in the words of the operating system or of this module.
+    """The innermost cause, as described by the operating system or this module.
 
-    Libraries' messages contain addresses and headers, and so secrets: of these errors only the name is shown.
+    Messages of libraries contain addresses and headers, and so secrets: only the class of such an error is shown.
     """
     inner = getattr(error, "reason", None) or error.__cause__ or (error.args[0] if error.args else None)
     if isinstance(inner, Exception):
@@ -106,12 +106,12 @@ def describe_cause(error: BaseException) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """What a reply says of the file in it.
+    """The facts about a file in the reply that contains it.
 
     Args:
         total: bytes, or None.
-        version: a strong ETag, or None; only this shows that a later piece belongs to the same file.
-        checksums: by x-goog-hash, {"md5" | "crc32c": base64 text}.
+        version: a strong ETag, or None; only this proves that a later piece belongs to the same file.
+        checksums: those of x-goog-hash, {"md5" | "crc32c": base64 text}.
     """
 
     total: int | None
@@ -128,7 +128,7 @@ def require_file(headers, address):
     if re.match(r"\s*(text/html|application/xhtml)", headers.get("Content-Type", ""), re.IGNORECASE):
         raise DownloadError(
             f"{address} returned a web page instead of a file. Check the address, and whether a proxy or a sign-in "
-            "page stands in between."
+            "page answers instead."
         )
 
 
@@ -146,14 +146,14 @@ def refusal_error(reply: requests.Response, address: str) -> DownloadError:
 
 
 def read_reply(reply: requests.Response, address: str, bounds: tuple[int, int]) -> Remote:
-    """What the headers of a reply say of the file that follows.
+    """Reads the facts about the file from the headers of a reply.
 
     Args:
         bounds: (least, most) bytes that the file may have.
 
     Raises:
-        DownloadError: for a refusal, an encoded body, a web page, a wrong size, and a body without a known end.
-        EndedEarlyError: where another try may bring the file.
+        DownloadError: for a refusal, an encoded body, a web page, a wrong size, or a body without a known end.
+        EndedEarlyError: if another attempt may succeed.
     """
     if reply.status_code in RETRIED:
         raise EndedEarlyError(f"the server answered {reply.status_code} {printable(reply.reason)}".rstrip())

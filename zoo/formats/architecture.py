@@ -1,4 +1,4 @@
-"""Reads a model's configuration off the names and shapes of its tensors."""
+"""Derives a model's configuration from the names and shapes of its tensors."""
 
 import collections
 import math
@@ -9,7 +9,7 @@ from keras_vit.models.config import BackboneConfig, ResNetConfig, ViTConfig, pai
 from keras_vit.zoo.formats.checkpoint import Fault
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
-# Names of layers that add position embeddings, and where these are added; 1-D or 2-D by the names of their tensors.
+# Layers that add position embeddings, and where they do; the names of their tensors tell 1-D from 2-D.
 PLACES = (
     ("Transformer/posembed_input", "stem"),
     ("Transformer/posembed_0", "every-layer"),
@@ -20,10 +20,10 @@ ATTENTION = "Transformer/{block}_0/MultiHeadDotProductAttention_1"
 HIDDEN = "Transformer/{block}_0/MlpBlock_3/Dense_0/kernel"
 GATE = "Transformer/{block}_0/MlpBlock_3/Dense_gate/kernel"
 SCALE = "Transformer/{block}_0/LayerScale_0/scale"
-INITIAL_SCALE = 1e-5  # timm's, where no file says what LayerScale began with
+INITIAL_SCALE = 1e-5  # timm's, if no file states LayerScale's initial value
 ROOT = "resnet/root_block/standardized_conv2d/kernel"
 BIT_HEAD = "resnet/head/conv2d/kernel"
-# Pixels of the images that big_vision's files without positions were trained on (configs/vit_s16_i1k.py).
+# Pixels of the images on which big_vision trained files without positions (configs/vit_s16_i1k.py).
 PIXELS = 224
 ROW_POSITIONS = "block1/unit1/row_attention/relative_pos_emb"
 COLUMN_POSITIONS = "block1/unit1/column_attention/relative_pos_emb"
@@ -39,20 +39,20 @@ def shape_of(tensors, name, rank):
 
 
 def count_indices(tensors, pattern):
-    """How many values `pattern`'s group has among the names: the number of blocks."""
+    """The number of different values of `pattern`'s group in the names: the number of blocks."""
     return len({match[1] for match in map(re.compile(pattern).match, tensors) if match})
 
 
 def may_lack_biases(stated):
-    """Whether queries, keys or values may have no bias: files state it, or positions are rotary."""
+    """Whether queries, keys or values may have no bias, as stated in files, or because positions are rotary."""
     return "qkv_bias" in stated or stated.get("position_embedding") == "rope"
 
 
 def read_options(tensors, block, stated):
     """{field of `ViTConfig`: value} for the encoder's options that the tensors show.
 
-    CLIP has no biases for patches and projection. Models that state it or have rotary positions have none for queries,
-    keys and values. Elsewhere an absent bias is a missing tensor.
+    CLIP has no biases for patches and projection. Queries, keys and values may lack biases if files state so, or if
+    positions are rotary. Any other absent bias is a missing tensor.
     """
     pre_norm, attention = "Transformer/pre_norm/scale" in tensors, ATTENTION.format(block=block)
     biased = "".join(part[0] for part in ("query", "key", "value") if f"{attention}/{part}/bias" in tensors)
@@ -68,7 +68,7 @@ def read_options(tensors, block, stated):
 
 
 def read_classifier(tensors, stated):
-    """(classifier, class_token) of `ViTConfig`. Tensors show pooling and class token; files must state averaging."""
+    """(classifier, class_token) of `ViTConfig`. Tensors show pooling and class token; only files state averaging."""
     token = "cls" in tensors
     pool = "map" if "MAPHead_0/probe" in tensors else "token" if token else "gap"
     classifier = stated.get("classifier", pool)
@@ -81,18 +81,18 @@ def grid_of(image_size, step):
 
 
 def default_size(step):
-    """The image size for a file that tells none: whole patches, about 224 pixels."""
+    """The image size for a file that states none: whole patches, about 224 pixels."""
     return tuple(max(PIXELS // side, 1) * side for side in step)
 
 
 def choose_size(grid, step, sizes):
-    """The image size of a model with that grid: the first of `sizes` that fits, else whole patches."""
+    """The image size for a grid: the first of `sizes` that fits, otherwise whole patches."""
     fits = (size for size in sizes if size and grid_of(size, step) == grid)
     return next(fits, tuple(count * side for count, side in zip(grid, step, strict=True)))
 
 
 def computes_positions(tensors):
-    """Whether they are of a file in Linen's names without positions and class token: big_vision's posemb="sincos2d".
+    """Whether tensors come from big_vision's posemb="sincos2d": Linen's names, no positions, no class token.
 
     In any other file without positions, these are missing.
     """
@@ -102,22 +102,22 @@ def computes_positions(tensors):
 
 
 def describe_grid(length, wanted):
-    """The message for a number of position embeddings that fits no grid, with the likely reason."""
+    """The message for a number of position embeddings that fit no grid, with the likely reason."""
     aspect = f", nor one of the aspect of image_size={wanted[0]}" if wanted else ""
     advice = "Pass the image_size= (height, width) that it was made for."
     if math.isqrt(length + 1) ** 2 == length + 1:
         advice = (
-            f"All {length + 1} may be the patches' and none the class token's (timm's no_embed_class), as config.json "
+            f"All {length + 1} may be for patches and none for the class token (timm's no_embed_class), as config.json "
             f"beside the file would state; if not: {advice}"
         )
-    return f"has {length} position embeddings for patches, which make no square grid{aspect}. {advice}"
+    return f"has {length} position embeddings for patches, but they make no square grid{aspect}. {advice}"
 
 
 def read_grid(length, own, wanted):
-    """(rows, columns) of `length` position embeddings, or the fault that they have no such shape.
+    """(rows, columns) of `length` position embeddings; raises a Fault if they have no such shape.
 
-    `own` is the grid of the file's images as stated, `wanted` the (image size, patch size) of the caller's, or None.
-    The own grid holds where it fits; then a square; then the one rectangle of the wanted aspect.
+    `own` is the stated grid of the file's images, `wanted` the caller's (image size, patch size), or None. The own grid
+    is tried first, then a square, then the only rectangle of the wanted aspect.
     """
     if own and math.prod(own) == length:
         return own
@@ -133,10 +133,10 @@ def read_grid(length, own, wanted):
 
 
 def read_positions(tensors, prefix, own, wanted):
-    """({field of `ViTConfig`: its value}, grid) of the position embeddings, 1-D if nothing else is there.
+    """({field of `ViTConfig`: its value}, grid) of the position embeddings; the default is 1-D.
 
-    Of 1-D ones the first `prefix` are of tokens before the patches.
-    A file without any, or with relative ones, tells only the number of patches of its grid.
+    The first `prefix` 1-D embeddings belong to tokens before the patches. A file without any, or with relative ones,
+    shows only the number of patches in its grid.
     """
     if RELATIVE in tensors:
         offsets, _ = shape_of(tensors, RELATIVE, 2)
@@ -160,14 +160,14 @@ def read_width(tensors, name):
 
 
 def count_units(tensors, pattern):
-    """How many numbers `pattern`'s second group takes, for each of its first: the depths of the stages 1, 2, ..."""
+    """The number of values of `pattern`'s second group for each of its first: the depths of the stages 1, 2, ..."""
     units = {match.groups() for match in map(re.compile(pattern).match, tensors) if match}
     depths = collections.Counter(stage for stage, _ in units)
     return tuple(depths[str(stage)] for stage in range(1, len(depths) + 1))
 
 
 def width_factor(filters):
-    """A ResNet's width factor by its root convolution, which has 64 filters at width 1; an int where it is whole."""
+    """A ResNet's width factor from its root convolution, with 64 filters at width 1; an int if it is whole."""
     return filters // 64 if filters % 64 == 0 else filters / 64
 
 
@@ -239,12 +239,12 @@ def read_axial_resnet(tensors):
 
 
 def read_config(tensors, hints, stated_size=None, stated=None):
-    """The configuration that official tensors were made with.
+    """Derives the configuration of official tensors.
 
     Args:
-        tensors: of a checkpoint, {official name: Tensor}.
+        tensors: a checkpoint's {official name: Tensor}.
         hints: the caller's `Hints`; their image size gives the aspect of a grid that is not square.
-        stated_size: (height, width) of its images, where its files say so.
+        stated_size: (height, width) of its images, if its files state it.
         stated: {field: value} of the configuration, from the layout or its files, that no tensor shows.
 
     Raises:

@@ -1,6 +1,6 @@
 """An open checkpoint: its named tensors, the faults it may have, and the kinds of files it comes from.
 
-No format runs code: arrays are read without pickle, and a model's configuration goes through our own constructors only.
+No format runs code: arrays are read without pickle, and only our own constructors read a model's configuration.
 Importing this imports no Keras and no file library.
 """
 
@@ -18,7 +18,7 @@ from keras_vit.models.axial.config import AxialResNetConfig, AxialViTConfig
 from keras_vit.models.config import ResNetConfig, ViTConfig
 from keras_vit.models.preprocessing import Preprocessing, UnknownPreprocessing, preprocessing_of
 
-# The weights of a run by their use, its model, and the files of folders of transformers and timm.
+# A run's weights in the order of preference, its model, and the files in folders of transformers and timm.
 IN_FOLDERS = (
     *("best.weights.npz", "averaged.weights.npz", "last.weights.npz", "model.keras"),
     *("model.safetensors", "timm/model.safetensors"),
@@ -26,12 +26,12 @@ IN_FOLDERS = (
 
 
 class Fault(CheckpointError):
-    """What is wrong with a checkpoint: a sentence without its beginning, the file's path (`about_file`)."""
+    """An error in a checkpoint: a sentence without its beginning, the file's path (`about_file`)."""
 
 
 @contextlib.contextmanager
 def about_file(path: str | os.PathLike) -> Iterator[None]:
-    """A scope about the file at `path`: a `Fault` inside becomes a CheckpointError that names the file.
+    """A scope for the file at `path`: turns a `Fault` into a CheckpointError that names the file.
 
     >>> with about_file("mine.npz"):
     ...     raise Fault("lacks the tensor cls.")
@@ -46,10 +46,10 @@ def about_file(path: str | os.PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blame_file(complaint: str) -> Iterator[None]:
-    """A scope in which a library reads a stranger's bytes: whatever it raises becomes a `Fault`.
+    """A scope in which a library reads untrusted bytes: turns any exception into a `Fault`.
 
-    Libraries raise what their authors did not foresee, so no list of exceptions is ever complete. Only such reading
-    belongs in the scope, or a mistake of this package would be blamed on the file.
+    Libraries also raise errors that their authors did not foresee, so no list of exceptions is complete. Only such
+    reading belongs into the scope: it would blame the file for mistakes of this package.
     """
     try:
         yield
@@ -61,7 +61,7 @@ def blame_file(complaint: str) -> Iterator[None]:
 
 
 class SharedRead:
-    """A tensor's `read` that keeps the values for a number of uses."""
+    """A function `read` of a tensor that keeps the values for a number of uses."""
 
     def __init__(self, read, uses):
         self.read, self.uses, self.left, self.values = read, uses, 0, None
@@ -78,54 +78,54 @@ class SharedRead:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a file: its name there, its shape, and `read()`, which fetches its values."""
+    """A tensor of a file: its name there, its shape, and the function `read()` that returns its values."""
 
     source: str
     shape: tuple
     read: Callable
 
     def map(self, shape, function):
-        """The tensor that `function` makes of this one's values, of the given shape."""
+        """The tensor of the given shape that `function` makes from this one's values."""
         return replace(self, shape=tuple(shape), read=lambda: function(self.read()))
 
     def with_length(self, axis, length, function):
-        """The same, where `function` changes the length of one axis."""
+        """The tensor that `function` makes from this one's values by changing the length of one axis."""
         return self.map((*self.shape[:axis], length, *self.shape[axis + 1 :]), function)
 
     def reshape(self, shape):
         return self.map(shape, lambda values: values.reshape(shape))
 
     def share(self, uses):
-        """This tensor for `uses` others made of it: its values are read for the first and dropped after the last."""
+        """This tensor, for `uses` others made from it: values are read for the first and dropped after the last."""
         return replace(self, read=SharedRead(self.read, uses))
 
 
 def gather(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """{name: Tensor} of (name, tensor) pairs, if no two have one name."""
+    """{name: Tensor} from (name, tensor) pairs; raises a Fault if two have the same name."""
     tensors = {}
     for name, tensor in named:
         if name in tensors:
-            raise Fault(f"holds two tensors of one name, {name}. Fetch the file again from its source.")
+            raise Fault(f"holds two tensors of the same name, {name}. Fetch the file again from its source.")
         tensors[name] = tensor
     return tensors
 
 
 def count_numbers(tensors: Mapping[str, Tensor]) -> int:
-    """How many numbers the tensors hold."""
+    """The number of values in all tensors."""
     return sum(math.prod(tensor.shape) for tensor in tensors.values())
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What a caller knows about a checkpoint and its file may not state.
+    """Facts about a checkpoint that its file may not state, from the caller.
 
     Args:
-        num_heads: attention heads, whatever the files state.
-        variant_heads: those of the requested variant, if nothing is stated.
+        num_heads: attention heads, overriding the files.
+        variant_heads: attention heads of the requested variant, if the files state none.
         image_size: int or (height, width), in patches of `patch_size`, for grids that are not square.
-        patch_size: of the model asked for; None for the file's.
-        own_size: (height, width) of the images that the file was trained on, where that is known.
-        fields: of the configuration, those that tensors cannot tell, {name: value}.
+        patch_size: that of the requested model; None for the file's.
+        own_size: (height, width) of the images that the file was trained on, if known.
+        fields: fields of the configuration that tensors cannot show, {name: value}.
     """
 
     num_heads: int | None = None
@@ -138,15 +138,15 @@ class Hints:
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """Everything a checkpoint knows: tensors under official names, and the model they came from.
+    """The contents of a checkpoint: tensors under official names, and a description of their model.
 
     Args:
-        path: of its file.
-        config: of the model.
-        tensors: {official name: Tensor}, none of them read.
-        preprocessing: of the images; None stands for the paper's.
+        path: path of its file.
+        config: the model's configuration.
+        tensors: {official name: Tensor}, not read yet.
+        preprocessing: preprocessing of the images; None for the paper's.
         labels: names of the classes, or None.
-        trainable: which parts of the model train, as the argument of `Classifier`.
+        trainable: the parts of the model that train, as the argument of `Classifier`.
     """
 
     path: Path
@@ -169,7 +169,7 @@ CONFIGS = {
 def serialize_model(model):
     """The description of a model that `zoo.save` writes into every file: {"class_name": ..., "config": {...}}.
 
-    Class and arguments are as Keras writes them into `.keras` files, without those that concern training.
+    Class and arguments are as in Keras' `.keras` files, without those that concern training.
     """
     config = {key: value for key, value in model.get_config().items() if key not in ("name", "dtype", "trainable")}
     return {"class_name": type(model).__name__, "config": config}
@@ -179,12 +179,12 @@ def read_labels(labels, num_classes):
     if labels is None:
         return None
     if not isinstance(labels, list) or len(labels) != num_classes:
-        raise Fault(f"describes a model of {num_classes} classes and does not name each of them once.")
+        raise Fault(f"describes a model of {num_classes} classes but does not name each of them once.")
     return tuple(map(str, labels))
 
 
 def read_description(description):
-    """(config, preprocessing, labels) of a model's description, checked: only our own constructors run."""
+    """Reads (config, preprocessing, labels) from a model's description; only our own constructors run."""
     try:
         values = dict(description["config"])
         kind = CONFIGS[description["class_name"]]
@@ -198,7 +198,7 @@ def read_description(description):
         raise Fault(f"does not describe a model of this package: {error!r}.") from error
     if isinstance(preprocessing, Preprocessing) and len(preprocessing.mean) != config.num_channels:
         raise Fault(
-            f"describes a model of {config.num_channels} channels and its preprocessing of {len(preprocessing.mean)}."
+            f"describes a model of {config.num_channels} channels but a preprocessing of {len(preprocessing.mean)}."
         )
     return config, preprocessing, read_labels(values.get("labels"), config.num_classes)
 
@@ -208,9 +208,9 @@ class Ending:
     """A kind of checkpoint file.
 
     Args:
-        suffix: how the names of its files end.
-        title: what it is called in sentences.
-        module: its `read(path, hints)` opens such a file as an `OpenCheckpoint`; its `write(model, path)` raises
+        suffix: ending of its files' names.
+        title: its name in sentences.
+        module: a module; `read(path, hints)` opens such a file as an `OpenCheckpoint`, `write(model, path)` raises
             OSError if there is no room.
     """
 
@@ -232,10 +232,10 @@ ENDINGS = (
 
 
 def find_ending(path: str | os.PathLike) -> Ending:
-    """The row of a file.
+    """The row for a file.
 
     Raises:
-        CheckpointError: for an ending that no row has.
+        CheckpointError: for an unknown ending.
 
     >>> find_ending("runs/best.npz").title
     "the authors' layouts"
@@ -244,11 +244,11 @@ def find_ending(path: str | os.PathLike) -> Ending:
         if os.fspath(path).endswith(ending.suffix):
             return ending
     known = ", ".join(f"{ending.suffix} ({ending.title})" for ending in ENDINGS)
-    raise CheckpointError(f"{path} has an ending that names no checkpoint format. Known: {known}.")
+    raise CheckpointError(f"{path} does not have the ending of any checkpoint format. Known: {known}.")
 
 
 def find_file(path: Path) -> Path:
-    """The file of a checkpoint: `path`, or in a folder the first of `IN_FOLDERS`.
+    """Finds the file of a checkpoint: `path`, or the first of `IN_FOLDERS` if that is a folder.
 
     Raises:
         CheckpointError: if there is none.
@@ -264,7 +264,7 @@ def find_file(path: Path) -> Path:
 
 
 def open_checkpoint(path: Path, hints: Hints | None = None) -> OpenCheckpoint:
-    """The checkpoint in a file or folder, read by the file's ending; `hints` add what the file cannot state.
+    """Opens the checkpoint in a file or folder, by the file's ending; `hints` add facts that the file cannot state.
 
     Raises:
         CheckpointError: for a file that is missing, damaged or foreign.

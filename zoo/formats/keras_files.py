@@ -1,8 +1,8 @@
 """*.keras and *.weights.h5, Keras' own files of a model and of weights.
 
-A .keras archive holds its weights as a .weights.h5 file; to one that stands alone `write` adds the description of its
-model as an attribute. Weights are checked before Keras reads them: they may be only plain arrays, stored in the file
-itself.
+A .keras archive holds its weights as a .weights.h5 file. To a separate .weights.h5 file, `write` adds the description
+of its model as an attribute. Weights are checked before Keras reads them: only plain arrays that are stored in the file
+itself are allowed.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ from keras_vit.zoo.formats.checkpoint import (
 from keras_vit.zoo.formats.variables import official_variables
 
 COMPLAINT = "cannot be read as a Keras model"
-ATTRIBUTE = "keras_vit"  # of the file, for the description of its model
+ATTRIBUTE = "keras_vit"  # the file's attribute with the description of its model
 DEFLATE, SHUFFLE, CHECKSUM = 1, 2, 3  # numbers that HDF5 gives its filters
-DEEPEST = 32  # groups in groups; an encoder block's kernels lie six deep
+DEEPEST = 32  # nested groups; an encoder block's kernels are six deep
 
 
 @contextlib.contextmanager
@@ -57,14 +57,14 @@ def weights_fault(why):
 
 
 def find_datasets(file):
-    """Every array of the file, once, in whatever groups it lies. No link is followed."""
+    """Yields every array of the file once, from all groups. No link is followed."""
     import h5py
 
     seen, groups = set(), [(0, file)]
     while groups:
         depth, group = groups.pop()
         if depth > DEEPEST:
-            raise weights_fault(f"its groups lie over {DEEPEST} deep")
+            raise weights_fault(f"its groups are nested over {DEEPEST} deep")
         for key in group:
             if group.get(key, getclass=True, getlink=True) is not h5py.HardLink:
                 raise weights_fault(f"{key} is a link to another place")
@@ -83,13 +83,13 @@ def find_datasets(file):
 
 
 def byte_size(shape, dataset):
-    """Bytes of so many of the array's values."""
+    """The bytes of values of the array in this shape."""
     return math.prod(shape) * dataset.dtype.itemsize
 
 
 def require_honest_chunks(dataset):
-    """Refuses chunks that unpack to too much: HDF5 unpacks a chunk whole."""
-    chunks, most = [], byte_size(dataset.chunks, dataset) + 4  # a checksum may be among it
+    """Refuses chunks that unpack to too many bytes: HDF5 unpacks a whole chunk at once."""
+    chunks, most = [], byte_size(dataset.chunks, dataset) + 4  # with a possible checksum
     dataset.id.chunk_iter(chunks.append)
     for chunk in chunks:
         _, packed = dataset.id.read_direct_chunk(chunk.chunk_offset)
@@ -98,13 +98,13 @@ def require_honest_chunks(dataset):
 
 
 def require_stored(dataset, most):
-    """Refuses an array with values that were never written, or that unpacks to more than its own."""
+    """Refuses an array whose values are missing, or that unpacks to more than its values."""
     plan = dataset.id.get_create_plist()
     filters = [plan.get_filter(i)[0] for i in range(plan.get_nfilters())]
     if dataset.chunks and byte_size(dataset.chunks, dataset) > most:
         raise weights_fault(f"{dataset.name} is made of chunks of shape {dataset.chunks}")
     if not filters and dataset.id.get_storage_size() < byte_size(dataset.shape, dataset):
-        raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, whose values are not there")
+        raise weights_fault(f"{dataset.name} declares shape {dataset.shape}, but its values are missing")
     if len(set(filters)) < len(filters) or not set(filters) <= {DEFLATE, SHUFFLE, CHECKSUM}:
         raise weights_fault(f"{dataset.name} is compressed in a way that Keras does not use")
     if filters:
@@ -112,10 +112,10 @@ def require_stored(dataset, most):
 
 
 def count_stored_numbers(path):
-    """How many floating-point numbers the file holds, of two bytes or more each.
+    """Counts the floating-point numbers, of two bytes or more, in the file.
 
     Raises:
-        Fault: for links, for arrays whose values are elsewhere, absent, text, or unpack to more than they should.
+        Fault: for links, and for arrays whose values are elsewhere, missing or text, or unpack to too many bytes.
     """
     with open_file(path) as file:
         found = list(find_datasets(file))
@@ -133,7 +133,7 @@ def count_stored_numbers(path):
 
 
 def build_with_weights(weights, config):
-    """A model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
+    """Builds a model of the configuration with the values that Keras reads from the HDF5 file `weights`."""
     from keras_vit.models import build
 
     model = build(config)
@@ -147,7 +147,7 @@ def as_tensor(name, variable, shape):
 
 
 def open_weights(path, weights, config, preprocessing, labels):
-    """The `OpenCheckpoint` of the file at `path`, whose values are in the HDF5 file `weights`."""
+    """The `OpenCheckpoint` for `path`, with values from the HDF5 file `weights`."""
     require_plausible(config, count_stored_numbers(weights))
     table = official_variables(build_with_weights(weights, config))
     tensors = {name: as_tensor(name, variable, shape) for name, (variable, shape) in table.items()}
@@ -155,7 +155,7 @@ def open_weights(path, weights, config, preprocessing, labels):
 
 
 def require_our_model(description):
-    """Refuses the description of a model of any class that this package does not register with Keras."""
+    """Refuses the description of a model unless this package has registered its class with Keras."""
     is_object = isinstance(description, dict)
     if is_object and description.get("registered_name") in [f"keras_vit>{name}" for name in CONFIGS]:
         return
@@ -164,16 +164,16 @@ def require_our_model(description):
 
 
 def read_trainable(config):
-    """Which parts of the model train: a bool, or {path: bool}."""
+    """Reads which parts of the model train: a bool, or {path: bool}."""
     trainable = config.get("trainable")
     values = trainable.values() if isinstance(trainable, dict) else [trainable]
     if not all(isinstance(value, bool) for value in values):
-        raise Fault("does not say by True and False which parts of its model train.")
+        raise Fault("does not state by True or False which parts of its model train.")
     return trainable
 
 
 def read_model(path):
-    """A .keras file of one of our models, as an `OpenCheckpoint`."""
+    """Opens a .keras file of one of our models as an `OpenCheckpoint`."""
     with open_archive(path, COMPLAINT) as archive, tempfile.TemporaryDirectory() as folder:
         with blame_file(COMPLAINT), archive.open("config.json") as stream:
             text = stream.read(MOST_JSON + 1)
@@ -187,7 +187,7 @@ def read_model(path):
 
 
 def read_weights(path):
-    """A .weights.h5 file, if `zoo.save` wrote it, as an `OpenCheckpoint`."""
+    """Opens a .weights.h5 file from `zoo.save` as an `OpenCheckpoint`."""
     with open_file(path) as file:
         is_there = ATTRIBUTE in file.attrs and file.attrs.get_id(ATTRIBUTE).shape == ()
         description = file.attrs[ATTRIBUTE] if is_there else None
@@ -200,19 +200,19 @@ def read_weights(path):
 
 
 def read(path, hints):
-    """The file as an `OpenCheckpoint`."""
+    """Opens the file as an `OpenCheckpoint`."""
     return read_model(path) if path.suffix == ".keras" else read_weights(path)
 
 
 def require_room(path, size):
-    """Raises OSError unless so many bytes can be written: on a full disk HDF5 would crash the process."""
+    """Raises OSError unless `size` bytes can be written: on a full disk HDF5 would crash the process."""
     if hasattr(os, "posix_fallocate"):
         with open(path, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, size)
 
 
 def write(model, path):
-    """Writes the whole model as Keras does, or its weights with the model's description in an attribute."""
+    """Writes the whole model like Keras, or its weights with the model's description in an attribute."""
     import h5py
 
     if path.suffix == ".keras":

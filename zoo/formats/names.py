@@ -1,7 +1,7 @@
-"""Which tensors a model has: their official names, the layers that hold them, and their names in torch's state dicts.
+"""The tensors of a model: their official names, the layers that hold them, and their names in torch's state dicts.
 
 In names {i} counts the blocks of the encoder, {b} and {u} the stages and units of a ResNet. An option of the encoder
-with weights is a row here, with its name in those of torch's layouts that have it.
+with weights is a row here, with its name in each of torch's layouts that have it.
 """
 
 import itertools
@@ -18,14 +18,14 @@ ROWS_AT_ONCE = 256
 
 
 class Axes(NamedTuple):
-    """How a tensor lies in torch, in the official files and in a model.
+    """The axes of a tensor in torch, in the official files and in a model.
 
     Args:
-        ranks: the numbers of axes it may have in torch; () for any.
-        of_torch: of torch's shape and the number of heads, the official shape.
-        of_variable: of the variable's shape and the number of heads, the official shape.
-        permute: torch's values with the official order of axes, to be reshaped.
-        restore: official values to torch's.
+        ranks: possible numbers of axes in torch; () for any.
+        of_torch: function from torch's shape and the number of heads to the official shape.
+        of_variable: function from the variable's shape and the number of heads to the official shape.
+        permute: brings torch's values to the official order of axes, to be reshaped.
+        restore: brings official values to torch's.
     """
 
     ranks: tuple[int, ...]
@@ -44,7 +44,7 @@ def same_shape(shape, heads):
 
 
 def transpose(matrix):
-    """The transpose, copied by blocks of rows, which stay in the cache: in half the time of numpy's own copy."""
+    """Transposes by copying blocks of rows that fit the cache: in half the time of numpy's own copy."""
     result = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
@@ -53,7 +53,7 @@ def transpose(matrix):
 
 
 def order_kernel(values):
-    """(outputs, inputs[, h, w]) -> (h, w, inputs, outputs), with h = w = 1 where they are left out."""
+    """(outputs, inputs[, h, w]) -> (h, w, inputs, outputs), with h = w = 1 if they are left out."""
     if values.shape[2:] in ((), (1, 1)):
         return transpose(values.reshape(values.shape[:2]))[None, None]
     return values.transpose(2, 3, 1, 0)
@@ -69,7 +69,7 @@ def kernel_shape(shape, heads):
 
 AXES = {
     "same": Axes((), same_shape, same_shape, as_is, as_is),
-    # one vector, or a row of them, without the axes that transformers leaves out -> (1, tokens, width)
+    # one vector or several, without the axes that transformers leaves out -> (1, tokens, width)
     "tokens": Axes((1, 2, 3), lambda shape, heads: (1,) * (3 - len(shape)) + shape, same_shape, as_is, as_is),
     # (outputs, inputs) -> (inputs, outputs)
     "dense": Axes((2,), lambda shape, heads: shape[::-1], same_shape, transpose, np.transpose),
@@ -126,7 +126,7 @@ LEAVES = {
     "bit head": (Leaf("kernel", "kernel", "weight", "head conv"), BIAS),
     "into heads": (Leaf("kernel", "kernel", "weight", "into heads"), Leaf("bias", "bias", "bias", "heads")),
     "out of heads": (Leaf("kernel", "kernel", "weight", "out of heads"), BIAS),
-    # The authors' files have 1-D embeddings alone; the others' names are this package's (Appendix D.4).
+    # The authors' files have only 1-D embeddings; the names of the others are our own (Appendix D.4).
     "positions": (
         Leaf("pos_embedding", "embedding", "", "tokens"),
         Leaf("row_embedding", "row_embedding", None),
@@ -165,7 +165,7 @@ def conv_and_norm(i):
 
 BLOCK, BLOCK_LAYER = "Transformer/encoderblock_{i}", "encoderblock_{i}"
 ATTENTION, MLP = f"{BLOCK}/MultiHeadDotProductAttention_1", f"{BLOCK}/MlpBlock_3"
-# big_vision's names; those of registers, pre-norm, layer scales and gates, which the authors do not have, are ours.
+# big_vision's names; those of registers, pre-norm, layer scales and gates are ours, since the authors have none.
 POOL = "MAPHead_0"
 POOL_ATTENTION, POOL_MLP = f"{POOL}/MultiHeadDotProductAttention_0", f"{POOL}/MlpBlock_0"
 
@@ -207,7 +207,7 @@ VIT = (
     Row("pre_logits", "pre_logits", "dense"),
     Row("head", "head", "dense"),
 )
-# No checkpoint of axial models is public: their names are this package's.
+# Our own names: no checkpoint of axial models is public.
 AXIAL_VIT = tuple(row._replace(name=row.name.replace("encoderblock", AxialViTConfig.block_name)) for row in VIT)
 
 
@@ -248,7 +248,7 @@ ROWS = {ViTConfig: VIT, ResNetConfig: BIT, AxialViTConfig: AXIAL_VIT, AxialResNe
 
 
 def count_parts(placeholders, config):
-    """The numbers that a model has for the placeholders of a name: one dictionary for each tensor."""
+    """The numbers of a model for the placeholders of a name: one dictionary for each tensor."""
     if placeholders == ("i",):
         return [{"i": i} for i in range(config.num_layers)]
     if placeholders == ("b", "u"):
@@ -271,7 +271,7 @@ def rows_of(config):
                 yield Row(row.name.format(**numbers), row.layer.format(**numbers), row.kind)
 
 
-# Layouts of torch: {official name: name there}, or several names of different versions.
+# Layouts of torch: {official name: name there}, or several names from different versions.
 
 TIMM_VIT = {
     "conv_root": "patch_embed.backbone.stem.conv",
@@ -308,7 +308,7 @@ TIMM_VIT = {
     "pre_logits": "pre_logits.fc",
     "head": "head",
 }
-# The bare stem of R+ViT-Ti/16 goes by shorter names.
+# The bare stem of R+ViT-Ti/16 has shorter names.
 TIMM_BARE = {**TIMM_VIT, "conv_root": "patch_embed.backbone.conv", "gn_root": "patch_embed.backbone.norm"}
 
 # timm's class Eva, of EVA and DINOv3.
@@ -417,7 +417,7 @@ HF_TOWER = {
 
 
 def bit_layout(root, unit, head):
-    """A layout of BiT: its root's convolution, its units and its head by those names."""
+    """A layout of BiT with these names for the root's convolution, units and head."""
     layout = {"resnet/root_block/standardized_conv2d": root, "resnet/group_norm": "norm", "resnet/head/conv2d": head}
     for i, letter in enumerate("abc", start=1):
         layout[f"{BIT_UNIT}/{letter}/standardized_conv2d"] = f"{unit}.conv{i}"

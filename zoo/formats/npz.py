@@ -1,6 +1,6 @@
-"""*.npz: numpy archives in the authors' layouts, brought to that of the first release, before Linen.
+"""*.npz: numpy archives in the authors' layouts, converted to that of the first release, before Linen.
 
-An archive that `write` wrote describes its model in its comment.
+Archives from `write` describe their model in the comment.
 """
 
 import json
@@ -27,18 +27,17 @@ from keras_vit.zoo.formats.checkpoint import (
 from keras_vit.zoo.formats.variables import official_arrays
 
 COMPLAINT = "cannot be read as a numpy archive (.npz)"
-MOST_HEADER = 10_000  # bytes of an array's header: numpy reads no longer ones
-MOST_COMMENT = 2**16 - 1  # bytes: a zip archive's comment holds no more
+MOST_HEADER = 10_000  # bytes of an array's header, as in numpy
+MOST_COMMENT = 2**16 - 1  # bytes, the limit of a zip archive's comment
 
-# Where a file keeps the model, and what it may hold beside that, to be left out: optimizer slots, the text tower of a
-# two-tower model.
+# {prefix of the model's tensors: prefixes to leave out}: optimizer slots, the text tower of a two-tower model.
 PREFIXES = (
     ("opt/target/", ("opt/state/",)),
     ("params/img/", ("params/txt/", "params/t", "params/b", "opt/")),
     ("params/", ("opt/",)),
 )
 
-# Linen counts the layers of a block per kind, pre-Linen all together.
+# Linen numbers the layers of a block by kind, pre-Linen all together.
 LINEN = (
     (r"(encoderblock[_0-9]*)/LayerNorm_1/", r"\1/LayerNorm_2/"),
     (r"(encoderblock[_0-9]*)/MultiHeadDotProductAttention_0/", r"\1/MultiHeadDotProductAttention_1/"),
@@ -65,7 +64,7 @@ BIT_NAMES = (
 
 
 def read_member(archive, member):
-    """The values of one member as numbers: bfloat16, which numpy writes as two void bytes, becomes float32."""
+    """Reads the values of one member as numbers; numpy writes bfloat16 as two void bytes, which become float32."""
     with blame_file(f"cannot be read: {member.filename} is damaged"), archive.open(member) as stream:
         values = npy.read_array(stream, allow_pickle=False)
     if values.dtype.kind == "V":
@@ -74,7 +73,7 @@ def read_member(archive, member):
 
 
 def read_header(stream):
-    """(shape, dtype) of a numpy array; the header states its own length first, so that it can be limited."""
+    """(shape, dtype) of a numpy array; the header begins with its own length, so that it can be limited."""
     version, width = npy.read_magic(stream), "<H"
     header = npy.read_array_header_1_0
     if version != (1, 0):
@@ -98,7 +97,7 @@ def describe_member(archive, member):
     if dtype.kind not in "fiu" and dtype != np.dtype("V2"):
         raise Fault(f"holds {member.filename} of dtype {dtype}; expected an array of numbers.")
     if min(shape, default=0) < 0 or start + math.prod(shape) * dtype.itemsize != member.file_size:
-        raise Fault(f"declares shape {shape} for {member.filename}, whose {member.file_size} bytes do not hold that.")
+        raise Fault(f"declares shape {shape} for {member.filename}, which its {member.file_size} bytes cannot hold.")
     return Tensor(name, shape, lambda: read_member(archive, member))
 
 
@@ -106,16 +105,16 @@ def open_npz(path):
     """The tensors of a numpy archive: {name: Tensor}. Nothing is unpickled, and only headers are read.
 
     Raises:
-        Fault: for a file that is not such an archive, or holds anything but plain arrays of numbers.
+        Fault: for a file that is no such archive, or holds anything but plain arrays of numbers.
     """
     archive = open_archive(path, COMPLAINT)
-    # The tensors keep the archive open; it closes with the last of them.
+    # The tensors keep the archive open; it closes when the last of them is dropped.
     tensors = [describe_member(archive, member) for member in archive.infolist()]
     return gather((tensor.source, tensor) for tensor in tensors)
 
 
 def strip_prefix(tensors):
-    """The model's tensors without the prefix; others in the file stay, to be reported as left over."""
+    """Strips the prefix from the model's tensors; others in the file stay, to be reported as left over."""
     for prefix, beside in PREFIXES:
         if any(name.startswith(prefix) for name in tensors):
             return gather(
@@ -127,7 +126,7 @@ def strip_prefix(tensors):
 
 
 def require_transformer(tensors):
-    """Refuses tensors that are not those of a ViT or hybrid of the paper."""
+    """Refuses tensors that do not belong to a ViT or hybrid of the paper."""
     if "conv_root/kernel" in tensors and "embedding/kernel" not in tensors:
         raise Fault(
             "is of big_vision's models/bit.py, a ResNet with a norm after each convolution; this package has "
@@ -141,7 +140,7 @@ def require_transformer(tensors):
 
 
 def rename_pooling(tensors):
-    """big_vision's old files have the parts of its attention pooling at the top, without MAPHead_0/."""
+    """Adds MAPHead_0/ to attention pooling, whose parts are at the top in big_vision's old files."""
     if "probe" not in tensors:
         return tensors
     parts = ("probe", "MlpBlock_0/", "MultiHeadDotProductAttention_0/", "LayerNorm_0/")
@@ -150,7 +149,7 @@ def rename_pooling(tensors):
 
 
 def split_stacks(tensors, stacked, count):
-    """(name, tensor) pairs, with the tensors under the prefix `stacked` as `count` each."""
+    """(name, tensor) pairs, in which each tensor under the prefix `stacked` is split into `count`."""
     for name, tensor in tensors.items():
         if not name.startswith(stacked):
             yield name, tensor
@@ -162,7 +161,7 @@ def split_stacks(tensors, stacked, count):
 
 
 def unstack_blocks(tensors):
-    """big_vision may stack all blocks along a leading axis: encoderblock/... (layers, ...) to encoderblock_i/..."""
+    """Splits big_vision's stacked blocks: encoderblock/... (layers, ...) to encoderblock_i/..."""
     stacked = "Transformer/encoderblock/"
     layers = [tensor.shape[:1] for name, tensor in tensors.items() if name.startswith(stacked)]
     if not layers:
@@ -185,12 +184,12 @@ def rename_linen(tensors):
 
 
 def prepend_zero(positions):
-    """Position embeddings (1, l, d) of patches with one of zeros before them, the class token's."""
+    """Puts zeros, the class token's embedding, before position embeddings (1, l, d) of patches."""
     return positions.with_length(1, 1 + positions.shape[1], lambda values: np.insert(values, 0, 0, axis=1))
 
 
 def join_position_embedding(tensors):
-    """big_vision adds the class token after the position embeddings: its own embedding is zero there."""
+    """Adds the class token's embedding, 0 in big_vision, where the class token follows the position embeddings."""
     grid = tensors.get("pos_embedding")
     if grid is None:
         return tensors
@@ -206,7 +205,7 @@ def is_hybrid_norm(name):
 
 
 def squeeze_norms(tensors):
-    """Group norms of the hybrids are (1, 1, 1, c) in pre-Linen files, (c,) in Linen's."""
+    """Reshapes the hybrids' group norms from (1, 1, 1, c), as in pre-Linen files, to (c,), as in Linen's."""
     return {
         name: tensor.reshape(tensor.shape[3:]) if is_hybrid_norm(name) and tensor.shape[:3] == (1, 1, 1) else tensor
         for name, tensor in tensors.items()
@@ -225,9 +224,9 @@ def reshape_bit(name, tensor):
 
 
 def rename_bit(tensors):
-    """(name, tensor) pairs of big_vision's BiT under big_transfer's names and in its shapes; others as they are.
+    """(name, tensor) pairs of big_vision's BiT with big_transfer's names and shapes; others unchanged.
 
-    The model is also big_transfer's, and pads its root's max-pool with zeros; bit_paper.py pads with -inf.
+    The model is big_transfer's, too: it pads the root's max-pool with zeros, while bit_paper.py pads with -inf.
     """
     for name, tensor in tensors.items():
         rows = ((pattern, replacement) for pattern, replacement in BIT_NAMES if re.fullmatch(pattern, name))
@@ -236,7 +235,7 @@ def rename_bit(tensors):
 
 
 def to_first_layout(tensors):
-    """The tensors of an official file under pre-Linen names; ResNets under `resnet/`.
+    """Renames the tensors of an official file to pre-Linen names; those of ResNets begin with `resnet/`.
 
     Raises:
         Fault: when the file is in none of the authors' layouts.
@@ -254,7 +253,7 @@ def to_first_layout(tensors):
 
 
 def read(path, hints):
-    """The file as an `OpenCheckpoint`."""
+    """Opens the file as an `OpenCheckpoint`."""
     tensors = to_first_layout(open_npz(path))
     with open_archive(path, COMPLAINT) as archive:
         comment = archive.comment

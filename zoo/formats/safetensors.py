@@ -1,4 +1,4 @@
-"""*.safetensors: state dicts of timm and transformers. One that `write` wrote describes its model in its header."""
+"""*.safetensors: state dicts of timm and transformers. Files from `write` describe their model in the header."""
 
 import json
 import math
@@ -42,15 +42,15 @@ from keras_vit.zoo.formats.torch.timm_files import make_timm_state
 from keras_vit.zoo.formats.torch.transformers_files import make_transformers_state
 
 COMPLAINT = "cannot be read as .safetensors"
-# Bytes; a tensor takes some 100, and the library some 12 times the header's bytes of memory.
+# Bytes; a tensor needs some 100, and the library uses some 12 times as much memory.
 MOST_HEADER = 2**22
-# The format's names, and how numpy reads them: bfloat16 as the upper half of a float32.
+# The format's names of dtypes, and numpy's: bfloat16 is read as the upper half of a float32.
 DTYPES = {"BF16": "<u2"} | {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
 DTYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
 
 
 class HeldFile:
-    """A file, open until the last tensor that is read from it goes."""
+    """A file that stays open as long as a tensor refers to it."""
 
     def __init__(self, path):
         self.stream = open(path, "rb")
@@ -58,7 +58,7 @@ class HeldFile:
 
 
 def require_distinct(pairs):
-    """A JSON object as a dict, if no two of its names are the same."""
+    """Makes a dict of a JSON object; refuses repeated names."""
     names = dict(pairs)
     if len(names) < len(pairs):
         raise ValueError("two entries of its header have one name")
@@ -66,7 +66,7 @@ def require_distinct(pairs):
 
 
 def read_tensor(stream, name, dtype, shape, start):
-    """The values from there on."""
+    """Reads the values that begin at byte `start`."""
     with blame_file(f"cannot be read: {name} is damaged"), np.errstate(over="ignore"):
         stream.seek(start)
         values = np.fromfile(stream, DTYPES[dtype], math.prod(shape)).reshape(shape)
@@ -76,7 +76,7 @@ def read_tensor(stream, name, dtype, shape, start):
 
 
 def describe_tensor(file, name, entry, start):
-    """The Tensor of an entry in the header, for a file whose data begin at `start`."""
+    """The Tensor for an entry of the header; the file's data begin at byte `start`."""
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     if dtype not in DTYPES:
         raise Fault(f"holds {name} of dtype {dtype}; expected an array of numbers.")
@@ -85,7 +85,7 @@ def describe_tensor(file, name, entry, start):
 
 
 def require_short_header(path):
-    """The length of the header, which is parsed whole; the file starts with it."""
+    """Reads the length of the header at the file's beginning, and limits it: the header is parsed whole."""
     with open(path, "rb") as file:
         start = file.read(8)
     if len(start) < 8:
@@ -99,17 +99,17 @@ def require_short_header(path):
 def open_safetensors(path):
     """({name: Tensor}, {name: text}): the tensors of a .safetensors file and its metadata. Only the header is read.
 
-    The library checks the file, and does not read the values: it maps the whole file, whose pages count as this
-    process' memory, and numpy has no bfloat16 for it to return.
+    The library only checks the file. It could not read the values well: it maps the whole file, so that its pages count
+    as this process' memory, and numpy has no bfloat16.
 
     Raises:
-        Fault: for a file that is not one, or holds anything but numbers.
+        Fault: for a file that is not .safetensors, or holds anything but numbers.
     """
     from safetensors import safe_open
 
     with blame_file(COMPLAINT):
         length = require_short_header(path)
-        with safe_open(path, "np") as checked:  # the header, against the file
+        with safe_open(path, "np") as checked:  # checks the header against the file
             require_few(len(checked.keys()))
         file = HeldFile(path)
         file.stream.seek(8)
@@ -120,13 +120,13 @@ def open_safetensors(path):
 
 
 def read_with_companions(path, tensors, layout, hints):
-    """A state dict as its library wrote it: heads from the call, the JSON files beside it, the variant or Table 1."""
+    """Opens a state dict from a library; the heads come from the call, JSON files beside it, the variant or Table 1."""
     config_json, processor_json = read_companions(path)
     stated = layout.states(config_json, tensors)
     if stated.unknown_architecture is not None:
         log.warning(
-            "%s is of timm's architecture %r, by the config.json beside it, which this package does not know: what the "
-            "file leaves out is taken to be timm's default, such as exact GELU.",
+            "By its config.json, %s has timm's architecture %r, unknown to this package. For what the file does not "
+            "state, timm's defaults are assumed, such as exact GELU.",
             *(path, stated.unknown_architecture),
         )
     if layout.library == "timm" and "activation" not in hints.fields:
@@ -157,7 +157,7 @@ def read(path, hints):
     config, preprocessing, labels = read_description(parse_json(text))
     tensors = to_official(tensors, layout, getattr(config, "num_heads", None))
     if not getattr(config, "head_bias", True):
-        tensors.pop("head/bias", None)  # the zeros that `make_timm_state` added
+        tensors.pop("head/bias", None)  # zeros that `make_timm_state` added
     require_plausible(config, count_numbers(tensors), MOST_MISSING)
     return OpenCheckpoint(path, config, tensors, preprocessing, labels)
 
@@ -169,7 +169,7 @@ def write(model, path, layout="timm"):
     """Writes a state dict of timm or transformers, with the model's description in the header.
 
     Raises:
-        CheckpointError: for a model that the library does not have.
+        CheckpointError: if the library does not have such a model.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -180,5 +180,5 @@ def write(model, path, layout="timm"):
     metadata = {"format": "pt", "keras_vit": json.dumps(description)}
     try:
         save_file(state, path, metadata)
-    except SafetensorError as error:  # of a full disk, too
+    except SafetensorError as error:  # also for a full disk
         raise OSError(str(error)) from error

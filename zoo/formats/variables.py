@@ -1,4 +1,4 @@
-"""Maps official tensors to a model's variables; a new model takes the values of a checkpoint strictly."""
+"""Maps official tensors to a model's variables, and fills a new model strictly with those of a checkpoint."""
 
 import contextlib
 import functools
@@ -54,7 +54,7 @@ def list_names(kind, names, most=5):
 
 
 def require_fit(model_name, tensors, table, wanted):
-    """Refuses tensors that are not in the table {name: (variable, shape)}, or lack one of the names `wanted`."""
+    """Refuses tensors that differ from the table {name: (variable, shape)}, or that lack one of the names `wanted`."""
     misfits = [name for name in wanted if name in tensors and tensors[name].shape != table[name][1]]
     problems = (
         list_names("missing", [name for name in wanted if name not in tensors]),
@@ -68,23 +68,23 @@ def require_fit(model_name, tensors, table, wanted):
 
 
 def to_precision(values, dtype):
-    """The values in a model's precision; those too large for it become infinite."""
+    """Converts values to a model's precision; those too large for it become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(dtype, copy=False)
 
 
 def require_finite(name, values):
-    """The values, if all of them are finite numbers."""
+    """Returns the values if all of them are finite numbers; raises a Fault otherwise."""
     if not np.isfinite(values).all():
         raise Fault(f"has values in {name} that are NaN, infinite or too large for {values.dtype}.")
     return values
 
 
 class VariableFiller:
-    """A scope in which a new model's variables take the values of tensors.
+    """A scope in which a new model's variables get the values of tensors.
 
-    They do so when the scope ends, so that no random values are drawn and no memory is taken twice. A tensor that
-    cannot be read is raised then, as a `Fault`.
+    They get them when the scope ends, so that no random values are drawn and no memory is used twice. For a tensor that
+    cannot be read, a `Fault` is raised then.
 
     >>> with VariableFiller() as filler:  # doctest: +SKIP
     ...     filler.assign(build(config), tensors)
@@ -120,14 +120,14 @@ class VariableFiller:
             variable, _ = table[name]
             initializer = functools.partial(self.first_value, name, tensors[name])
             if self.deferred:
-                variable._initializer = initializer  # a deferred variable's, which Keras has no public way to change
+                variable._initializer = initializer  # a deferred variable's; Keras has no public way to change it
             else:
                 variable.assign(initializer(variable.shape, variable.dtype))
 
     def first_value(self, name, tensor, shape, dtype):
         """The tensor's values, or zeros after a failure.
 
-        An error raised in an initializer would leave Keras with half of its variables: the scope raises it at its end.
+        An error inside an initializer would leave Keras with half of its variables, so the scope raises it at its end.
         """
         if self.failure is None:
             try:

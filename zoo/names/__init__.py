@@ -1,1 +1,1 @@
-"""From names to checkpoints: the registry, and the grammar of the authors' file names."""
+"""Finds checkpoints by name: the registry, and the grammar of the authors' file names."""

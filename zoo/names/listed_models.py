@@ -22,17 +22,17 @@ class ListedModel:
     """A row of the list of models: a variant, or one of its checkpoints.
 
     Args:
-        name: what `zoo.load` takes.
+        name: the name for `zoo.load`.
         variant, tag, family: "ViT-B/16"; "augreg-i21k", None for a variant; "ViT", "hybrid" or "ResNet".
-        parameters, gflops: of the model that `zoo.load` returns, at its resolution; a multiply-add is two operations.
+        parameters, gflops: those of the loaded model at its resolution; a multiply-add is two operations.
         resolution: height and width of the images in pixels.
-        num_classes, dataset: outputs, and the dataset whose classes they are; a model with 0 outputs returns features.
+        num_classes, dataset: number of outputs, 0 for features, and the dataset with these classes.
         accuracy, source: top-1 in percent, and who reports it.
         measured_on: the test set of the accuracy.
-        bytes, licence, url, note: of the file of weights; the url is "local" for a file of this package. None
-            for a variant.
+        bytes, licence, url, note: facts about the file of weights, None for a variant; the url is "local" for a file
+            of this package.
         default: whether the variant's bare name loads this checkpoint.
-        tags: those of all the variant's checkpoints.
+        tags: tags of all checkpoints of the variant.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ListedModel:
 
 
 def list_row(variant_name, config, parameters, **facts):
-    """The row of a variant; `facts` are further fields of a `ListedModel`, of one of its checkpoints."""
+    """The row of a variant; `facts` are further fields of a `ListedModel`, for one of its checkpoints."""
     return ListedModel(
         variant=variant_name,
         family=variant(variant_name).family,
@@ -104,7 +104,7 @@ def list(
     """The models of the zoo, in the order of the variants.
 
     Args:
-        pattern: matched with the name and with the variant, such as "R50*" or "*:augreg-*"; case is ignored.
+        pattern: for the name or the variant, such as "R50*" or "*:augreg-*"; case is ignored.
         pretrained: True for checkpoints only, False for variants only, None for both.
         max_params: the most parameters that a model may have.
         dataset: the dataset whose classes the head predicts, such as "imagenet1k" or "imagenet21k".
@@ -127,10 +127,10 @@ def list(
 
 
 def info(name: str) -> ListedModel:
-    """What is known of the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
+    """The facts about the model that `zoo.load(name)` loads: a checkpoint, or a variant without public weights.
 
     Raises:
-        UnknownNameError: for a name that no table has, and for a file, since its model is known only after loading.
+        UnknownNameError: for an unknown name, and for a file, since its model is known only after loading.
 
     >>> keras_vit.zoo.info("ViT-B/16:augreg-i21k").bytes
     410383692
@@ -157,7 +157,7 @@ LEGEND = (
 
 
 def format_cells(row):
-    """The texts of a row in a table: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB to fetch."""
+    """The cells of a row: name, millions of parameters, GFLOPs, resolution, classes, top-1, MiB to fetch."""
     size = f"{row.bytes / 2**20:,.0f}" if row.bytes else ""
     return (
         row.name + (" *" if row.default else ""),

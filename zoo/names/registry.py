@@ -1,4 +1,4 @@
-"""From names to checkpoints, and from the names of other packages to ours. Imports neither TensorFlow nor Keras.
+"""Finds checkpoints by name, and our names for those of other packages. Imports neither TensorFlow nor Keras.
 
 A name is one of
 
@@ -6,12 +6,12 @@ A name is one of
     ViT-B/16:augreg-i21k             a variant and a tag: a row of registry.json
     augreg/B_16-i21k-300ep-...       any AugReg file, by the authors' own name for it
     vtab/BiT-M-R50x1-run0-svhn       any BiT model fine-tuned on VTAB-1k, likewise
-    hf://owner/repo/file             a file of the Hugging Face Hub ("model.safetensors" where none is named)
+    hf://owner/repo/file             a file of the Hugging Face Hub ("model.safetensors" if none is named)
     gs://bucket/file, https://...    a file anywhere
     path/to/file.npz                 a file on disk
-    runs/1, path/to/folder           a folder with such a file: of a run, or as the Hub has it
+    runs/1, path/to/folder           a folder with such a file: of a run, or from the Hub
 
-A model's name elsewhere, such as vit_base_patch16_224, is refused with its name here.
+The error for a model's name in another package, such as vit_base_patch16_224, gives its name here.
 """
 
 import difflib
@@ -29,21 +29,21 @@ from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
 SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
 BACKBONES = {"r": "R", "r26": "R26", "r50": "R50", "resnet50": "R50"}
 
-# timm's names of architectures; keras-hub's presets begin like them. The parts name a variant and a size in pixels.
-# What may follow is that of the authors' own trainings: others, such as DINO, have other weights.
+# timm's names of architectures; keras-hub's presets begin like them. The parts are a variant and a size in pixels. Only
+# the authors' own trainings may follow: others, such as DINO, have other weights.
 TRAINING = r"(?P<training>(_(in21k|sam|imagenet|imagenet21k|distilled|teacher|384))*(\.(augreg|orig|sam|goog)_\w+)?)"
 TIMM_VIT = re.compile(rf"vit_(?P<size>[a-z]+)_patch(?P<patch>\d+)_(?P<pixels>\d+){TRAINING}")
 TIMM_HYBRID = re.compile(
     rf"vit_(?P<size>[a-z]+)_(?P<backbone>r\d*|resnet50)(_s(?P<patch>\d+)(_p8)?)?_(?P<pixels>\d+){TRAINING}"
 )
 TIMM_RESNET = re.compile(rf"resnetv2_(?P<depth>\d+)x(?P<width>\d+)_bitm?{TRAINING}")
-TIMM_TAGGED = re.compile(r"(vit|deit3?|flexivit|resnetv2)_\w+\.\w+")  # of other trainings, which its repositories hold
+TIMM_TAGGED = re.compile(r"(vit|deit3?|flexivit|resnetv2)_\w+\.\w+")  # other trainings, in timm's repositories
 # The authors' own: B_16, ViT-B_16.npz, BiT-M-R50x1.
 AUTHORS_BIT = re.compile(r"bit-(?P<data>[sm])-(?P<variant>r\d+x\d)(\.npz)?", re.IGNORECASE)
 HUB_OWNERS = ("google", "timm", "facebook", "winkawaks")  # of ViTs, hybrids and BiTs on the Hugging Face Hub
 
-# What a timm or keras-hub name says after the architecture, and the tags of that training; {} is the size in pixels.
-# The first row whose words are all there counts, and of its tags the first that the variant has.
+# Words after the architecture in a name of timm or keras-hub, and the tags of that training; {} is the size in pixels.
+# The first row with all words in the name counts, and the first of its tags that the variant has.
 TRAININGS = (
     (("sam",), ("sam",)),
     (("distilled",), ("distill-224",)),
@@ -72,13 +72,13 @@ def simplify(name):
 
 
 def respell(name):
-    """The variant meant by another spelling, or by the authors' name without "ViT-"; else None."""
+    """The variant for another spelling, or for the authors' name without "ViT-"; otherwise None."""
     spellings = {simplify(spelling): known for known in VARIANTS for spelling in (known, known.replace("ViT-", ""))}
     return spellings.get(simplify(name.removesuffix(".npz")))
 
 
 def variant_of_timm(name):
-    """(variant, pixels, training) of a name of timm's architectures; None where it is not one of this zoo's."""
+    """(variant, pixels, training) for a name of timm's architectures; None if this zoo does not have it."""
     if found := TIMM_VIT.fullmatch(name):
         variant = f"ViT-{SIZES.get(found['size'])}/{found['patch']}"
     elif found := TIMM_HYBRID.fullmatch(name):
@@ -91,7 +91,7 @@ def variant_of_timm(name):
 
 
 def name_of_timm(name):
-    """What timm's name stands for: a checkpoint of that training where there is one, else the variant."""
+    """Our name for timm's: a checkpoint of that training if there is one, otherwise the variant."""
     parts = variant_of_timm(name.casefold())
     if parts is None:
         return None
@@ -103,10 +103,10 @@ def name_of_timm(name):
 
 
 def exact_name(name: str) -> str | None:
-    """The name for `zoo.load` of a model with that name elsewhere; None for an unknown name.
+    """The name for `zoo.load` of a model with this name elsewhere; None for an unknown name.
 
-    Known are other spellings of the variants, the authors' names of files, the architectures of timm with or without
-    their tags, the presets of keras-hub that begin like these, and repositories of the Hugging Face Hub.
+    It knows other spellings of the variants, the authors' names of files, timm's architectures with or without their
+    tags, keras-hub's presets that begin like these, and repositories of the Hugging Face Hub.
 
     >>> exact_name("vit-b/16"), exact_name("vit_base_patch16_384.augreg_in21k_ft_in1k")
     ('ViT-B/16', 'ViT-B/16:augreg-i21k-in1k-384-timm')
@@ -126,7 +126,7 @@ def exact_name(name: str) -> str | None:
 
 
 def describe_unknown_model(kind: str, name: str) -> str:
-    """The error's text for a name that no table has: what it is called here, or the nearest names."""
+    """The error's text for an unknown name: its name here, or the nearest names."""
     exact = exact_name(str(name))
     if exact is None:
         return describe_unknown(kind, name, VARIANTS, "keras-vit list, in Python zoo.list(), shows all.")
@@ -134,10 +134,10 @@ def describe_unknown_model(kind: str, name: str) -> str:
 
 
 def find_variant(name: str) -> Variant:
-    """The variant of that name.
+    """The variant of this name.
 
     Raises:
-        UnknownNameError: for any other name; the message has the right one, or the nearest.
+        UnknownNameError: for any other name; the message has the correct name, or the nearest.
     """
     if name in VARIANTS:
         return VARIANTS[name]
@@ -145,7 +145,7 @@ def find_variant(name: str) -> Variant:
 
 
 def checkpoint_at(url):
-    """The checkpoint at an address, with what is known of it where it is one of the authors' files."""
+    """The checkpoint at an address, with known facts if it is one of the authors' files."""
     for row in checkpoints():
         if row.url == url:
             return row
@@ -156,7 +156,7 @@ def checkpoint_at(url):
 
 
 def checkpoint_of_tag(head, tag):
-    """The variant's checkpoint of that tag; of its default tag where `tag` is empty."""
+    """The variant's checkpoint with this tag; with its default tag if `tag` is empty."""
     rows = {row.tag: row for row in checkpoints() if row.variant == head}
     if not rows:
         raise UnknownNameError(
@@ -169,7 +169,7 @@ def checkpoint_of_tag(head, tag):
 
 
 def is_path(text):
-    """Whether an unknown name is meant as a path: by its beginning, its ending, or a slash after letters that begin no
+    """Whether an unknown name is probably a path, by its beginning, its ending, or a slash after letters that begin no
     model's name.
 
     >>> is_path("runs/nope"), is_path("model.tflite"), is_path("VT-B/16"), is_path("R20x0.7")
@@ -185,10 +185,10 @@ def is_path(text):
 
 
 def resolve(name: str | Path) -> PublicCheckpoint | Path:
-    """What a name stands for: a `PublicCheckpoint`, or the path of a file or folder on disk.
+    """Finds the `PublicCheckpoint` of a name, or the path of a file or folder on disk.
 
     Raises:
-        UnknownNameError: for a name that no table has; the message names the nearest ones.
+        UnknownNameError: for an unknown name; the message has the nearest ones.
         CheckpointError: for the path of a file that does not exist, or of a folder without a checkpoint.
 
     >>> resolve("ViT-L/16:augreg-i21k").num_classes

@@ -1,4 +1,4 @@
-"""The checkpoints with names, rows of registry.json. Imports neither TensorFlow nor Keras."""
+"""The named checkpoints, rows of registry.json. Imports neither TensorFlow nor Keras."""
 
 import dataclasses
 import functools
@@ -11,14 +11,14 @@ from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.models.variants import VARIANTS
 
 LOCAL = "local"  # in place of an address
-# Datasets whose classes have names, a line each in labels/. ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas,
+# Datasets with class names in labels/, one per line. ImageNet (ILSVRC-2012) and ImageNet-21k: WordNet's lemmas,
 # in the order of the official heads. Fashion-MNIST: its authors' names. Emoji: the folders that tools/emoji.py makes.
 LABEL_SETS = ("imagenet1k", "imagenet21k", "fashion_mnist", "emoji")
 
 
 @functools.cache
 def class_names(dataset: str | None) -> tuple[str, ...] | None:
-    """The names of a dataset's classes; None for a dataset whose names are not here.
+    """The names of a dataset's classes; None if labels/ has none for it.
 
     >>> class_names("imagenet1k")[281]
     'tabby, tabby cat'
@@ -31,22 +31,22 @@ def class_names(dataset: str | None) -> tuple[str, ...] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """How weights that come with this package were made, and what was measured of them; written by tools/ship.py.
+    """The training and the measurements of weights that come with this package; written by tools/ship.py.
 
     Args:
-        command: that trained them.
+        command: the command that trained them.
         trained_on: the images and the recipe, in words.
-        weights_from: what it began with, in words.
-        seed: of that training.
-        minutes: that it took, on `machine`.
-        machine: what it ran on, in words.
-        versions: of the libraries that trained them.
+        weights_from: the initial weights, in words.
+        seed: seed of the training.
+        minutes: duration of the training on `machine`.
+        machine: the machine, in words.
+        versions: versions of the libraries.
         data: the pictures, with their licence.
-        tested_on: the test set, as cards name it.
-        test_images: how many pictures of it there are; the row's `accuracy` is on them.
-        float32_accuracy: top-1 in percent on them before the weights were rounded to float16.
-        sample: folder or file in tests/samples/ of some of them.
-        sample_images, sample_right: how many those are, and how many of them are recognized.
+        tested_on: name of the test set in cards.
+        test_images: its number of pictures, for the row's `accuracy`.
+        float32_accuracy: top-1 in percent on it before the weights were rounded to float16.
+        sample: folder or file in tests/samples/ with some of its pictures.
+        sample_images, sample_right: the number of these, and of those classified correctly.
     """
 
     command: str
@@ -67,37 +67,36 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class PublicCheckpoint:
-    """A file of weights on the web, or in this package, and what is known of it; None for what is unknown.
+    """A file of weights on the web, or in this package, and the facts about it; None if unknown.
 
     Args:
-        url: where the file is; LOCAL for a file that comes with this package.
-        file: its name in weights/, where it comes with this package.
-        record: how such weights were made and what was measured.
+        url: address of the file; LOCAL for a file that comes with this package.
+        file: its name in weights/, if it comes with this package.
+        record: training and measurements of such weights.
         variant: name in the table of variants, such as "ViT-B/16".
-        tag: the weights' name among the variant's.
+        tag: name of the weights, unique for the variant.
         collection: the family of files it belongs to.
-        parameters: of the model that `zoo.load` returns, without the head where that is all zeros.
+        parameters: number of parameters of the loaded model, without a head that is all zeros.
         num_classes: outputs of the file's head.
-        valid_head: False where the head is all zeros, so that the model can only return features.
-        representation_size: of the pre-logits layer, where the file has one.
+        valid_head: False for a head that is all zeros, so that the model can only return features.
+        representation_size: width of the pre-logits layer, if the file has one.
         classifier: "token" or "gap" (None for a ResNet).
-        position_embedding: of a ViT or hybrid, as `keras_vit.models.VisionTransformer` names it.
-        resolution: height and width of the images that the weights were last trained on, or that their authors evaluate
-            them on.
-        fields: others of the configuration that differ from the variant's, {name: value}: CLIP's pre_norm and the like.
+        position_embedding: kind for a ViT or hybrid, as in `keras_vit.models.VisionTransformer`.
+        resolution: height and width of the images of the last training, or of the authors' evaluation.
+        fields: other fields of the configuration that differ from the variant's, {name: value}, such as CLIP's
+            pre_norm.
         crop, crop_mode, interpolation, mean, std: as in `keras_vit.models.Preprocessing`.
-        position_interpolation: how the authors resize the position embeddings, as `keras_vit.zoo.load` names it.
-        pretraining, dataset: what the weights were trained on first and last; the head predicts the last one's
-            classes.
+        position_interpolation: how the authors resize the position embeddings, as in `keras_vit.zoo.load`.
+        pretraining, dataset: first and last dataset of the training; the head predicts the last one's classes.
         accuracy, accuracy_source: top-1 in percent on the ImageNet validation set (with a `record`, on its test set),
             and who reports it.
         bytes, bytes_source: size of the file: "exact", "listed" (the authors' listing, rounded) or "computed" (four
             bytes a parameter; the file is slightly larger).
-        sha256: of the file, where somebody recorded it.
-        source: where the weights are described.
-        licence: of the weights.
-        use: "classes"; "vector", of an image, for a head or neighbours; "image-text", a vector beside those of texts.
-        note: what a user should know beyond that.
+        sha256: digest of the file, if somebody recorded it.
+        source: address of a description of the weights.
+        licence: licence of the weights.
+        use: "classes"; "vector" of an image, for a head or neighbours; "image-text", a vector comparable with texts'.
+        note: further facts for users.
     """
 
     url: str
@@ -134,7 +133,7 @@ class PublicCheckpoint:
 
     @property
     def name(self) -> str:
-        """What `resolve` takes: VARIANT:tag of a row, COLLECTION/stem of a file named by a grammar, else the URL."""
+        """The name for `resolve`: VARIANT:tag of a row, COLLECTION/stem of a file with a grammar, else the URL."""
         if self.tag:
             return f"{self.variant}:{self.tag}"
         return f"{self.collection}/{self.url.rpartition('/')[2].removesuffix('.npz')}" if self.variant else self.url
@@ -146,7 +145,7 @@ class PublicCheckpoint:
 
     @property
     def history(self) -> dict[str, Any]:
-        """Entries for the model card of weights with a record: "trained_on", "weights_from", "evaluated"; else none."""
+        """Entries for a model card: "trained_on", "weights_from", "evaluated"; none for weights without a record."""
         record = self.record
         if record is None or self.accuracy is None:
             return {}
@@ -159,7 +158,7 @@ class PublicCheckpoint:
 
     @property
     def preprocessing(self) -> Preprocessing | None:
-        """How the authors evaluate the weights (bilinear for "area"); None where that is unknown."""
+        """The preprocessing of the authors' evaluation (bilinear for "area"); None if unknown."""
         if self.resolution is None:
             return None
         size, mean, std = (self.resolution,) * 2, tuple(self.mean), tuple(self.std)
@@ -184,12 +183,12 @@ class PublicCheckpoint:
 
 @functools.cache
 def read_registry():
-    """registry.json as it is: "collections" hold what their rows share, "defaults" the tag of a bare variant."""
+    """Reads registry.json: "collections" hold the fields that rows share, "defaults" the tags of bare variants."""
     return json.loads(importlib.resources.files("keras_vit.zoo").joinpath("registry.json").read_text("utf-8"))
 
 
 def as_checkpoint(fields):
-    """A row of the registry, with what its collection shares, as a `PublicCheckpoint`."""
+    """A row of the registry, with the fields of its collection, as a `PublicCheckpoint`."""
     record = fields.get("record")
     return PublicCheckpoint(**{**fields, "record": record and Record(**record)})
 
@@ -202,5 +201,5 @@ def checkpoints() -> tuple[PublicCheckpoint, ...]:
 
 
 def default_tag(variant: str) -> str | None:
-    """The tag that a bare variant stands for, or None where it has no public weights."""
+    """The tag of a bare variant's weights, or None if it has no public weights."""
     return read_registry()["defaults"].get(variant)

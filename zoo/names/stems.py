@@ -1,4 +1,4 @@
-"""Reads the names of files that the authors name by a grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
+"""Reads file names that follow the authors' grammar: AugReg's 52,268 and BiT's 285 fine-tuned on VTAB-1k."""
 
 import dataclasses
 import re
@@ -66,7 +66,7 @@ VTAB_STEM = re.compile(rf"BiT-M-(?P<model>R50x1|R101x1|R50x3|R101x3|R152x4)-run[
 
 
 def match_stem(pattern, stem, example):
-    """The parts of a file name. Only the server knows which combinations exist."""
+    """The parts of a file name. Only the server knows which combinations of them exist."""
     found = pattern.fullmatch(stem)
     if found is None:
         raise UnknownNameError(f"The authors have no file {stem!r}. Their names are like {example}.")
@@ -74,13 +74,13 @@ def match_stem(pattern, stem, example):
 
 
 def with_sizes(checkpoint):
-    """The checkpoint with the numbers that follow from its configuration: parameters, and four bytes for each."""
+    """Adds the numbers that follow from a checkpoint's configuration: parameters, and four bytes for each."""
     count = cost.count_parameters(checkpoint.config)
     return dataclasses.replace(checkpoint, parameters=count, bytes=4 * count, bytes_source="computed")
 
 
 def parse_augreg(stem):
-    """The checkpoint of AugReg (arXiv 2106.10270) with that file name, ".npz" left out.
+    """The checkpoint of AugReg (arXiv 2106.10270) with this file name, without ".npz".
 
     Raises:
         UnknownNameError: for a part that the authors' files do not have.
@@ -109,9 +109,9 @@ def parse_augreg(stem):
 
 
 def parse_vtab(stem):
-    """The BiT-M model fine-tuned on a task of VTAB-1k with that file name, ".npz" left out.
+    """The BiT-M model, fine-tuned on a task of VTAB-1k, with this file name, without ".npz".
 
-    BiT-HyperRule decides its resolution by the size of that task's images (section 3.3 of its paper).
+    Its resolution follows from the size of the task's images by BiT-HyperRule (section 3.3 of its paper).
 
     >>> parse_vtab("BiT-M-R50x1-run0-caltech101").num_classes
     102

@@ -1,4 +1,4 @@
-"""The emitters: Keras operations and layers as ONNX nodes, a row each, with the libraries whose models need it.
+"""The emitters of Keras operations and layers as ONNX nodes, a row each, with the libraries whose models need it.
 
 An emitter is called as `emit(graph, operation, out, *args, **kwargs)`. `out` is the traced output, or the list of them,
 with shape and dtype; the arguments are those of the Keras operation, tensors as Values, and as arrays where they depend
@@ -18,7 +18,7 @@ OURS, APPS, HUB, ZERO = "keras_vit", "keras.applications", "keras_hub", "zeromod
 
 
 class Row(NamedTuple):
-    """An emitter, the libraries that need it, and for a layer, a function of it: whether the layer stays whole."""
+    """An emitter, the libraries that need it, and for a layer, a function that tells whether it stays whole."""
 
     emit: Callable
     needed_by: tuple
@@ -93,7 +93,7 @@ LAYERS = {
 
 
 def is_leaf(layer):
-    """Whether an emitter takes this layer whole; a layer of the same name from another library is traced inside."""
+    """Whether an emitter writes this layer as a whole; another library's layer of the same name is traced."""
     found = LAYERS.get(type(layer).__name__)
     ours = type(layer).__module__.split(".")[0] in ("keras", "keras_vit")
     return found is not None and ours and found.stays_whole(layer)

@@ -1,7 +1,7 @@
 """ONNX for matrix products, attention, convolutions, pooling and norms.
 
-Two emit whole layers, because Keras has no traceable operation for them. These are known by name, since `export` does
-not import this package's layers.
+Two emitters write whole layers, because Keras has no traceable operation for these. The layers are identified by name,
+since `export` does not import this package's layers.
 """
 
 import math
@@ -27,7 +27,7 @@ def merge_lengths(sizes, letters):
 
 
 def arrange(g, x, letters, groups, sizes):
-    """`x` with its axes in the order of `groups`; each of the last two groups becomes one axis."""
+    """Brings the axes of `x` to the order of `groups`; each of the last two groups becomes one axis."""
     order = [c for group in groups for c in group]
     perm = [letters.index(c) for c in order]
     shape = tuple([sizes[c] for c in groups[0]] + [merge_lengths(sizes, group) for group in groups[1:]])
@@ -41,9 +41,9 @@ def arrange(g, x, letters, groups, sizes):
 def einsum(g, operation, out, *xs):
     """A product of two tensors, written with transposes, one MatMul and reshapes.
 
-    ONNX has an Einsum too, but quantizing leaves it in float. A letter is in both operands and the result (batch),
-    in both operands alone (summed), or in one of them (left, right): (batch, left, summed) times (batch, summed, right)
-    is (batch, left, right), where left, summed and right are merged to one axis each.
+    ONNX has an Einsum too, but quantizing leaves it in float. A letter is in both operands and the result (batch), only
+    in both operands (summed), or in one operand (left, right): (batch, left, summed) times (batch, summed, right) is
+    (batch, left, right), with left, summed and right merged to one axis each.
     """
     if len(xs) != 2 or "->" not in operation.subscripts or "." in operation.subscripts:
         raise ValueError(f"einsum {operation.subscripts}")
@@ -98,7 +98,7 @@ def padding_attributes(mode, lengths, size, strides):
     """ONNX attributes for Keras' "valid" and "same"; "same" pads more at the end, as TensorFlow does."""
     if mode == "valid":
         return {"pads": (0, 0, 0, 0)}
-    # With strides the padding depends on the size of the image: where that is free, the runtime has to find it.
+    # With strides, padding depends on the image's size: if that is free, the runtime must find the padding.
     if None in lengths and strides != (1, 1):
         return {"auto_pad": "SAME_UPPER"}
     totals = [
@@ -183,7 +183,7 @@ def layer_norm(g, operation, out, x, gamma=None, beta=None):
 
 def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
     """x * a + b for each channel; (n, c) and (n, h, w, c) have an operator that runtimes fuse."""
-    behind = len(x.shape) - 1 - operation.axis % len(x.shape)  # axes behind that of the channels
+    behind = len(x.shape) - 1 - operation.axis % len(x.shape)  # axes after that of the channels
     mean, variance = np.asarray(mean), np.asarray(variance)  # (c,), as all that follows
     scale = np.ones_like(mean) if scale is None else np.asarray(scale)
     offset = np.zeros_like(mean) if offset is None else np.asarray(offset)
@@ -197,7 +197,7 @@ def batch_norm(g, operation, out, x, mean, variance, offset=None, scale=None):
 
 
 def grouped_conv(g, layer, out, x):
-    """Conv2D with groups; keras.ops.conv of symbolic tensors wants a kernel of all input channels."""
+    """Conv2D with groups; for symbolic tensors, keras.ops.conv requires a kernel with all input channels."""
     bias = np.asarray(layer.bias) if layer.use_bias else None
     return convolve(g, layer, out, x, np.asarray(layer.kernel), bias, layer.groups)
 

@@ -1,4 +1,4 @@
-"""ONNX for elementwise operations, activations, reductions and casts, of tensors stored in either order of axes."""
+"""ONNX for elementwise operations, activations, reductions and casts of tensors in either order of axes."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ def constant_first(array):
 
 
 def align_orders(g, values):
-    """Operands of a broadcast in one order of axes: (operands, channels_first).
+    """Brings operands of a broadcast to one order of axes: (operands, channels_first).
 
-    Channels first if one of them is stored so already, since convolutions likely follow; channels last if one has fewer
+    Channels are first if one operand is stored so, since convolutions probably follow. They are last if one has fewer
     than four axes, because broadcasts align from the end.
     """
     first = any(isinstance(x, Value) and x.channels_first for x in values)
@@ -33,12 +33,12 @@ def convert_type(g, x, dtype):
 
 
 def promote(g, out, *values):
-    """Operands in the type in which Keras computes, the result's: ONNX takes no two types in one operator."""
+    """Casts operands to the result's type, in which Keras computes: an ONNX operator does not take two types."""
     return [convert_type(g, x, out.dtype) if isinstance(x, Value) else np.asarray(x, out.dtype) for x in values]
 
 
 def broadcast_shape(a, b):
-    """Shape of an elementwise result; Keras' own has holes after layers that do not infer theirs."""
+    """The shape of an elementwise result; Keras' own is incomplete after layers that do not infer theirs."""
     rank = max(len(a), len(b))
     a, b = ((1,) * (rank - len(shape)) + tuple(shape) for shape in (a, b))
     return tuple(n if m == 1 else m if n in (1, None) else n for n, m in zip(a, b, strict=True))
@@ -118,10 +118,10 @@ def cast(g, operation, out, x):
 
 
 def needs_channels_last(axes):
-    """Whether a mean over `axes` of (n, h, w, c) without them has another order of axes than that of (n, c, h, w).
+    """Whether a mean over `axes` gives different orders of the remaining axes for (n, h, w, c) and (n, c, h, w).
 
-    Without the channels, the other axes have one order either way; without height and width, nothing stands between
-    batch and channels. If the channels and one of those two are left, the order decides which comes first.
+    It does if the channels and one of height and width remain. If the channels are gone, the others have the same order
+    either way; if height and width are gone, only batch and channels are left.
     """
     channels_stay = 3 not in axes
     image_stays = 1 not in axes or 2 not in axes
@@ -129,7 +129,7 @@ def needs_channels_last(axes):
 
 
 def reduction(onnx_op):
-    """Over axes as Keras counts them; stays channels first if the remaining axes are in the same order."""
+    """A reduction over axes as Keras counts them; stays channels first if the remaining axes have the same order."""
 
     def emit(g, operation, out, x):
         axes, rank, keepdims = operation.axis, len(x.shape), bool(operation.keepdims)

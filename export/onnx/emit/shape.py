@@ -85,7 +85,7 @@ def add_axes(g, x, shape, *axes):
 
 
 def expand_key(key, rank):
-    """A key with one part per axis, besides None."""
+    """Expands a key to one part per axis, besides None."""
     if any(
         part is not Ellipsis and part is not None and not isinstance(part, int | np.integer | slice) for part in key
     ):
@@ -97,7 +97,7 @@ def expand_key(key, rank):
 
 
 def slice_bounds(part):
-    """Start, stop and step as an ONNX Slice takes them. It expresses "to the end" only by the largest number."""
+    """Start, stop and step for an ONNX Slice, in which only the largest number means "to the end"."""
     step = 1 if part.step is None else part.step
     furthest = np.iinfo("int64").max
     start = (0 if step > 0 else furthest) if part.start is None else part.start
@@ -106,7 +106,7 @@ def slice_bounds(part):
 
 
 def take_single(g, x, slices, gone):
-    """Slices, then drops the axes in `gone`; one Gather does for one place of an axis, or for its first alone."""
+    """Slices, then drops the axes in `gone`; one Gather for a single place of an axis, or for only its first place."""
     if len(slices) == 1 and len(gone) == 1:
         axis, index = slices[0][:2]
         shape = x.shape[:axis] + x.shape[axis + 1 :]
@@ -170,7 +170,7 @@ def pad(g, operation, out, x, constant_values=0):
 
 
 def roll(g, operation, out, x):
-    """Moves the end of each axis in front of its beginning: two slices and a concatenation an axis."""
+    """Moves the end of each axis before its beginning: two slices and a concatenation per axis."""
     if operation.axis is None:
         raise ValueError("roll without an axis")
     x = g.channels_last(x)
@@ -185,7 +185,7 @@ def roll(g, operation, out, x):
 
 
 def patch_places(g, layer, out, x):
-    """The numbers of the rows and columns of patches, as `PatchPlaces` finds them: from the image's size."""
+    """The numbers of the rows and columns of patches, from the image's size, as in `PatchPlaces`."""
     results = []
     for axis, step in enumerate(layer.step, start=1):
         size = g.add("Shape", [x], (), "int64", start=axis, end=axis + 1)

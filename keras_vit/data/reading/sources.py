@@ -22,7 +22,7 @@ class Indexed:
     Attributes:
         labels: those of all examples, int32 (n,) or float32 (n, classes); None if each is read with its image.
         paths: the files of all examples, strings (n,); None for images that are not files of their own.
-        multi_label: whether an example may have several classes or none; labels are then float (classes,).
+        multi_label: whether an example may have several classes or none, and all count; labels are float (classes,).
         masked: whether an example has a class per pixel; `read_label` then reads the same part of its mask.
     """
 

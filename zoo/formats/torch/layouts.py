@@ -1,4 +1,4 @@
-"""State dicts of torch: what family a file is of, and its tensors under official names and back."""
+"""State dicts of torch: finds a file's family, and renames its tensors to official names and back."""
 
 import functools
 import operator
@@ -42,7 +42,7 @@ from keras_vit.zoo.formats.torch.stated import (
 )
 from keras_vit.zoo.formats.torch.timm_config import timm_bit, timm_eva, timm_vit
 
-# What is added to the numbers in a name. Stages and units of a ResNet count from 0 in torch, from 1 in official names;
+# Added to the numbers in a name. Stages and units of a ResNet count from 0 in torch, from 1 in official names;
 # blocks of the encoder count from 0 in both.
 TO_OFFICIAL = {"i": 0, "b": 1, "u": 1}
 TO_TORCH = {"i": 0, "b": -1, "u": -1}
@@ -60,7 +60,7 @@ def compile_template(template):
 
 
 def translate(name, source, target, shift):
-    """`name`, if it is one of template `source`'s, by template `target`; None if not.
+    """Renames `name` from template `source` to template `target`; None if it does not fit `source`.
 
     >>> translate("stages.0.blocks.9.conv2", "stages.{b}.blocks.{u}.conv2", "block{b}/unit{u:02d}/b", TO_OFFICIAL)
     'block1/unit10/b'
@@ -72,13 +72,13 @@ def translate(name, source, target, shift):
 
 
 def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
-    """A tensor of torch in the official shape and order of axes."""
+    """Brings a tensor of torch to the official shape and order of axes."""
     axes = AXES[kind]
     if axes.ranks and len(tensor.shape) not in axes.ranks:
         expected = " or ".join(map(str, axes.ranks))
         raise Fault(f"holds {tensor.source} of shape {tensor.shape}; expected {expected} axes.")
     if "heads" in kind and tensor.shape[-1 if kind == "out of heads" else 0] % heads:
-        raise Fault(f"holds {tensor.source} of shape {tensor.shape}; {heads} heads do not divide it.")
+        raise Fault(f"holds {tensor.source} of shape {tensor.shape}, which {heads} heads do not divide.")
     shape = axes.of_torch(tensor.shape, heads)
     return tensor.map(shape, lambda values: axes.permute(values).reshape(shape))
 
@@ -87,14 +87,14 @@ def convert_tensor(tensor: Tensor, kind: str, heads: Any) -> Tensor:
 RESNET_NUMERICS = {"group_norm_epsilon": 1e-5, "kernel_variance_epsilon": 1e-8}
 TIMM_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-6, "position_interpolation": "bicubic"}
 META_NUMERICS = TIMM_NUMERICS | {"position_interpolation": "dinov2"}
-# transformers resizes by PyTorch's bicubic without antialiasing, but for DINOv2 with registers.
+# transformers resizes by PyTorch's bicubic without antialiasing, except DINOv2 with registers.
 HF_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-12, "position_interpolation": "bicubic-plain"}
 CLIP_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-5}
 SIGLIP_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-6, "gelu_approximate": True}
 DINOV2_NUMERICS = HF_NUMERICS | {"layer_norm_epsilon": 1e-6}
 DINOV3_NUMERICS = {"gelu_approximate": False, "layer_norm_epsilon": 1e-5, "position_embedding": "rope"}
-AVERAGED = {"classifier": "gap"}  # timm's default of its class Eva, beside a class token
-# What the text tower beside an image tower consists of; integers of old files.
+AVERAGED = {"classifier": "gap"}  # the default of timm's class Eva, which has a class token, too
+# The text tower of a two-tower model; integers in old files.
 TEXT = r"text_model\..*|text_projection\.weight|logit_(scale|bias)|(.*\.)?position_ids"
 MASK = r"(embeddings\.)?mask_token"  # of pre-training
 # Meta's masks are 0 for the biases of keys.
@@ -106,12 +106,12 @@ class Layout(NamedTuple):
     """A family of state dicts.
 
     Args:
-        probes: tensors that tell it, all of them.
+        probes: tensors that identify it; all must be there.
         layout: {official name: name there}.
-        library: who writes it.
-        numerics: fields of a Transformer's configuration that its tensors cannot tell; {} for a ResNet.
-        states: of config.json and the tensors, the `Stated`.
-        ignored: the pattern of the names that are left unread.
+        library: the library that writes it.
+        numerics: fields of a Transformer's configuration that its tensors cannot show; {} for a ResNet.
+        states: function from config.json and the tensors to the `Stated`.
+        ignored: pattern of the names that are not read.
     """
 
     probes: tuple[str, ...]
@@ -129,7 +129,7 @@ class Layout(NamedTuple):
 
 STEM, HF_STEM = "patch_embed.proj.weight", "embeddings.patch_embeddings.projection.weight"
 TOWER_STEM = "embeddings.patch_embedding.weight"
-# The first whose probes are there.
+# The first layout whose probes are all there counts.
 LAYOUTS = (
     Layout(("patch_embed.backbone.conv.weight",), TIMM_BARE, "timm", TIMM_NUMERICS, timm_vit),
     Layout((STEM, "storage_tokens"), META, "Meta", DINOV3_NUMERICS, nothing_stated, META_MASKED),
@@ -171,7 +171,7 @@ LAYOUTS = (
     Layout(("embedder.convolution.weight",), HF_BIT, "transformers", {}, transformers_bit),
 )
 
-# What only other models have, by the names of their tensors, in either library.
+# Features that only other models have, by the names of their tensors, in either library.
 OTHER_MODELS = (
     (r"(^|\.)(dist_token|distillation_token)$", "has a distillation token"),
     (r"(^|\.)(lambda_[12])$", "scales its branches (LayerScale), as BEiT does, whose positions are relative"),
@@ -196,7 +196,7 @@ def strip_model_prefix(tensors):
 
 
 def official_name(name, rows):
-    """The official name and the kind of a tensor; a name that no row has stays, to be reported as left over."""
+    """The official name and the kind of a tensor; an unknown name stays, to be reported as left over."""
     for torch, official, kind in rows:
         renamed = translate(name, torch, official, TO_OFFICIAL)
         if renamed is not None:
@@ -205,12 +205,12 @@ def official_name(name, rows):
 
 
 def require_ours(tensors, rows, may_lack_biases=False):
-    """Refuses models that compute something else than these, by the names of tensors that no row has."""
+    """Refuses other models with such tensors, by the names of tensors that no row has."""
     for pattern, what in OTHER_MODELS:
         found = (name for name in tensors if re.search(pattern, name))
         name = next((name for name in found if official_name(name, rows)[0] == name), None)
         if name:
-            raise Fault(f"holds {name}: its model {what}. This package cannot compute that model.")
+            raise Fault(f"holds {name}: its model {what}. This package cannot compute such a model.")
     for name in () if may_lack_biases else tensors:
         weight = re.fullmatch(r"(.*\.(attn\.[qk]|query|key|[qk]_proj|to_q))\.weight", name)
         if weight and f"{weight[1]}.bias" not in tensors:
@@ -225,10 +225,10 @@ GATES = re.compile(r"\.mlp\.(fc1_g|w1|weights_gate|gate_proj)\.")
 
 
 def complete_activation(tensors, fields):
-    """The fields with an activation: what is stated, SiLU behind a gate, else GELU.
+    """Adds the activation to the fields, unless it is stated: SiLU for a gated MLP, otherwise GELU.
 
     Raises:
-        Fault: for a CLIP's tower whose files do not say whether it has GELU or QuickGELU.
+        Fault: for a tower of CLIP if its files do not state whether it has GELU or QuickGELU.
     """
     if "activation" in fields:
         return fields
@@ -240,7 +240,7 @@ def complete_activation(tensors, fields):
     return {**fields, "activation": "silu" if any(map(GATES.search, tensors)) else "gelu"}
 
 
-# Tensors that hold several of equal size: the beginning of their names, what follows it, and the names of the parts.
+# Tensors that hold several of equal size: the beginning of their names, its ending, and the names of the parts.
 PACKED = (
     (r".*attn", "qkv.", "qkv"),
     (r"attn_pool", "kv.", "kv"),
@@ -252,14 +252,14 @@ PACKED = (
 
 
 def is_packed(name, tensors):
-    """Whether timm's fc1, which a plain MLP has too, is twice as wide as what fc2 takes: gate and value."""
+    """Whether timm's fc1 holds gate and value: it is then twice as wide as the input of fc2, unlike in a plain MLP."""
     first, _, _ = name.partition(".fc1.")
     both = [tensors.get(f"{first}.{layer}.weight") for layer in ("fc1", "fc2")]
     return all(t is not None and len(t.shape) == 2 for t in both) and both[0].shape[0] == 2 * both[1].shape[1]
 
 
 def split_packed(tensors):
-    """The tensors, with those that hold several, such as timm's query, key and value (3 d, ...), apart."""
+    """Splits tensors that hold several, such as timm's query, key and value (3 d, ...)."""
     result = {}
     for name, tensor in tensors.items():
         name = re.sub(r"\.attn\.([qv])_bias$", r".attn.\1.bias", name)
@@ -279,7 +279,7 @@ def split_packed(tensors):
 
 
 def pack(state, rows=PACKED):
-    """The inverse, of arrays {name: array}: those whose other parts are there are put together."""
+    """The inverse, for arrays {name: array}: joins the parts of a tensor if all are there."""
     for start, whole, parts in rows:
         for match in filter(None, [re.fullmatch(rf"({start})\.{parts[0]}\.(weight|bias)", name) for name in state]):
             names = [f"{match[1]}.{part}.{match[2]}" for part in parts]
@@ -289,7 +289,7 @@ def pack(state, rows=PACKED):
 
 
 def find_layout(tensors):
-    """(the `Layout` of a state dict, its tensors with the packed ones apart and without those that it leaves unread).
+    """(the `Layout` of a state dict, its tensors, with packed ones split and without those that are not read).
 
     Raises:
         Fault: for a state dict of another model.
@@ -311,7 +311,7 @@ def find_layout(tensors):
 
 
 def sizes_of(tensors):
-    """{"hidden_size": that of a ViT's position embeddings}, {} where there are none."""
+    """{"hidden_size": width of a ViT's position embeddings}, {} if there are none."""
     names = ("pos_embed", "embeddings.position_embeddings")
     positions = next((tensors[name] for name in names if name in tensors), None)
     return {"hidden_size": positions.shape[-1]} if positions and positions.shape else {}
@@ -331,11 +331,11 @@ def heads_by_size(tensors):
 
 
 def fold_register_positions(tensors):
-    """Official tensors whose registers hold the position embeddings that timm adds to them."""
+    """Adds timm's position embeddings of registers to the registers themselves, in official tensors."""
     registers, positions, first = tensors["registers"], tensors[POSITIONS].share(2), int("cls" in tensors)
     count, (_, length, d) = registers.shape[1], positions.shape
     if length <= first + count or registers.shape[2] != d:
-        raise Fault(f"holds {count} registers and {length} position embeddings, which do not fit each other.")
+        raise Fault(f"holds {count} registers and {length} position embeddings that do not fit each other.")
     end = first + count
     rest = positions.with_length(1, length - count, lambda values: np.delete(values, slice(first, end), axis=1))
     own = replace(registers, read=lambda: registers.read() + positions.read()[:, first:end])
@@ -343,7 +343,7 @@ def fold_register_positions(tensors):
 
 
 def to_official(tensors, layout, num_heads):
-    """The tensors of a torch state dict, as `find_layout` gives them, under official names.
+    """Renames the tensors of a torch state dict, from `find_layout`, to official names.
 
     Raises:
         Fault: for tensors that do not fit their kind, or a ViT whose number of heads is not given.
@@ -364,7 +364,7 @@ def to_official(tensors, layout, num_heads):
 
 
 def with_numerics(config):
-    """The configuration with a ResNet as that library computes it."""
+    """Adds the library's numerics to the configuration of a ResNet."""
     if not isinstance(config, ViTConfig):
         return replace(config, **RESNET_NUMERICS)
     if not config.backbone:
@@ -373,7 +373,7 @@ def with_numerics(config):
 
 
 def to_torch(arrays, rows, library):
-    """Official arrays {name: array} under torch's names and in its shapes, by `rows` as `torch_names` gives them.
+    """Renames and reshapes official arrays {name: array} to torch's, by `rows` from `torch_names`.
 
     Raises:
         CheckpointError: for an array that no row has.
@@ -384,7 +384,7 @@ def to_torch(arrays, rows, library):
         torch, kind = next((row for row in names if row[0]), (None, None))
         if torch is None:
             raise CheckpointError(
-                f"A .safetensors file has names of {library}, and no model of {library} has {name}. Save it as .npz, "
+                f"A .safetensors file has names of {library}, but no model of {library} has {name}. Save it as .npz, "
                 ".keras or .weights.h5."
             )
         state[torch] = AXES[kind].restore(values)

@@ -1,4 +1,4 @@
-"""What the JSON files beside a torch checkpoint state of its model, its input and its classes."""
+"""Reads the JSON files beside a torch checkpoint: facts about its model, its input and its classes."""
 
 import contextlib
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ MOST_BYTES = 2**22  # of a file; the names of 21,843 classes take 0.7 million
 
 
 def read_object(path):
-    """The object in a JSON file; {} for anything else. The cache of `huggingface_hub` consists of links."""
+    """The object in a JSON file; {} for anything else. Links are followed: `huggingface_hub` caches by links."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         found = read_json(path, MOST_BYTES, follow_links=True)
         return found if isinstance(found, dict) else {}
@@ -26,7 +26,7 @@ def read_companions(path):
 
 
 def stated_labels(stated, num_classes):
-    """The names of the classes, or None where the files name others, or just number them."""
+    """The names of the classes, or None if the files have names for other classes, or only numbers."""
     names = stated.get("label_names")
     by_number = stated.get("id2label")
     if isinstance(by_number, dict):
@@ -38,15 +38,15 @@ def stated_labels(stated, num_classes):
 
 @dataclass(frozen=True)
 class Stated:
-    """Facts on a model that its tensors cannot tell; None where the files do not state them.
+    """Facts about a model that its tensors cannot show; None if the files do not state them.
 
     Args:
         num_heads: attention heads.
-        image_size: (height, width) in pixels, as the position embeddings fit it.
-        fields: of the configuration, by name: activation, epsilons, what the head reads.
-        shapes: what the tensors must show, {name: value} by this package's names, or the files describe another model.
-        assume_heads: whether Table 1's heads may be assumed where `num_heads` is None.
-        register_positions: whether registers have position embeddings, too.
+        image_size: (height, width) in pixels, for which the position embeddings are.
+        fields: fields of the configuration, by name: activation, epsilons, the input of the head.
+        shapes: sizes, {our name: value}; if the tensors have others, the files describe another model.
+        assume_heads: whether Table 1's heads may be assumed if `num_heads` is None.
+        register_positions: whether registers also have position embeddings.
         unknown_architecture: a name in timm's config.json that this package does not know.
     """
 
@@ -60,13 +60,13 @@ class Stated:
 
 
 def require_stated(condition, what, expected):
-    """Refuses, unless the condition holds, a model that computes what this package cannot."""
+    """Refuses a model that this package cannot compute, unless the condition is true."""
     if not condition:
         raise Fault(f"is of a model with {what}, by the config.json beside it; this package computes {expected} only.")
 
 
 def require_own_config(found, stated):
-    """Refuses the config.json of another model, whose sizes are not those `found` in the tensors, {name: value}."""
+    """Refuses the config.json of another model: its sizes must be those `found` in the tensors, {name: value}."""
     for name, value in stated.shapes.items():
         if value != found.get(name, value):
             raise Fault(
@@ -76,7 +76,7 @@ def require_own_config(found, stated):
 
 
 def as_size(value):
-    """A size in pixels as JSON states it, a number or two, as (height, width); None for anything else."""
+    """(height, width) from a size in pixels in JSON, one number or two; None for anything else."""
     value = [value, value] if isinstance(value, int) else value
     fits = isinstance(value, list) and len(value) == 2 and all(type(side) is int and side > 0 for side in value)
     return tuple(value) if fits else None
@@ -97,7 +97,7 @@ ACTIVATIONS = {
     "swish": {"activation": "silu"},
 }
 VIT_TYPES = ("vit", "vit_msn", "vit-hybrid", "ijepa", "deit")
-# Of an image tower's model_type: its activation and epsilon, where its configuration leaves them out.
+# {model_type of an image tower: the default activation and epsilon of its configuration}
 TOWERS = {
     "clip": ("quick_gelu", 1e-5),
     "clip_vision_model": ("quick_gelu", 1e-5),
@@ -116,7 +116,7 @@ SHAPES = {
     "intermediate_size": "mlp_dim",
     "num_register_tokens": "num_registers",
 }
-# Fields that change a ResNet's function and not its tensors, with the values of ours; the first is the default.
+# Fields that change a ResNet's function but not its tensors, with our values; the first is the default.
 BIT_FIELDS = {
     "layer_type": ("preactivation",),
     "global_padding": (None,),
@@ -134,7 +134,7 @@ HYBRID_FIELDS = {
 
 
 def read_activation(config_json, default):
-    """The fields of the configuration that `hidden_act` stands for."""
+    """The fields of the configuration for `hidden_act`."""
     activation = config_json.get("hidden_act", default)
     known = isinstance(activation, str) and activation in ACTIVATIONS
     require_stated(known, f"the activation {activation!r}", ", ".join(ACTIVATIONS))
@@ -142,15 +142,15 @@ def read_activation(config_json, default):
 
 
 def name_activation(config, known):
-    """The first of the names `known`, {name: fields}, that stands for a configuration's activation."""
+    """The first name in `known`, {name: fields}, of a configuration's activation."""
     return next(name for name, fields in known.items() if fields.items() <= vars(config).items())
 
 
 def read_transformer(config_json, fields, heads, without=()):
-    """The `Stated` of a Transformer's configuration, with `fields`; `heads` where it does not say how many.
+    """The `Stated` of a Transformer's configuration, with `fields`; `heads` is the default number of heads.
 
     Args:
-        without: names that say nothing there, though other models have them.
+        without: names that have no meaning in this configuration, only in others.
     """
     stated = {name: value for name, value in config_json.items() if name not in without}
     if isinstance(stated.get("layer_norm_eps"), float):
@@ -173,22 +173,22 @@ def require_type(config_json, types):
 
 
 def require_values(config_json, values):
-    """Refuses, of the fields of a table {name: its known values}, other values; the first known one is the default."""
+    """Refuses unknown values of the fields in a table {name: known values}; the first known value is the default."""
     for name, known in values.items():
         value = config_json.get(name, known[0])
         require_stated(value in known, f"{name}={value!r}", f"{name}={known[0]!r}")
 
 
 def without_biases(config_json):
-    """The field of queries, keys and values without biases, where it is stated that they have none."""
+    """The field for queries, keys and values without biases, if the configuration states that."""
     return {"qkv_bias": "none"} if config_json.get("qkv_bias") is False else {}
 
 
 def transformers_vit(config_json, tensors):
-    """The `Stated` of a ViT or hybrid; every other field of its configuration leaves the function alone.
+    """The `Stated` of a ViT or hybrid; the other fields of its configuration do not change the function.
 
     Raises:
-        Fault: for fields that make another function of the same tensors.
+        Fault: for fields that change the function of the same tensors.
     """
     require_type(config_json, VIT_TYPES)
     is_ijepa = "embeddings.cls_token" not in tensors
@@ -199,13 +199,13 @@ def transformers_vit(config_json, tensors):
         require_values(config_json["backbone_config"], HYBRID_FIELDS)
     heads = 12 if config_json.get("model_type") in VIT_TYPES else None
     fields = read_activation(config_json, "gelu") | without_biases(config_json)
-    # A DeiT's distillation token, with its position, is a register to whoever reads the class token alone.
+    # If only the class token is read, DeiT's distillation token, with its position, is a register.
     distilled = "embeddings.distillation_token" in tensors
     return replace(read_transformer(config_json, fields, heads), register_positions=distilled)
 
 
 def transformers_tower(config_json, tensors):
-    """The `Stated` of CLIP's or SigLIP's image tower; raises as `transformers_vit` does."""
+    """The `Stated` of CLIP's or SigLIP's image tower; raises the errors of `transformers_vit`."""
     if not config_json:
         return Stated()
     kind = config_json.get("model_type")
@@ -223,7 +223,7 @@ def transformers_tower(config_json, tensors):
 
 
 def transformers_dinov2(config_json, tensors):
-    """The `Stated` of a DINOv2; raises as `transformers_vit` does. Its gated MLP has SiLU, whatever is stated."""
+    """The `Stated` of a DINOv2; raises the errors of `transformers_vit`. Its gated MLP always has SiLU."""
     require_type(config_json, DINOV2_TYPES)
     gated = any(".mlp.weights_gate." in name for name in tensors)
     fields = ACTIVATIONS["silu"] if gated else read_activation(config_json, "gelu")
@@ -236,7 +236,7 @@ def transformers_dinov2(config_json, tensors):
 
 
 def transformers_dinov3(config_json, tensors):
-    """The `Stated` of a DINOv3; raises as `transformers_vit` does."""
+    """The `Stated` of a DINOv3; raises the errors of `transformers_vit`."""
     require_type(config_json, ("dinov3_vit",))
     gated = any(".mlp.gate_proj." in name for name in tensors)
     fields = read_activation(config_json, "silu" if gated and not config_json else "gelu")
@@ -246,24 +246,24 @@ def transformers_dinov3(config_json, tensors):
 
 
 def nothing_stated(config_json, tensors):
-    """The `Stated` of Meta's own files, beside which no config.json of a known kind lies."""
+    """The `Stated` of Meta's own files, which have no config.json of a known kind."""
     return Stated(assume_heads=False)
 
 
 def transformers_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises as `transformers_vit` does."""
+    """The `Stated` of a ResNet; raises the errors of `transformers_vit`."""
     require_type(config_json, BIT_TYPES)
     require_values(config_json, BIT_FIELDS)
     return Stated()
 
 
 def pretrained_cfg(config_json):
-    """What config.json says of the weights; the oldest files say it at the top."""
+    """The part of config.json on the weights; in the oldest files it is the whole object."""
     inner = config_json.get("pretrained_cfg")
     return inner if isinstance(inner, dict) else config_json
 
 
-# transformers names interpolations by Pillow's numbers.
+# transformers uses Pillow's numbers of interpolations.
 INTERPOLATIONS = {
     "nearest": "nearest",
     "bilinear": "bilinear",
@@ -274,15 +274,15 @@ INTERPOLATIONS = {
     2: "bilinear",
     3: "bicubic",
 }
-# Image processors to which a size of one number is both sides, and those to which it is the short one.
+# Image processors that take a size of one number for both sides, and those that take it for the short side.
 SQUASHING, KEEPING = ("ViT", "DeiT", "ViTHybrid"), ("Bit", "CLIP")
 TIMM_CROP_MODES = ("center", "squash")
-# Steps of transformers' image processors that no Preprocessing has.
+# Steps of transformers' image processors that Preprocessing does not have.
 OTHER_STEPS = ("do_pad", "do_thumbnail", "do_align_long_axis", "rescale_offset", "do_resize_to_multiple", "crop_pct")
 
 
 class Unstated(Exception):
-    """Files that do not state the input, or ask for what no Preprocessing has; the message ends a sentence."""
+    """Files do not state the input, or state one that Preprocessing cannot make; the message ends a sentence."""
 
 
 def read_interpolation(name):
@@ -292,18 +292,18 @@ def read_interpolation(name):
 
 
 def spread_over_channels(mean, std, config):
-    """Mean and deviation per channel of the model; a single number is every channel's."""
+    """Mean and deviation for each channel of the model; a single number is for all channels."""
     both = []
     for values in (mean, std):
         values = [float(value) for value in (values if isinstance(values, list | tuple) else [values])]
         both.append(tuple(values * config.num_channels if len(values) == 1 else values))
         if len(both[-1]) != config.num_channels:
-            raise Unstated(f"takes {config.num_channels} channels, and mean and deviation are stated of {len(values)}")
+            raise Unstated(f"takes {config.num_channels} channels, but mean and deviation are stated for {len(values)}")
     return both
 
 
 def from_timm(cfg, config):
-    """The Preprocessing that the pretrained_cfg of timm's config.json states."""
+    """The Preprocessing from pretrained_cfg in timm's config.json."""
     mode = cfg.get("crop_mode") or "center"
     if mode not in TIMM_CROP_MODES:
         raise Unstated(f"crops by timm's crop_mode {mode!r}, which Preprocessing does not have")
@@ -319,7 +319,7 @@ def from_timm(cfg, config):
 
 
 def read_mean_and_std(processor):
-    """(mean, std) for pixels in [0, 1], equal to rescaling and normalizing pixels in [0, 255]."""
+    """(mean, std) for pixels in [0, 1] that equal the processor's rescaling and normalizing of pixels in [0, 255]."""
     factor = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1
     normalizes = processor.get("do_normalize", True)
     mean, std = (processor["image_mean"], processor["image_std"]) if normalizes else ([0.0], [1.0])
@@ -330,7 +330,7 @@ def read_mean_and_std(processor):
 
 
 def read_resized_size(processor):
-    """(height, width, crop_mode) that an image is resized to."""
+    """(height, width, crop_mode) of the resize of an image."""
     size = processor["size"]
     if isinstance(size, dict) and {"height", "width"} <= size.keys():
         return size["height"], size["width"], "squash"
@@ -344,7 +344,7 @@ def read_resized_size(processor):
 
 
 def read_size(processor):
-    """((height, width), crop, crop_mode): what is left of an image, and how it was resized before."""
+    """((height, width), crop, crop_mode): the final size of an image, and the resize before the crop."""
     if not processor.get("do_resize", True):
         raise Unstated("takes images that are not resized (do_resize false)")
     height, width, mode = read_resized_size(processor)
@@ -360,7 +360,7 @@ def read_size(processor):
 
 
 def from_transformers(processor, config):
-    """The Preprocessing that transformers' preprocessor_config.json states."""
+    """The Preprocessing from transformers' preprocessor_config.json."""
     steps = [name for name in OTHER_STEPS if processor.get(name)]
     if steps:
         raise Unstated(f"needs the step {steps[0]} of transformers, which Preprocessing does not have")
@@ -377,15 +377,15 @@ def from_transformers(processor, config):
 
 
 def stated_preprocessing(name, config_json, processor_json, config):
-    """The Preprocessing that the files beside the checkpoint `name` state for a model, or why there is none."""
+    """The Preprocessing from the files beside the checkpoint `name`, or an `UnknownPreprocessing` that says why not."""
     try:
         cfg = pretrained_cfg(config_json)
         if cfg.get("mean") is not None and cfg.get("std") is not None:
             return from_timm(cfg, config)
         if "image_processor_type" in processor_json or "image_mean" in processor_json or "size" in processor_json:
             return from_transformers(processor_json, config)
-        raise Unstated("has no JSON file beside it that states how images become its input")
+        raise Unstated("has no JSON file beside it that states its preprocessing")
     except Unstated as reason:
         return UnknownPreprocessing(f"{name} {reason}.")
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, ConfigError) as error:
-        return UnknownPreprocessing(f"The JSON files beside {name} state its input in no known way ({error}).")
+        return UnknownPreprocessing(f"The JSON files beside {name} state its preprocessing in no known way ({error}).")

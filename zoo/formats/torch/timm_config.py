@@ -1,4 +1,4 @@
-"""timm's config.json: the model that an architecture's name and its arguments make, and the input of its weights."""
+"""timm's config.json: the model made by an architecture's name and arguments, and the input of its weights."""
 
 import functools
 import importlib.resources
@@ -17,7 +17,7 @@ from keras_vit.zoo.formats.torch.stated import (
     require_values,
 )
 
-# Arguments that change no answer, or that the tensors' names and shapes show and `read_config` reads.
+# Arguments that do not change outputs, or that `read_config` reads from the tensors' names and shapes.
 HARMLESS = {
     *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
     *("weight_init", "fix_init", "zero_init_last", "dynamic_img_size", "dynamic_img_pad", "device", "dtype"),
@@ -27,7 +27,7 @@ HARMLESS = {
     *("swiglu_mlp", "num_reg_tokens", "qkv_fused", "head_init_scale", "swiglu_align_to"),
     *("rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords", "ref_feat_shape"),
 }
-# The only values, of other arguments, that models of this package follow; the first is the default.
+# The values of other arguments that models of this package can follow; the first is the default.
 VIT_VALUES = {
     "qk_norm": (False,),
     "scale_attn_norm": (False,),
@@ -55,7 +55,7 @@ BIT_VALUES = {
     "conv_layer": ("StdConv2d eps=1e-08",),
     "global_pool": ("avg",),
 }
-# Of timm's class Eva, those that make an EVA-01, or with rotary positions a DINOv3.
+# Values for timm's class Eva: those of EVA-01, or of DINOv3 if positions are rotary.
 EVA_VALUES = {
     "use_rel_pos_bias": (False,),
     "use_shared_rel_pos_bias": (False,),
@@ -75,7 +75,7 @@ EVA_VALUES = {
     "use_post_norm": (False,),
     "use_pre_transformer_norm": (False,),
     "global_pool": ("avg", "token"),
-    "qkv_fused": (True,),  # how they are stored, alone
+    "qkv_fused": (True,),  # affects only how they are stored
 }
 DINOV3_VALUES = EVA_VALUES | {
     "use_rot_pos_emb": (True,),
@@ -88,7 +88,7 @@ DINOV3_VALUES = EVA_VALUES | {
     "use_fc_norm": (False,),
     "use_post_transformer_norm": (True,),
 }
-# What the class VisionTransformer does not have.
+# Arguments that the class VisionTransformer does not have.
 EVA_ALONE = (
     "use_rot_pos_emb",
     "use_rel_pos_bias",
@@ -112,7 +112,7 @@ ACTIVATIONS = {
     "silu": {"activation": "silu"},
     "SiLU": {"activation": "silu"},
 }
-# What a head may read: (class token, global_pool) to `classifier`.
+# The input of the head: {(class token, global_pool): `classifier`}.
 POOLS = {
     (True, "token"): "token",
     (False, "avg"): "gap",
@@ -126,20 +126,20 @@ EPSILONS = {"layernorm": 1e-6, "layernormfp32": 1e-6, "layernorm 1e-05": 1e-5}
 
 @functools.cache
 def read_architectures():
-    """{architecture: the arguments its name stands for, or another name of the same}."""
+    """{architecture: its arguments, or another name of the same architecture}."""
     file = importlib.resources.files("keras_vit.zoo.formats.torch").joinpath("timm_architectures.json")
     return json.loads(file.read_text("utf-8"))["architectures"]
 
 
 def arguments_of(architecture):
-    """The arguments that a name of timm stands for, a tag left out; None for a name that is not known."""
+    """The arguments of a name of timm, without its tag; None for an unknown name."""
     known = read_architectures()
     row = known.get(str(architecture).partition(".")[0])
     return known[row] if isinstance(row, str) else row
 
 
 def stated_arguments(config_json):
-    """Every argument that config.json states of its model, by the architecture's name or itself."""
+    """All arguments of the model in config.json, by the architecture's name or directly."""
     given = config_json.get("model_args")
     top = {name: config_json[name] for name in ("global_pool", "num_classes") if config_json.get(name) is not None}
     by_name = arguments_of(config_json.get("architecture")) or {}
@@ -159,7 +159,7 @@ def stated_size(args, config_json):
 
 
 def state(args, config_json, fields, names):
-    """The `Stated` of arguments; `names` are those of shapes beside the common ones, {timm's: ours}."""
+    """Makes the `Stated` from arguments; `names` are further names of shapes, {timm's: ours}."""
     architecture, heads = config_json.get("architecture"), args.get("num_heads")
     is_known = architecture is None or arguments_of(architecture) is not None
     if isinstance(args.get("init_values"), int | float):
@@ -176,16 +176,16 @@ def state(args, config_json, fields, names):
 
 
 def require_arguments(args, values):
-    """Refuses values of arguments that make another function, and unknown arguments."""
+    """Refuses unknown arguments, and values that change the function."""
     require_values({name: value for name, value in args.items() if value is not None}, values)
     for name, value in args.items():
         require_stated(name in values or name in HARMLESS, f"the argument {name}={value!r}", "the arguments it knows")
 
 
 def read_pooling(args, architecture, tensors):
-    """{"classifier": what the head reads of the tokens}; {} where nothing is stated.
+    """{"classifier": the kind of pooling}; {} if nothing is stated.
 
-    The mean of a model with a class token has a norm of its own, unless fc_norm=False is stated.
+    If a model with a class token averages, its mean has a separate norm, unless fc_norm=False is stated.
     """
     token, pool = bool(args.get("class_token", True)), args.get("global_pool", "token")
     if "global_pool" not in args and arguments_of(architecture) is None:
@@ -201,7 +201,7 @@ def read_pooling(args, architecture, tensors):
 
 
 def read_numerics(args, architecture):
-    """Fields of the configuration: epsilon, and activation where the architecture or an argument tells it."""
+    """Fields of the configuration: epsilon, and activation if the architecture or an argument states it."""
     activation = args.get("act_layer") or "gelu"
     known = isinstance(activation, str) and activation in ACTIVATIONS
     require_stated(known, f"act_layer={activation!r}", " and ".join(ACTIVATIONS))
@@ -215,19 +215,19 @@ def read_numerics(args, architecture):
 
 
 def read_last_norm(tensors, pooling):
-    """The pooling with where the last norm is, by its name: after the mean of the patches, or before the pooling.
+    """Adds to the pooling whether the last norm is after the mean of the patches, or before the pooling, by its name.
 
-    It may come after a class token is taken, too, and is of that token either way.
+    If the class token is taken, the order makes no difference.
     """
     if {"norm.weight", "fc_norm.weight"} <= tensors.keys():
-        raise Fault("holds norm.weight and fc_norm.weight: its model normalizes before and after pooling; ours once.")
+        raise Fault("holds norm.weight and fc_norm.weight: its model has norms before and after pooling; ours one.")
     if "fc_norm.weight" not in tensors or pooling.get("classifier") == "token":
         return pooling
     return {"classifier": "gap", **pooling, "norm_after_pool": True}
 
 
 def warn_of_quick_gelu(config_json):
-    """Says that a name of timm's computes GELU with weights that were trained with QuickGELU."""
+    """Warns if a name of timm's computes GELU with weights that were trained with QuickGELU."""
     name = str(config_json.get("architecture"))
     tag = name.partition(".")[2] or str(pretrained_cfg(config_json).get("tag"))
     if "_clip_quickgelu" not in name and "_clip_" in name and tag.startswith(QUICK_TAGS):
@@ -242,7 +242,7 @@ def timm_vit(config_json, tensors):
     """The `Stated` of a ViT or hybrid.
 
     Raises:
-        Fault: for arguments that make another function of the same tensors, and unknown ones.
+        Fault: for unknown arguments, and for arguments that change the function of the same tensors.
     """
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     if any(name in args for name in EVA_ALONE):
@@ -261,7 +261,7 @@ def timm_vit(config_json, tensors):
 
 
 def timm_eva(config_json, tensors):
-    """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva; raises as `timm_vit` does."""
+    """The `Stated` of an EVA-01 or DINOv3, of timm's class Eva; raises the errors of `timm_vit`."""
     args, architecture = stated_arguments(config_json), config_json.get("architecture")
     rotary = args.get("use_rot_pos_emb", "pos_embed" not in tensors)
     require_arguments(args, DINOV3_VALUES if rotary else EVA_VALUES)
@@ -272,7 +272,7 @@ def timm_eva(config_json, tensors):
     gated = any(".mlp.fc1_g." in name for name in tensors)
     if gated and not rotary:
         raise Fault(
-            "holds gated MLPs beside learned positions, as EVA-02 has, which turns queries and keys by place, too."
+            "holds gated MLPs beside learned positions, as of EVA-02; that also turns queries and keys by place."
         )
     fields = read_numerics({"norm_layer": norm, **args}, architecture) | ({"activation": "silu"} if gated else {})
     pooling = {"classifier": "token" if args.get("global_pool") == "token" else "gap"}
@@ -281,7 +281,7 @@ def timm_eva(config_json, tensors):
 
 
 def timm_bit(config_json, tensors):
-    """The `Stated` of a ResNet; raises as `timm_vit` does."""
+    """The `Stated` of a ResNet; raises the errors of `timm_vit`."""
     args = stated_arguments(config_json)
     require_arguments(args, BIT_VALUES)
     return Stated(shapes={"num_classes": args["num_classes"]} if type(args.get("num_classes")) is int else {})

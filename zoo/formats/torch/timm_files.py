@@ -1,4 +1,4 @@
-"""A model as timm has it: the tensors under its names, and the config.json that its `create_model` reads."""
+"""Converts a model to timm: tensors under its names, and the config.json that its `create_model` reads."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from keras_vit.zoo.formats.torch.stated import name_activation
 from keras_vit.zoo.formats.torch.timm_config import ACTIVATIONS, read_architectures
 from keras_vit.zoo.formats.variables import official_arrays
 
-# What timm's class VisionTransformer computes alone, {field: value}.
+# The only values that timm's class VisionTransformer computes, {field: value}.
 PLAIN = {
     "position_embedding": "1d",
     "position_embedding_at": "stem",
@@ -26,13 +26,13 @@ PLAIN = {
     "drop_remainder": False,
 }
 POOLS = {"token": "token", "gap": "avg", "map": "map"}
-# By epsilon and whether a norm stands before the blocks: a name of timm with both.
+# {(epsilon, whether a norm precedes the blocks): a name of timm with both}
 NAMES = {
     (1e-6, False): "vit_base_patch16_224",
     (1e-12, False): "vit_base_patch16_224",  # at 1e-6 instead: variances are about 1
     (1e-5, True): "vit_base_patch16_clip_224",
 }
-# Hybrids, by the units of their ResNet's stages and the width of their tokens.
+# {(units of the ResNet's stages, width of the tokens): name of a hybrid}
 HYBRIDS = {
     ((), 192): "vit_tiny_r_s16_p8_224",
     ((2, 2, 2, 2), 384): "vit_small_r26_s32_224",
@@ -43,23 +43,23 @@ LAYERS: dict[tuple[int, ...], int] = {(3, 4, 6, 3): 50, (3, 4, 23, 3): 101, (3, 
 
 
 def require_timm_model(config):
-    """Refuses models that timm has no names for: of its position embeddings there are 1-D ones at the stem, or none."""
+    """Refuses models without names in timm: it has only 1-D position embeddings at the stem, or none."""
     if not config.in_torch:
         raise CheckpointError(
-            "A .safetensors file is timm's, and timm has no axial models. Save it as .npz, .keras or .weights.h5."
+            "A .safetensors file is timm's, but timm has no axial models. Save it as .npz, .keras or .weights.h5."
         )
     kind, place = (getattr(config, name, None) for name in ("position_embedding", "position_embedding_at"))
     if kind in ("2d", "relative", "sincos2d") or place not in ("stem", None):
         raise CheckpointError(
-            f".safetensors files have timm's names, and timm has no ViT with position_embedding={kind!r} and "
+            f".safetensors files have timm's names, but timm has no ViT with position_embedding={kind!r} and "
             f"position_embedding_at={place!r}. Save it as .npz, .keras or .weights.h5."
         )
 
 
 def move_class_position(config, arrays):
-    """(configuration, arrays) of an equal model whose class token has its position added to it.
+    """(configuration, arrays) of an equal model in which its position is added to the class token.
 
-    timm's class token beside registers has no position.
+    In timm, a class token has no position if there are registers.
     """
     if not (config.num_registers and config.has_class_token and config.class_token_position and POSITIONS in arrays):
         return config, arrays
@@ -69,7 +69,7 @@ def move_class_position(config, arrays):
 
 
 def make_vit_state(config, arrays):
-    """The state dict of a ViT or hybrid, of official arrays {name: array}."""
+    """Makes the state dict of a ViT or hybrid from official arrays {name: array}."""
     is_bare = config.backbone is not None and not config.backbone.depths
     rotary = config.position_embedding == "rope"
     last_norm = {"Transformer/encoder_norm": "fc_norm" if config.norm_after_pool else "norm"}
@@ -78,8 +78,8 @@ def make_vit_state(config, arrays):
     if config.gated_mlp:
         state = {re.sub(r"^(blocks.*)\.fc1\.", r"\1.fc1_x.", name): values for name, values in state.items()}
     if not config.head_bias and config.num_classes:
-        state["head.bias"] = np.zeros(config.num_classes, "float32")  # which timm's heads always have
-    state = pack(state, PACKED[:-1] if rotary else PACKED)  # its DINOv3 keeps gates apart
+        state["head.bias"] = np.zeros(config.num_classes, "float32")  # timm's heads always have a bias
+    state = pack(state, PACKED[:-1] if rotary else PACKED)  # timm's DINOv3 does not pack gates
     return {re.sub(r"\.attn\.([qv])\.bias$", r".attn.\1_bias", name): values for name, values in state.items()}
 
 
@@ -87,7 +87,7 @@ def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.
     """(timm's configuration of an equal model, its state dict).
 
     Raises:
-        CheckpointError: for a model that timm does not have.
+        CheckpointError: if timm does not have such a model.
     """
     config, arrays = model.config, official_arrays(model)
     require_timm_model(config)
@@ -98,10 +98,10 @@ def make_timm_state(model: Any) -> tuple[ViTConfig | ResNetConfig, dict[str, np.
 
 
 def vit_arguments(config: ViTConfig) -> tuple[str, dict[str, Any]]:
-    """(a name of timm, the arguments that make of it a ViT of this configuration).
+    """(a name of timm, the arguments that make it a ViT of this configuration).
 
     Raises:
-        CheckpointError: for what timm's VisionTransformer does not compute.
+        CheckpointError: if timm's VisionTransformer cannot compute it.
     """
     far = [f"{name}={getattr(config, name)!r}" for name, value in PLAIN.items() if getattr(config, name) != value]
     if config.classifier not in POOLS:
@@ -144,7 +144,7 @@ def name_resnet(config: ResNetConfig) -> str:
     """timm's name of a BiT ResNet.
 
     Raises:
-        CheckpointError: where it has none.
+        CheckpointError: if it has none.
     """
     name = f"resnetv2_{LAYERS.get(config.depths)}x{config.width_factor:g}_bit"
     if name not in read_architectures():
@@ -156,8 +156,8 @@ def make_timm_config(model: Any) -> dict[str, Any]:
     """The contents of timm's config.json for a model.
 
     Raises:
-        CheckpointError: for models that no name of timm makes.
-        PreprocessingError: where the model's is not known.
+        CheckpointError: if no name of timm makes such a model.
+        PreprocessingError: if the model's preprocessing is unknown.
     """
     config, preprocessing = model.config, model.preprocessing
     if type(config) is ViTConfig:

@@ -1,4 +1,4 @@
-"""A model as transformers has it: its class, the config.json of that class, and the tensors under its names."""
+"""Converts a model to transformers: its class, the config.json of that class, and tensors under its names."""
 
 import json
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from keras_vit.zoo.formats.torch.layouts import pack, to_torch
 from keras_vit.zoo.formats.torch.stated import ACTIVATIONS, name_activation
 from keras_vit.zoo.formats.variables import official_arrays
 
-# What every class but those below computes alone, {field: value}.
+# The only values that a class computes, {field: value}, unless it is listed below.
 PLAIN = {
     "backbone": None,
     "position_embedding": "1d",
@@ -36,7 +36,7 @@ ANY = object()
 
 
 class Kind(NamedTuple):
-    """A class of transformers: its model_type, names, where the encoder's begin, and the fields unlike `PLAIN`'s."""
+    """A class of transformers: model_type, names, prefix of the encoder's, and fields that differ from `PLAIN`."""
 
     name: str
     model_type: str
@@ -52,7 +52,7 @@ CLIP = {"pre_norm": True, "patch_bias": False, "head_bias": ANY}
 SIGLIP = {"classifier": "map", "has_class_token": False, "drop_remainder": ANY}
 MEAN = {"classifier": "gap", "has_class_token": False}
 DINOV3 = REGISTERS | {"position_embedding": "rope", "qkv_bias": ANY}
-# By whether there is a head; the first that computes the same.
+# {whether there is a head: classes}; the first that computes the same is chosen.
 KINDS = {
     True: (
         Kind("ViTForImageClassification", "vit", HF_VIT, "vit.", {}),
@@ -80,7 +80,7 @@ KINDS = {
 
 
 def unlike(kind, config):
-    """The fields in which a model is not of that class, {field: what the class has}."""
+    """The fields in which a model differs from a class, {field: value of the class}."""
     needs = {**PLAIN, **kind.fields}
     found = {name: value for name, value in needs.items() if value is not ANY and getattr(config, name) != value}
     if kind.layout in (HF_DINOV2, HF_DINOV3) and config.layer_scale is None:
@@ -93,7 +93,7 @@ def unlike(kind, config):
 
 
 def find_ratio(config):
-    """DINOv2's mlp_ratio, by which transformers tells the width of its MLPs; None where there is none."""
+    """DINOv2's mlp_ratio, with which transformers states the width of MLPs; None if no ratio fits."""
     for ratio in range(1, 17):
         width = config.hidden_size * ratio
         width = (int(width * 2 / 3) + 7) // 8 * 8 if config.gated_mlp else width
@@ -103,10 +103,10 @@ def find_ratio(config):
 
 
 def find_kind(config):
-    """The class of transformers that computes what a model of this configuration does.
+    """Finds the class of transformers that computes the same as a model of this configuration.
 
     Raises:
-        CheckpointError: where there is none.
+        CheckpointError: if there is none.
     """
     if type(config) is not ViTConfig:
         raise CheckpointError("layout='transformers' is for Vision Transformers. Leave it out for timm's names.")
@@ -149,8 +149,8 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
         found["use_gated_mlp"] = config.gated_mlp
     if kind.layout is HF_DINOV2:
         found |= {"mlp_ratio": find_ratio(config), "use_swiglu_ffn": config.gated_mlp}
-        found["hidden_act"] = "gelu" if config.gated_mlp else found["hidden_act"]  # a gated one has SiLU anyway
-    if kind.layout is HF_VIT:  # keras-hub asks for the rates and the biases
+        found["hidden_act"] = "gelu" if config.gated_mlp else found["hidden_act"]  # gated MLPs have SiLU anyway
+    if kind.layout is HF_VIT:  # keras-hub needs the rates and the biases
         found |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "qkv_bias": True}
     if kind.layout is HF_VIT and config.representation_size:
         found["pooler_output_size"] = config.representation_size
@@ -164,10 +164,10 @@ def make_config(kind: Kind, config: ViTConfig, labels: tuple | None) -> dict[str
 
 
 def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray]]:
-    """(the model's configuration, its tensors under transformers' names, of those that it changed the older).
+    """(the model's configuration, its tensors under transformers' names; the older ones, if transformers changed them).
 
     Raises:
-        CheckpointError: for a model that transformers does not have.
+        CheckpointError: if transformers does not have such a model.
     """
     config, kind = model.config, find_kind(model.config)
     which = config.gated_mlp if kind.layout is HF_DINOV2 else -1
@@ -176,16 +176,16 @@ def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray
     if kind.model_type == "siglip":
         layout["head"] = "classifier"
     state = to_torch(official_arrays(model), torch_names(VIT, layout), "transformers")
-    if kind.layout is HF_TOWER:  # without the axes of one image and one token
+    if kind.layout is HF_TOWER:  # without the axes of length 1 for image and token
         name = f"{kind.prefix}embeddings.position_embedding.weight"
         state[name] = state[name][0]
     if kind.layout is HF_TOWER and config.has_class_token:
         name = f"{kind.prefix}embeddings.class_embedding"
         state[name] = state[name][0, 0]
-    if kind.model_type == "deit":  # the token of distillation, here a register, holds its position
+    if kind.model_type == "deit":  # the distillation token, here a register, has its position added
         name = "deit.embeddings.position_embeddings"
         state[name] = np.insert(state[name], 1, 0, axis=1)
-    if kind.layout in (HF_DINOV2, HF_DINOV3):  # what stands for masked patches in pre-training begins at zero
+    if kind.layout in (HF_DINOV2, HF_DINOV3):  # the mask token of pre-training; it starts at zero
         shape = (1, config.hidden_size) if kind.layout is HF_DINOV2 else (1, 1, config.hidden_size)
         state[f"{kind.prefix}embeddings.mask_token"] = np.zeros(shape, "float32")
     if kind.layout is HF_DINOV3 and not config.num_registers:
@@ -194,6 +194,6 @@ def make_transformers_state(model: Any) -> tuple[ViTConfig, dict[str, np.ndarray
 
 
 def write_config(model: Any) -> str:
-    """The text of config.json; raises as `find_kind` does."""
+    """The text of config.json; raises the errors of `find_kind`."""
     kind = find_kind(model.config)
     return json.dumps(make_config(kind, model.config, model.labels), indent=2) + "\n"
