@@ -1,5 +1,6 @@
 """Training batches from folders of JPEG and PNG files, beside bare tf.io decoding, cropping and resizing."""
 
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,9 @@ from keras_vit import data
 from keras_vit.models import Preprocessing
 
 PHOTOS = 256
-STEPS = 12  # batches of a turn
+STEPS = 12  # batches that are timed
+# Batches before and after them, more than are read at once: as many are underway when the clock starts and stops.
+AHEAD = 2 + (os.cpu_count() or 1)
 
 
 def write_photos(folder: Path, ending: str, count: int = PHOTOS) -> Path:
@@ -46,8 +49,17 @@ def read_png_shape(content):
     return tf.concat([sides[::-1], [3]], 0)
 
 
-# {kind: (ending of files, what reads a shape, what decodes a box)}
-KINDS = {"JPEG": ("jpg", tf.io.extract_jpeg_shape, decode_jpeg), "PNG": ("png", read_png_shape, decode_png)}
+# {last word of a kind: (ending of files, what reads a shape, what decodes a box)}
+FILES = {"JPEG": ("jpg", tf.io.extract_jpeg_shape, decode_jpeg), "PNG": ("png", read_png_shape, decode_png)}
+# What a training asks for; the kinds that begin with "augmented" compare AUGMENTED.
+PLAIN = {
+    "train, float32": {},
+    "train, uint8": {"dtype": "uint8"},
+    "train, uint8, not mirrored": {"dtype": "uint8", "augmentation": data.Augmentation(flip=False)},
+}
+AUGMENTED = {
+    f"train, {name}": {"augmentation": name} for name in ("inception", "bit", "pad-crop-mixup-cutmix", "medium1")
+}
 
 
 def make_bare_pipeline(paths, read_shape, decode, batch, size, steps):
@@ -71,37 +83,32 @@ def make_bare_pipeline(paths, read_shape, decode, batch, size, steps):
 
 
 def time_batches(make_pipeline):
-    """Seconds of the batches of a pipeline; the first, and what starts with it, is left out."""
-    iterator = iter(make_pipeline())
-    next(iterator)
+    """Seconds of STEPS batches in the middle of a pipeline, after what starts with it."""
+    iterator = iter(make_pipeline(steps=STEPS + 2 * AHEAD))
+    for _ in range(AHEAD):
+        next(iterator)
     start = time.perf_counter()
-    for _ in iterator:
-        pass
+    for _ in range(STEPS):
+        next(iterator)
     return time.perf_counter() - start
 
 
 def enter_pipelines(case: Case, settings: Settings):
     """What a training reads, in the ways that it may be asked for."""
-    ending, read_shape, decode = KINDS[case.kind]
+    *augmented, file = case.kind.split()
+    ending, read_shape, decode = FILES[file]
     folder = write_photos(settings.files / f"photos-{ending}", ending)
     examples = data.load(f"folder:{folder}", "train+validation")
     preprocessing = Preprocessing((case.image_size, case.image_size))
-    options = {
-        "train, float32": {},
-        "train, uint8": {"dtype": "uint8"},
-        "train, uint8, not mirrored": {"dtype": "uint8", "augmentation": data.Augmentation(flip=False)},
-        "train, AugReg medium1": {"augmentation": "medium1"},
-    }
     pipelines = {
-        "bare": partial(
-            make_bare_pipeline, examples.source.paths, read_shape, decode, case.batch, case.image_size, STEPS
-        )
+        "bare": partial(make_bare_pipeline, examples.source.paths, read_shape, decode, case.batch, case.image_size)
     }
-    for name, given in options.items():
-        pipelines[name] = partial(examples.train, case.batch, preprocessing, steps=STEPS, **given)
+    for name, given in (AUGMENTED if augmented else PLAIN).items():
+        pipelines[name] = partial(examples.train, case.batch, preprocessing, **given)
 
     def enter(name):
-        images = (STEPS - 1) * case.batch
-        return Contestant(partial(time_batches, pipelines[name]), images, () if name == "bare" else ("bare",))
+        return Contestant(
+            partial(time_batches, pipelines[name]), STEPS * case.batch, () if name == "bare" else ("bare",)
+        )
 
     return {name: partial(enter, name) for name in pipelines}

@@ -211,12 +211,12 @@ SUBJECTS: Mapping[str, Subject] = {
         "batches for training from a folder of images, beside bare decoding, cropping and resizing",
         "benchmarks.pipelines:enter_pipelines",
         (("", (64,), (224,)),),
-        ("JPEG", "PNG"),
+        ("JPEG", "PNG", "augmented JPEG", "augmented PNG"),
         options=("batch", "image_size"),
     ),
     "memory": Subject(
         "the peak of a training step's memory, in a new process",
-        "benchmarks.memory:enter_memory",
+        "benchmarks.processes:enter_memory",
         (("ViT-S/16", (1,), (224, 512, 1024)), ("ViT-S/16", (8,), (224,)), *rows_at((8,), "ViT-L/16", "R50x1")),
         peers=("timm",),
         apart=True,
@@ -225,7 +225,7 @@ SUBJECTS: Mapping[str, Subject] = {
     ),
     "engines": Subject(
         "Keras' engines beside each other: calls, steps, the first step with its compiling, a step's memory",
-        "benchmarks.engines:enter_engines",
+        "benchmarks.processes:enter_engines",
         rows_at((8,), "ViT-S/16", "R50x1"),
         ("inference", "training", "first step", "memory"),
         peers=("timm",),

@@ -105,7 +105,7 @@ TINY = "--models ViT-Test/4 --batch 2 --image-size 32"
         pytest.param("loading building --models ViT-Test/4", 3, marks=pytest.mark.long),
         pytest.param(f"growth {TINY}", 3, marks=pytest.mark.long),
         pytest.param(f"memory {TINY}", 1, marks=pytest.mark.long),
-        pytest.param("pipeline --batch 2 --image-size 32", 2, marks=pytest.mark.long),
+        pytest.param("pipeline --batch 2 --image-size 32", 4, marks=pytest.mark.long),
     ],
 )
 def test_every_subject_runs_on_a_tiny_model(tmp_path, line, count):

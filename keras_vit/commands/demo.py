@@ -1,29 +1,25 @@
 """`keras-vit demo`: fine-tunes shipped weights, exports them for every runtime, and shows where they look."""
 
 import contextlib
-import dataclasses
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 from PIL import Image
 
 from keras_vit import data, evaluation, inference
-from keras_vit.commands.export import export_to_bundle
-from keras_vit.commands.inspect import PAGE, inspect_model
-from keras_vit.commands.options import spell_option
+from keras_vit.commands.inspect import PAGE
 from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console, list_pairs, make_table
 from keras_vit.data.datasets.arrays import read_digits
 from keras_vit.errors import ExportError, KerasVitError
 from keras_vit.files import make_folder
 from keras_vit.owned import OwnFolder, files_in
-from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import require_writable
 
 if TYPE_CHECKING:
@@ -32,23 +28,13 @@ if TYPE_CHECKING:
 VARIANT = "ViT-Mini/4"
 MODEL = f"{VARIANT}:fashion-mnist"  # the weights that ship
 DATA = "digits"
-# Both trainings have these settings, and differ in the weights that they begin with.
-TRAINING: dict[str, Any] = {
-    "dataset": DATA,
-    "recipe": "mini-vit",
-    "split": "train+validation",
-    "augmentation": "shift",
-    "examples": 300,
-    "steps": 120,
-    "batch_size": 16,
-    "learning_rate": 0.002,
-}
+EXAMPLES, STEPS = 300, 120
+# Both trainings have these options, and differ in the weights that they begin with.
+TRAINING = (
+    f"--recipe mini-vit --split train+validation --examples {EXAMPLES} --steps {STEPS} --batch-size 16 "
+    "--learning-rate 0.002 --augmentation shift"
+)
 TARGET_ACCURACY = 0.85
-# A row for each bundle: the options of its export. The first is the one to look at.
-BUNDLES: dict[str, dict[str, Any]] = {
-    "dist": {"formats": ("onnx", "tflite", "saved_model"), "web": True},
-    "int8": {"formats": ("onnx", "tflite"), "quantize": "int8"},
-}
 FINETUNED, SCRATCH = "fine-tuned", "from random weights"
 # In the demo's folder, and what each part is.
 PARTS = {
@@ -98,50 +84,40 @@ def replace_parts(out: Path) -> Iterator[None]:
                     (out / folder.record).unlink()
 
 
-def spell_training(settings: Settings, out: Path) -> str:
-    """The command of a training.
-
-    >>> spell_training(Settings(dataset="digits", model="ViT-B/16", batch_size=8, test=True), Path("runs/1"))
-    'keras-vit finetune --data digits --model ViT-B/16 --test --batch-size 8 --out runs/1'
-    """
-    words = ["keras-vit", "pretrain" if settings.pretrain else "finetune"]
-    for field in dataclasses.fields(Settings):
-        value = getattr(settings, field.name)
-        if value != field.default and field.name != "pretrain":
-            words.append(spell_option(field.name))
-            words += [] if value is True else [str(value)]
-    return shlex.join([*words, "--out", str(out)])
-
-
-def spell_export(run: Path, out: Path, formats: Sequence[str], **options: str | bool) -> str:
-    """The command of an export that is compared on DATA.
-
-    >>> spell_export(Path("runs/1"), Path("dist"), ["onnx", "tflite"], quantize="int8")
-    'keras-vit export runs/1 --to onnx tflite --quantize int8 --calibration digits --out dist'
-    """
-    words = ["keras-vit", "export", str(run), "--to", *formats]
-    for name, value in options.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return shlex.join([*words, "--calibration", DATA, "--out", str(out)])
+def list_commands(out):
+    """{what happens: the commands that do it}, in order."""
+    place = {name: shlex.quote(str(out / name)) for name in PARTS}
+    return {
+        f"1. {MODEL} learns digits, from {EXAMPLES} pictures.": [
+            f"keras-vit finetune --data {DATA} --model {MODEL} {TRAINING} --out {place['finetuned']}"
+        ],
+        "2. So does a model of random weights, from the same pictures.": [
+            f"keras-vit pretrain --data {DATA} --model {VARIANT} {TRAINING} --out {place['scratch']}"
+        ],
+        "3. The first becomes files for every runtime.": [
+            f"keras-vit export {place['finetuned']} --to onnx tflite saved_model --web --calibration {DATA} "
+            f"--out {place['dist']}",
+            f"keras-vit export {place['finetuned']} --to onnx tflite --quantize int8 --calibration {DATA} "
+            f"--out {place['int8']}",
+        ],
+        "4. What has it learned, and where does it look?": [
+            f"keras-vit inspect {place['finetuned']} --data {DATA} --split test --out {place['report']}"
+        ],
+    }
 
 
-def print_heading(console, sentence):
-    console.print()
-    console.print(sentence, style="bold", soft_wrap=True)
-
-
-def train_run(settings, out, console):
-    """Trains as `finetune` and `pretrain` do; the seconds that it took."""
-    from keras_vit.commands.progress import FitProgress
-    from keras_vit.trainers.plan import prepare
-    from keras_vit.trainers.train import train
-    from keras_vit.training.runs.folder import RunFolder
-
-    console.print_command(spell_training(settings, out), "$ ")
-    begun = time.monotonic()
-    folder = RunFolder(out)
-    train(prepare(settings, folder, resume=False), folder, tell=None, progress=FitProgress)
-    return time.monotonic() - begun
+def run_commands(out, run, console):
+    """The seconds that each took."""
+    seconds = []
+    for sentence, commands in list_commands(out).items():
+        console.print()
+        console.print(sentence, style="bold", soft_wrap=True)
+        for command in commands:
+            console.print_command(command, "$ ")
+            begun = time.monotonic()
+            run(shlex.split(command)[1:])
+            seconds.append(time.monotonic() - begun)
+    return seconds
 
 
 def save_digits(out):
@@ -164,7 +140,7 @@ def tabulate_shares(shares, seconds):
     title = f"Judged by {count} digits that no training saw"
     table = make_table(title, "model", "accuracy", "95% interval", "training")
     for name, share in shares.items():
-        trained = f"{TRAINING['steps']} updates, {seconds[name]:.0f} s" if name in seconds else ""
+        trained = f"{STEPS} updates, {seconds[name]:.0f} s" if name in seconds else ""
         table.add_row(name, f"{share.value:.1%}", "{:.1%} to {:.1%}".format(*share.interval), trained)
     return table
 
@@ -195,7 +171,7 @@ def print_summary(out, shares, seconds, console):
         console.print_command(command)
 
 
-def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -> "dict[str, Share]":
+def run_demo(out: Path, run: Callable[[Sequence[str]], object]) -> "dict[str, Share]":
     """Fine-tunes the shipped weights on handwritten digits, and shows all that the package makes of the result.
 
     The same training from random weights shows what the pre-training was worth. Then follow exports to SavedModel,
@@ -203,8 +179,7 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
 
     Args:
         out: folder of `PARTS`; those of an earlier demo are replaced.
-        model: the weights to fine-tune, of VARIANT, as `finetune --model` takes them.
-        console: prints what happens; None prints to the terminal.
+        run: runs a command of `keras-vit`, given the words that follow this name.
 
     Returns:
         The share of the test digits that each model classifies correctly: the fine-tuned one, the one from random
@@ -213,35 +188,20 @@ def run_demo(out: Path, *, model: str = MODEL, console: Console | None = None) -
     Raises:
         ExportError: when nothing can be written in `out`, or a file is in the way that no demo has written.
         ParityError: when the outputs of an artefact differ from the model's.
-
-    >>> run_demo(Path("keras-vit-demo"))[FINETUNED].value > 0.85  # about a minute on two cores  # doctest: +SKIP
-    True
     """
-    console, seconds = console or Console(), {}
-    run, scratch = out / "finetuned", out / "scratch"
+    console, models = Console(), {FINETUNED: out / "finetuned", SCRATCH: out / "scratch"}
+    models |= {f"{FINETUNED}, {form} int8": out / "int8" / f"model.{form}" for form in ("onnx", "tflite")}
     with replace_parts(out):
         import_keras()
-        print_heading(console, f"1. {model} learns digits, from {TRAINING['examples']} pictures.")
-        seconds[FINETUNED] = train_run(Settings(**TRAINING, model=model), run, console)
-        print_heading(console, "2. So does a model of random weights, from the same pictures.")
-        seconds[SCRATCH] = train_run(Settings(**TRAINING, model=VARIANT, pretrain=True), scratch, console)
-        print_heading(console, "3. The first becomes files for every runtime.")
-        for name, options in BUNDLES.items():
-            console.print_command(spell_export(run, out / name, **options), "$ ")
-            export_to_bundle(str(run), out / name, console, calibration=DATA, **options)
-        print_heading(console, "4. What has it learned, and where does it look?")
-        page = ["keras-vit", "inspect", str(run), "--data", DATA, "--split", "test", "--out", str(out / "report")]
-        console.print_command(shlex.join(page), "$ ")
-        inspect_model(str(run), dataset=DATA, split="test", out=out / "report")
+        seconds = dict(zip(models, run_commands(out, run, console)[:2], strict=False))  # of the trainings
         save_digits(out / "digits")
-        models = {FINETUNED: run, SCRATCH: scratch}
-        models |= {f"{FINETUNED}, {form} int8": out / "int8" / f"model.{form}" for form in ("onnx", "tflite")}
         shares = judge(models)
     print_summary(out, shares, seconds, console)
     return shares
 
 
 def demonstrate(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(callback=try_folder, help="Folder for all that the demo makes.")] = Path(
         "keras-vit-demo"
     ),
@@ -256,6 +216,12 @@ def demonstrate(
 
     Example: keras-vit demo --out keras-vit-demo
     """
-    accuracy = run_demo(out)[FINETUNED].value
+    app = context.find_root().command
+
+    def run(words):
+        with app.make_context("keras-vit", words, obj="brief") as inner:
+            app.invoke(inner)
+
+    accuracy = run_demo(out, run)[FINETUNED].value
     if accuracy < TARGET_ACCURACY:
         raise KerasVitError(f"The fine-tuned accuracy is {accuracy:.1%}; {TARGET_ACCURACY:.0%} was expected.")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from keras_vit.commands.options import Schedule, Stopping, with_options_of
 from keras_vit.commands.shared import import_keras, try_folder
-from keras_vit.console import Console, list_pairs
+from keras_vit.console import Console, list_pairs, say
 from keras_vit.errors import ConfigError
 from keras_vit.text import without_secrets
 from keras_vit.trainers.plan import prepare, resolve
@@ -77,14 +77,16 @@ def start_training(
     pretrain = fields.pop("pretrain")
     settings = choose_settings(out, select_typed(context, fields), pretrain, resume)
     folder = RunFolder(out)
-    settings = prepare(settings, folder, resume)
+    settings, brief = prepare(settings, folder, resume), context.obj == "brief"  # in a demo, which sums up by itself
     try:
         import_keras(find_devices=False)
         from keras_vit.commands.progress import FitProgress
         from keras_vit.trainers.train import train
 
-        result = train(settings, folder, resume=resume, every=every, progress=FitProgress)
-        print_outcome(result, settings, Console())
+        tell = None if brief else say
+        result = train(settings, folder, resume=resume, every=every, tell=tell, progress=FitProgress)
+        if not brief:
+            print_outcome(result, settings, Console())
     except (KeyboardInterrupt, Preempted) as stopped:
         print_how_to_continue(settings, out, every, said=isinstance(stopped, (Interrupted, Preempted)))
         raise

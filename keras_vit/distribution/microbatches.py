@@ -1,14 +1,8 @@
-"""Batches of TensorFlow's replicas: microbatches, empty batches, a host's batch, several steps in one call."""
+"""A replica's batch in microbatches, which are computed one after the other."""
 
-import keras
 import tensorflow as tf
 
 from keras_vit.errors import ConfigError
-
-
-def batch_size(x):
-    """The number of examples in a batch, as a float32 scalar; x: a tensor, or a structure of them."""
-    return tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], "float32")
 
 
 def microbatch(tensor, i, count):
@@ -51,69 +45,3 @@ def sum_gradients(compute_gradients, data, weights, count):
     zeros = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
     sums = tf.while_loop(lambda i, _: i < count, add, (0, zeros), parallel_iterations=1)[1]
     return [s if has else None for s, has in zip(sums, has_gradient, strict=True)]
-
-
-def pad_empty_batch(data):
-    """The batch, or one example of zeros if it is empty, as a replica's part of a last batch may be.
-
-    TensorFlow's convolutions give empty batches a wrong shape.
-    """
-
-    def pad(leaf):
-        if leaf is None or leaf.shape[0]:
-            return leaf
-        missing = tf.cast(tf.equal(tf.shape(leaf)[0], 0), "int32")  # 1 or 0: a condition without a branch
-        padded = tf.concat([leaf, tf.zeros((missing, *leaf.shape[1:]), leaf.dtype)], axis=0)
-        return tf.ensure_shape(padded, (None, *leaf.shape[1:]))
-
-    return tf.nest.map_structure(pad, data)
-
-
-def drop_padding(outputs, data):
-    """Cuts the outputs for `pad_empty_batch(data)` to the number of examples in data."""
-    x = tf.nest.flatten(keras.utils.unpack_x_y_sample_weight(data)[0])[0]
-    if x.shape[0]:
-        return outputs
-    return tf.nest.map_structure(lambda output: output[: tf.shape(x)[0]], outputs)
-
-
-def distribute_batch(strategy, batch):
-    """An iterator over the replicas' parts of one batch on the host."""
-    dataset = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*batch))
-    dataset = dataset.batch(len(tf.nest.flatten(batch[0])[0]))
-    return iter(strategy.experimental_distribute_dataset(dataset))
-
-
-def make_several_steps(model, step_function):
-    """A function of an iterator that runs up to `steps_per_execution` steps in one call and returns the metrics.
-
-    In Keras' function the replicas' steps are under a condition in the loop, and MirroredStrategy cannot synchronize
-    replicas there. Here only getting the next batch is under a condition: each pass through the loop has its batch
-    already.
-    """
-    strategy, count = model.distribute_strategy, model.steps_per_execution
-
-    @tf.function(reduce_retracing=True)
-    @tf.autograph.experimental.do_not_convert
-    def one_step(data):
-        strategy.run(step_function, args=(data,))
-
-    @tf.function(reduce_retracing=True)
-    @tf.autograph.experimental.do_not_convert
-    def steps(iterator):
-        def body(i, batch):
-            one_step(batch.get_value())
-            # After the last step no batch is taken: it would be lost for the next call.
-            return i + 1, tf.cond(i + 1 < count, iterator.get_next_as_optional, lambda: batch)
-
-        def more(i, batch):
-            return (i < count) & batch.has_value()
-
-        return tf.while_loop(more, body, (0, iterator.get_next_as_optional()), parallel_iterations=1)[0]
-
-    def function(iterator):
-        if steps(iterator) == 0:
-            raise StopIteration
-        return model.get_metrics_result()
-
-    return function

@@ -381,7 +381,7 @@ class ViTConfig:
 
     @property
     def reads_class_token_alone(self) -> bool:
-        """Whether the last block computes the class token alone (Eq. 4); not with relative positions: they could not learn."""
+        """Whether the last block computes the class token alone (Eq. 4), unless relative positions must learn."""
         return self.classifier == "token" and self.position_embedding != "relative"
 
     @property

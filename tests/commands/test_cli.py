@@ -241,7 +241,7 @@ def test_an_address_is_no_place_to_write_in_python(tmp_path, monkeypatch):
         lambda: zoo.save(model, f"{place}.npz"),
         lambda: exporting.convert(model, f"{place}.onnx"),
         lambda: exporting.bundle(model, place),
-        lambda: run_demo(Path(place)),
+        lambda: run_demo(Path(place), pytest.fail),
         lambda: data.draw_preview(digits, place),
         lambda: data.find_duplicates(digits, []).save(place),
         lambda: inspection.report(model, [np.zeros((32, 32, 3), "uint8")], place),

@@ -1,19 +1,17 @@
 """`keras-vit demo`: what it shows is so, and it overwrites nothing of the user's."""
 
 import re
+import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from keras_vit import cli, export, zoo
-from keras_vit.commands import demo, finetune
-from keras_vit.commands import export as export_command
+from keras_vit.commands import demo
+from keras_vit.console import Console
 from keras_vit.errors import ExportError
-from keras_vit.trainers.settings import Settings
 
 
 @pytest.mark.parametrize("name", ["finetuned/notes.txt", "report/index.html", "digits", demo.DemoFolder.record])
@@ -80,33 +78,17 @@ def test_a_demo_that_fails_leaves_no_folder(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("settings", [
-    Settings(**demo.TRAINING, model=demo.MODEL),
-    Settings(**demo.TRAINING, model=demo.VARIANT, pretrain=True),
-    Settings(dataset="folder:a b", model="ViT-B/16", class_weights="balanced", remat=True, test=True),
-])  # fmt: skip
-def test_the_command_that_is_shown_trains_by_these_settings(monkeypatch, settings):
-    told = {}
-    monkeypatch.setattr(finetune, "start_training", lambda *, context, **arguments: told.update(arguments))
-    assert (
-        CliRunner().invoke(cli.app, demo.spell_training(settings, Path("runs/1")).split(maxsplit=1)[1]).exit_code == 0
-    )
-    assert told.pop("out") == Path("runs/1") and not told.pop("resume")
-    told.pop("every")
-    assert Settings(**told) == settings
+def test_the_commands_that_are_shown_are_run(tmp_path, capsys):
+    ran = []
 
+    def parse(words):
+        ran.append(words)
+        cli.load_command(words[0]).make_context(words[0], words[1:])
 
-@pytest.mark.parametrize("name", demo.BUNDLES)
-def test_the_command_that_is_shown_exports_so(monkeypatch, name):
-    told, options = {}, demo.BUNDLES[name]
-    monkeypatch.setattr(
-        export_command, "export_to_bundle", lambda *places, **given: told.update(given, places=places[:2])
-    )
-    monkeypatch.setattr(export_command, "require_model", lambda *_: None)
-    typed = demo.spell_export(Path("run"), Path("out"), **options)
-    assert CliRunner().invoke(cli.app, typed.split(maxsplit=1)[1]).exit_code == 0
-    assert told.pop("places") == ("run", Path("out")) and told["calibration"] == demo.DATA
-    assert {key: told[key] for key in options} == {**options, "formats": list(options["formats"])}
+    demo.run_commands(tmp_path / "my demo", parse, Console())
+    shown = re.findall(r"^\$ (.+)$", capsys.readouterr().out.replace("\\\n", ""), re.MULTILINE)
+    assert [shlex.split(command) for command in shown] == [["keras-vit", *words] for words in ran]
+    assert [words[0] for words in ran] == ["finetune", "pretrain", "export", "export", "inspect"]
 
 
 def run_demo_in_process(out):
@@ -130,7 +112,7 @@ def test_the_demo_as_a_whole(tmp_path):
     accuracy, low, _ = shares["fine-tuned"]
     assert accuracy > 100 * demo.TARGET_ACCURACY and low > shares["from random weights"][2]
     assert all(abs(shares[f"fine-tuned, {form} int8"][0] - accuracy) <= 1 for form in ("onnx", "tflite"))
-    for name in demo.BUNDLES:
+    for name in ("dist", "int8"):
         assert {report.format for report in export.verify(out / name)} >= {"onnx", "tflite"}
     assert zoo.load(out / "finetuned" / "last.weights.npz").labels == tuple("0123456789")
     page = (out / "report" / "index.html").read_text()

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from training_worker import data, randomize, small, sparse
 
-from keras_vit.distribution import microbatches
+from keras_vit.distribution import batches, microbatches
 from keras_vit.errors import ConfigError
 
 X = np.arange(24, dtype="float32").reshape(12, 2)
@@ -50,8 +50,8 @@ def test_the_summed_gradient_is_that_of_the_batch():
 def test_an_empty_batch_is_padded_and_cut_again(n):
     @tf.function(input_signature=[tf.TensorSpec((None, 2)), tf.TensorSpec((None,))])
     def padded(x, y):
-        x2, y2, _ = microbatches.pad_empty_batch((x, y, None))
-        return x2, y2, microbatches.drop_padding(x2 + 1, (x, y, None))
+        x2, y2, _ = batches.pad_empty_batch((x, y, None))
+        return x2, y2, batches.drop_padding(x2 + 1, (x, y, None))
 
     x2, y2, outputs = padded(X[:n], X[:n, 0])
     assert len(x2) == len(y2) == max(n, 1)
