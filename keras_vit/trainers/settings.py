@@ -277,7 +277,7 @@ class Settings:
     ] = None
     position_embedding: Annotated[
         PositionEmbeddingKind | None,
-        "For a model to pretrain: 1d (the paper's), another kind of Appendix D.4, or big_vision's sincos2d.",
+        "For a model to pretrain: 1d (the paper's), another of Appendix D.4, big_vision's sincos2d or DINOv3's rope.",
     ] = None
     position_embedding_at: Annotated[
         PositionEmbeddingPlace | None,
