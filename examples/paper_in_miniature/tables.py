@@ -12,7 +12,11 @@ from examples.paper_in_miniature.results import read_lines
 from examples.paper_in_miniature.trainings import Workshop
 
 IMAGES = "images/miniature"  # beside the page
-OTHERS = ("quantization", "replicas", "shipped")  # tables of programs of their own
+OTHERS = {  # tables of programs of their own
+    "quantization": "-m examples.paper_in_miniature.quantization",
+    "replicas": "-m examples.paper_in_miniature.replicas",
+    "shipped": "tools/list_settings.py",
+}
 NOT_MEASURED = "Not measured yet."
 
 
