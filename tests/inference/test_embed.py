@@ -140,7 +140,7 @@ def test_what_was_cut_off_is_not_computed_again_and_ends_alike(model, photos, mo
     with pytest.raises(ConfigError, match=r"w.npz is not a file of vectors"):
         inference.embed_files(model, ["photos"], foreign)
     other = zoo.load("ViT-Test/4", weights=None)
-    with pytest.raises(ConfigError, match="v.npz has vectors of another model or kind.*it stays as it is"):
+    with pytest.raises(ConfigError, match="v.npz has vectors of another model or kind.*so it stays"):
         inference.embed_files(other, ["photos"], "v.npz")
     (photos / "empty").mkdir()
     with pytest.raises(ImageError, match="There are no images at photos/empty"):

@@ -93,7 +93,7 @@ def test_a_dataset_without_a_test_split(tmp_path):
         for number in range(3):
             (tmp_path / "photos" / name / f"{number}.png").touch()
     settings = Settings(model="ViT-B/16", dataset=f"folder:{tmp_path / 'photos'}")
-    with pytest.raises(DataError, match="tests once, on examples that chose nothing, which folder:"):
+    with pytest.raises(DataError, match="tests once, on examples that chose nothing; folder:"):
         run_protocol(settings, tmp_path / "paper")
 
 
