@@ -21,12 +21,15 @@ MODELS = {False: "ViT-B/16", True: "ViT-S/16"}  # the defaults of fine-tuning an
 EVERY = 200  # steps between checkpoints
 
 
-def require_fetched(model, folder):
-    """Refuses an address in the config.json of `folder`, perhaps a stranger's, unless its file is in the cache."""
+def require_fetched(name, model, folder):
+    """Refuses an address in the config.json of `folder`, perhaps a stranger's, unless its file is in the cache.
+
+    `name` is the setting, "model" or "teacher", whose value is `model`.
+    """
     if "://" in model and find_fetched(model) is None:
         raise ConfigError(
             f"The run in {folder} was begun with {model}, an address that was never fetched here, and is not fetched "
-            f"because of a file in a folder. If you trust it, resume with model={model!r} too."
+            f"because of a file in a folder. If you trust it, resume with {name}={model!r} too."
         )
 
 
@@ -42,8 +45,9 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
     begun = read_config(folder, to_resume=True)
     known = {field.name for field in dataclasses.fields(Settings)}
     recorded = {name: value for name, value in begun["settings"].items() if name in known}
-    if "model" not in typed:
-        require_fetched(str(recorded.get("model")), folder)
+    for name in ("model", "teacher"):
+        if name not in typed:
+            require_fetched(name, str(recorded.get(name)), folder)
     if any(typed.get(name) is not None for name in LENGTHS):
         recorded |= dict.fromkeys(LENGTHS)
     try:

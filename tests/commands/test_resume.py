@@ -101,22 +101,23 @@ def test_what_a_run_is_not_resumed_with(keras_vit, begun, line, sentence, monkey
     assert done.status == 1 and sentence in done.err
 
 
-def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatch):
+@pytest.mark.parametrize("name, command", [("model", "finetune"), ("teacher", "pretrain")])
+def test_a_folder_alone_makes_nobody_ask_an_address(keras_vit, begun, monkeypatch, name, command):
     """A stranger's config.json; what was fetched here before, and what is typed now, may be used."""
     config, address = json.loads((begun / "config.json").read_text()), "https://evil.example/beacon.npz"
-    config["settings"] |= {"model": address, "pretrain": False}
+    config["settings"] |= {name: address, "pretrain": command == "pretrain"}
     with training.Run(begun).files.writing("config.json") as path:
         path.write_text(json.dumps(config))
     asked = []
-    monkeypatch.setattr(finetune, "prepare", lambda settings, *_: asked.append(settings.model))
+    monkeypatch.setattr(finetune, "prepare", lambda settings, *_: asked.append(getattr(settings, name)))
     monkeypatch.setattr(finetune, "import_keras", lambda **_: sys.exit(0))
-    done = keras_vit("finetune", "--out", begun, "--resume")
-    assert done.status == 1 and f"If you trust it, resume with model={address!r}" in done.err and not asked
-    assert keras_vit("finetune", "--out", begun, "--resume", "--model", address).status == 0
+    done = keras_vit(command, "--out", begun, "--resume")
+    assert done.status == 1 and f"If you trust it, resume with {name}={address!r}" in done.err and not asked
+    assert keras_vit(command, "--out", begun, "--resume", f"--{name}", address).status == 0
     monkeypatch.setenv("KERAS_VIT_CACHE", str(begun / "cache"))
     cached_path(address).parent.mkdir(parents=True)
     cached_path(address).touch()
-    assert keras_vit("finetune", "--out", begun, "--resume").status == 0 and asked == [address] * 2
+    assert keras_vit(command, "--out", begun, "--resume").status == 0 and asked == [address] * 2
 
 
 def test_a_run_whose_images_are_others_now(keras_vit, begun):
