@@ -156,7 +156,7 @@ def test_a_model_that_keras_exports_wrong(keras_vit, folder):
     (received,) = onnxruntime.InferenceSession("dist/good.onnx").run(None, {"x": x})
     np.testing.assert_allclose(received, model(x), rtol=1e-4, atol=1e-6)
     done = keras_vit("doctor", "my_models:known", "--to", "onnx", "--out", "dist/good.onnx")
-    assert done.status == 1 and "dist/good.onnx is there already" in done.err
+    assert done.status == 1 and "dist/good.onnx exists already" in done.err
 
 
 @pytest.mark.slow
