@@ -148,7 +148,8 @@ def run_protocol(
     with hold_folder(out):
         if (out / RESULTS).exists() and not resume:
             raise RunError(f"{out} already has results. Resume them, or choose another folder.")
-        results = ResultsFile(out / RESULTS, {"protocol": "paper", "settings": settings.as_recorded()})
+        asked = {"protocol": "paper", "settings": settings.as_recorded(), "digests": settings.digests()}
+        results = ResultsFile(out / RESULTS, asked)
         if results.find("fields") is None:
             chosen, fields, scores = find_settings(settings, out, tell, every)
             results.add(recipe=chosen.recipe, fields=fields, scores=scores)

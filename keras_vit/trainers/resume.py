@@ -105,6 +105,12 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
                 f"The run in {folder} was begun with {name}={before!r}. Received: {name}={now!r}. Resume it as "
                 "it was begun, by its folder alone, or choose another folder."
             )
+    digests = settings.digests()
+    if begun.get("digests", digests) != digests:
+        raise ConfigError(
+            f"The file of `teacher` or `without` is not the one that the run in {folder} was begun with. Put that one "
+            "back, or choose another folder."
+        )
     batch_size, rate = begun["recipe"]["batch_size"], float(begun["recipe"]["learning_rate"])
     return dataclasses.replace(settings, batch_size=batch_size, learning_rate=rate)
 

@@ -95,14 +95,6 @@ def parse_search(texts: list[str]) -> dict[str, list]:
     return grid
 
 
-def describe_file(path):
-    """A file's path and, if the file exists, its digest: a resumed run must use the same list."""
-    try:
-        return f"{path} (SHA-256 {sha256(path)})"
-    except OSError:
-        return path
-
-
 def record_model(name):
     """A model's name without secrets, or the absolute path of its file."""
     is_file = name.partition(":")[0] not in VARIANTS and os.path.exists(name)
@@ -369,15 +361,19 @@ class Settings:
         return self.grid_search or bool(self.search)
 
     def as_recorded(self) -> dict[str, Any]:
-        """The settings as stored in a run's files: absolute paths, addresses without secrets, and the digest of a list
-        of duplicates."""
+        """The settings as stored in a run's files: absolute paths, and addresses without secrets."""
         return {
             **dataclasses.asdict(self),
             "model": record_model(self.model),
             "teacher": self.teacher and record_model(self.teacher),
             "dataset": locate_dataset(self.dataset),
-            "without": self.without and describe_file(self.without),
+            "without": self.without and os.path.abspath(self.without),
         }
+
+    def digests(self) -> dict[str, str]:
+        """{setting: SHA-256} of the files that a resumed run must find as they were."""
+        paths = {"teacher": self.teacher, "without": self.without}
+        return {name: sha256(path) for name, path in paths.items() if path is not None and os.path.isfile(path)}
 
 
 def parameters_of_settings(without: Sequence[str] = (), **defaults: Any) -> list[inspect.Parameter]:

@@ -58,6 +58,7 @@ def fit(run, model, recipe, splits, settings, start, resume, progress, verbose):
             verbose=verbose,
             config={
                 "settings": settings.as_recorded(),
+                "digests": settings.digests(),
                 "recipe": dataclasses.asdict(recipe),
                 "classes": splits.train.class_names,
                 "held_out": held_out and held_out.num_examples,

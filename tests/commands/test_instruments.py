@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.files import sha256
 from keras_vit.trainers.settings import Settings
 
 ALL = "train+validation"  # nothing held out
@@ -64,10 +65,22 @@ def test_training_without_duplicates(keras_vit, photos, tmp_path):
     from keras_vit.trainers.plan import load_splits
 
     assert load_splits(settings).train.num_examples == 4
-    before = settings.as_recorded()["without"]
-    assert str(path) in before and settings.as_recorded()["without"] == before
+    before = settings.digests()
+    assert settings.as_recorded()["without"] == str(path) and before == {"without": sha256(path)}
     read = json.loads(path.read_text())
     read["pairs"].pop()
     path.write_text(json.dumps(read))
     assert load_splits(settings).train.num_examples == 5
-    assert settings.as_recorded()["without"] != before  # a run that was begun with the other list is not gone on with
+    assert settings.digests() != before
+
+
+@pytest.mark.slow
+def test_a_run_without_duplicates_is_resumed_with_the_same_list(keras_vit, photos, tmp_path):
+    keras_vit("deduplicate", "--data", photos, "--split", ALL, "--out", tmp_path)
+    path, run = tmp_path / "duplicates.json", tmp_path / "run"
+    line = f"pretrain --data {photos} --split {ALL} --model ViT-Test/4 --image-size 16 --steps 2 --batch-size 2"
+    assert keras_vit(*line.split(), "--without", path, "--out", run).status == 0
+    assert keras_vit("pretrain", "--resume", "--out", run, "--steps", 3).status == 0
+    path.write_text(path.read_text() + " ")
+    done = keras_vit("pretrain", "--resume", "--out", run, "--steps", 4)
+    assert done.status == 1 and "is not the one that the run" in done.err

@@ -1,5 +1,7 @@
 """Distillation: what the labels become, against the teacher itself; runs by both doors; what is refused."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -90,6 +92,7 @@ class StopAtStep8(keras.callbacks.Callback):
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(teacher, tmp_path):
+    teacher = shutil.copy(teacher, tmp_path)
     more = SMALL | {"every": 3, "recipe": "mini-vit", "teacher": str(teacher), "dataset": "digits"}
     keras_vit.pretrain(out=tmp_path / "whole", **more)
     asked = {name: value for name, value in more.items() if name not in ("every", "tell")}
@@ -98,6 +101,9 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(teacher, tmp_path):
     keras_vit.pretrain(out=tmp_path / "parts", resume=True, **more)
     whole, parts = (np.load(tmp_path / name / "last.weights.npz") for name in ("whole", "parts"))
     assert set(whole) == set(parts) and all((whole[name] == parts[name]).all() for name in whole)
+    zoo.save(make_teacher(side=8), teacher)
+    with pytest.raises(ConfigError, match="The file of `teacher` or `without` is not the one"):
+        keras_vit.pretrain(out=tmp_path / "parts", resume=True, **more)
 
 
 def test_what_is_refused(teacher, tmp_path):
