@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from family_models import OPTIONS, made
+from slowness import mark_but
 
 from keras_vit import data, evaluation, export, training, zoo
 from keras_vit.data import DataError
@@ -67,6 +68,7 @@ def test_microbatches_and_rematerialization_change_nothing_and_mixed_precision_l
     assert not {case: value for case, value in found.items() if value > 1e-4}
 
 
+@pytest.mark.long
 def test_what_is_frozen_stays_and_lora_trains_its_factors_and_the_head(tmp_path):
     for option in OPTIONS:
         before = {v.path: v.numpy() for v in made(option, image_size=(16, 24))[0].weights}
@@ -104,7 +106,9 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
         np.testing.assert_array_equal(stopped[key], value, err_msg=key)
 
 
-@pytest.mark.parametrize("name", ["model.onnx", pytest.param("model.tflite", marks=pytest.mark.long), "saved_model"])
+@pytest.mark.parametrize(
+    "name", mark_but(pytest.mark.long, ["model.onnx", "model.tflite", "saved_model"], "model.onnx")
+)
 def test_every_format_and_precision_is_proved(name, tmp_path):
     """Quantized files differ, and choose the same classes; `convert` raises where they do not."""
     kinds = (None,) if name == "saved_model" else (None, "float16", "dynamic", "int8")
@@ -116,6 +120,7 @@ def test_every_format_and_precision_is_proved(name, tmp_path):
             assert report.max_rel_diff < (2e-5 if kind is None else 0.1) and report.top1_agreement > 0.9, (option, kind)
 
 
+@pytest.mark.long
 def test_instruments_work_or_say_why_not():
     """Masked patches need whole patches and no head; evaluation and few-shot take all."""
     examples, tests = data.load("digits", "train"), data.load("digits", "test")
