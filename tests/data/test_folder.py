@@ -310,6 +310,7 @@ def spoil(photos):
     return files
 
 
+@pytest.mark.slow
 def test_unreadable_images_are_named_and_skipped(photos, caplog):
     files = spoil(photos)
     examples = load(photos, "train+validation")

@@ -71,6 +71,7 @@ def test_training_images_are_the_part_resized(photo):
         assert min(np.abs(image - expected).max(), np.abs(flipped - expected).max()) < 0.01
 
 
+@pytest.mark.slow
 def test_statistics_of_inception_crops():
     shape, ranges = tf.constant([375, 500]), ((0.05, 1.0), (0.75, 1.33))
 
@@ -191,6 +192,7 @@ def test_uint8_is_float_rounded(tmp_path):
     assert np.abs(again - floats).max() <= 0.5 / 255 / 0.2 + 1e-6
 
 
+@pytest.mark.slow
 def test_a_folders_image_reads_as_in_prediction(photo, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

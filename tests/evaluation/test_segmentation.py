@@ -52,6 +52,7 @@ def test_loss_and_metric_by_pixel():
     assert float(none.result()) == 1.0
 
 
+@pytest.mark.slow
 def test_mean_iou_is_scikit_learns(folder):
     model, examples = dense(), data.load(f"masks:{folder}", "test")
     found, told = evaluation.mean_iou(model, examples, batch_size=7, keep=3, tell=(told := []).append), told

@@ -58,6 +58,7 @@ def by_hand(model, vector, paths):
     return np.asarray(known[vector])
 
 
+@pytest.mark.slow
 def test_images_of_any_kind(model, photos):
     paths = read_all(photos)[:5]
     (photos / "torn.png").unlink()

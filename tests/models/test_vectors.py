@@ -58,6 +58,7 @@ def test_a_resnet_has_the_vector_that_its_head_reads():
     assert vectors_of(model) == ("output", "features") and vector_model(model).output_shape == (None, 512)
 
 
+@pytest.mark.slow
 def test_a_model_goes_with_its_vectors():
     model = zoo.load("ViT-Test/4", weights=None)
     gone = weakref.ref(model)

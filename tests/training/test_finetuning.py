@@ -338,6 +338,7 @@ def test_part_of_a_model_comes_back_frozen(make, tmp_path):
         assert len(again.weights) == len(model.weights) - 2 and not again.trainable_weights
 
 
+@pytest.mark.slow
 def test_a_model_around_a_frozen_one_trains_on_as_if_it_had_not_been_saved(tmp_path):
     backbone = vit()
     backbone.trainable = False

@@ -148,6 +148,7 @@ def test_a_handler_put_over_ours_stays(tmp_path):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_a_run_in_another_thread_leaves_signals_alone(tmp_path):
     thread = threading.Thread(target=by_run, args=(tmp_path, Sends()))
     thread.start()
