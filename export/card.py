@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_vit.errors import printable
 from keras_vit.export.formats import format_named
 from keras_vit.export.proof.mixture import WAYS
-from keras_vit.text import printable
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
 PLACE = "LOADERS = {}\nPACKAGES = {}"  # in it

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit._version import __version__
-from keras_vit.text import printable, without_secrets
+from keras_vit.errors import printable, without_secrets
 
 LOCAL = re.compile(r"(?:~|/|[A-Za-z]:[\\/]|\\\\).*[\\/](?P<name>[^\\/]+)[\\/]?", re.DOTALL)
 

@@ -13,13 +13,12 @@ import re
 import shutil
 from pathlib import Path
 
-from keras_vit.errors import ExportError, KerasVitError
+from keras_vit.errors import ExportError, KerasVitError, printable
 from keras_vit.export.formats import FORMATS, data_files
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.files import make_folder, require_local, sha256_of_regular
 from keras_vit.owned import OwnFolder, files_in, is_regular, lock
-from keras_vit.text import printable
 
 HIDDEN = ".keras-vit-export"
 PARTS = ("new", "old")  # of the hidden folder: new files, and the files that they replace

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import rich.console
 import rich.table
 
-from keras_vit.text import printable, without_secrets
+from keras_vit.errors import printable, without_secrets
 
 
 def break_command(command: str, before: str = "", width: int = 80) -> list[str]:

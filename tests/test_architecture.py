@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = {"keras_vit.zoo": ROOT / "zoo", "keras_vit.export": ROOT / "export"}
 
 BELOW = {"images", "distribution", "layers", "models"}
-# Which rooms a room may import, beside the modules at the root: errors, files, text, ...
+# Which rooms a room may import, beside the modules at the root: errors, files, ...
 MAY_IMPORT = {
     "images": set(),
     "distribution": set(),

@@ -11,7 +11,7 @@ import pytest
 from attacks import acts
 
 from keras_vit import errors
-from keras_vit.text import printable
+from keras_vit.errors import printable
 
 ROOT = pathlib.Path(__file__).parent.parent
 HOSTILE = "a\x1b]0;title\x07\r\nkeras-vit: all fine\x85\u2028\u202eb\u2066\ud800\x00c"

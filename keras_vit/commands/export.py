@@ -16,14 +16,13 @@ from keras_vit.commands.parsing import Command, complete_dataset
 from keras_vit.commands.shared import Model, import_keras, require_model, try_folder
 from keras_vit.console import Console
 from keras_vit.data.datasets.schemes import require_dataset
-from keras_vit.errors import ConfigError, KerasVitError
+from keras_vit.errors import ConfigError, KerasVitError, printable
 from keras_vit.export.formats import NAMES, QUANTIZE, USUAL
 from keras_vit.export.verification import require_manifest
 from keras_vit.export.web import FOLDER as PAGE
 from keras_vit.export.web import WEB_LAYOUTS
 from keras_vit.images.pixels import read_any_image
 from keras_vit.inference.listing import list_images
-from keras_vit.text import printable
 from keras_vit.trainers.provenance import describe_provenance, read_dataset
 from keras_vit.training.runs.folder import WEIGHTS, describe_weights, model_of
 

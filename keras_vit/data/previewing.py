@@ -11,10 +11,10 @@ from keras_vit.data.errors import DataError
 from keras_vit.data.examples import Examples
 from keras_vit.data.reading.decode import whole_image
 from keras_vit.data.reading.sources import take_examples
+from keras_vit.errors import shorten
 from keras_vit.files import require_local, write_whole
 from keras_vit.models.preprocessing import Preprocessing
 from keras_vit.pages import write_figure
-from keras_vit.text import shorten
 
 TILE = 1.6  # inches
 LEAST_SHARE = 0.005  # of a label that is written out

@@ -8,10 +8,9 @@ import keras
 import numpy as np
 
 from keras_vit.console import log
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, quote_some
 from keras_vit.evaluation.predictions import Predictions, collect, predict_batches
 from keras_vit.evaluation.scores import Evaluation, Share, measure_calibration, score_classes
-from keras_vit.text import quote_some
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples

@@ -11,11 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_vit.errors import shorten
 from keras_vit.evaluation.scores import count_confusion
 from keras_vit.masked_patches.picture import draw_masked_patches as draw_masked_patches  # public in this room
 from keras_vit.models.preprocessing import to_pixels, to_probabilities
 from keras_vit.pages import SHADES, write_figure
-from keras_vit.text import shorten
 
 MOST_CLASSES = 30
 SIDE = 6.5  # inches of each half of the figure

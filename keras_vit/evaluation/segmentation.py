@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, shorten
 from keras_vit.evaluation.evaluating import matched_batches, require_described
 from keras_vit.evaluation.scores import count_confusion, share
 from keras_vit.images.pixels import class_colours, paint_classes
 from keras_vit.models.preprocessing import to_pixels
 from keras_vit.pages import write_figure
-from keras_vit.text import shorten
 
 if TYPE_CHECKING:
     from keras_vit.data import Examples

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_vit.errors import ConfigError, ImageError
+from keras_vit.errors import ConfigError, ImageError, without_secrets
 from keras_vit.files import make_folder, sha256, write_whole
 from keras_vit.images.pillow import describe_missing
 from keras_vit.inference.classifiers import open_model
@@ -27,7 +27,6 @@ from keras_vit.inference.vector_files import BLOCK, FIELDS, Origin, read_vectors
 from keras_vit.models.config import Vector
 from keras_vit.models.vectors import choose_vector, vector_width
 from keras_vit.owned import OwnFolder, lock
-from keras_vit.text import without_secrets
 
 if TYPE_CHECKING:
     from keras_vit.inference.predicting import Asked

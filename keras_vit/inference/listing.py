@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from keras_vit.data.datasets.image_files import SUFFIXES, walk_files
-from keras_vit.errors import DownloadError, ImageError
+from keras_vit.errors import DownloadError, ImageError, printable
 from keras_vit.files import name_address
 from keras_vit.images.pillow import MOST_BYTES
 from keras_vit.images.pixels import read_any_image
-from keras_vit.text import printable
 
 
 def is_image(path):

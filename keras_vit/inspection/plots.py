@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_vit.text import shorten
+from keras_vit.errors import shorten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from keras_vit import data, training, zoo
 from keras_vit.data.augment.rows import find_augmentation
 from keras_vit.data.datasets.schemes import require_dataset, would_read
-from keras_vit.errors import ConfigError
+from keras_vit.errors import ConfigError, quote_some
 from keras_vit.models.variants import variant
-from keras_vit.text import quote_some
 from keras_vit.trainers import choices
 from keras_vit.trainers.settings import BACKBONE, Settings
 from keras_vit.training.recipe_rows import EPOCHS

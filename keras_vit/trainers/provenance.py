@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_vit.errors import KerasVitError
+from keras_vit.errors import KerasVitError, without_secrets
 from keras_vit.evaluation.paper import name_variant
 from keras_vit.models.config import ResNetConfig, ViTConfig
-from keras_vit.text import without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.training.runs.folder import FILES, read_config
 from keras_vit.training.runs.history import find_best, read_rows

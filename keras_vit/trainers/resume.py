@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.data.datasets.schemes import locate_dataset
-from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown
-from keras_vit.text import quote_some
+from keras_vit.errors import ConfigError, UnknownNameError, describe_unknown, quote_some
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.checkpoints import Checkpoints

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit import training
-from keras_vit.text import quote_some, without_secrets
+from keras_vit.errors import quote_some, without_secrets
 from keras_vit.trainers.choices import choose_checkpoint
 from keras_vit.trainers.plan import recipe_for
 

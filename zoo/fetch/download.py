@@ -17,10 +17,9 @@ import google_crc32c
 import requests
 from urllib3.exceptions import HTTPError
 
-from keras_vit.errors import DownloadError
+from keras_vit.errors import DownloadError, printable, without_secrets
 from keras_vit.files import is_offline, open_regular
 from keras_vit.owned import is_regular
-from keras_vit.text import printable, without_secrets
 from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.cache import (
     cached_path,

@@ -10,9 +10,8 @@ import requests
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_auth_from_url
 
-from keras_vit.errors import DownloadError
+from keras_vit.errors import DownloadError, printable
 from keras_vit.files import is_offline
-from keras_vit.text import printable
 from keras_vit.zoo.fetch import places
 from keras_vit.zoo.fetch.places import is_loopback, read_url
 

@@ -10,7 +10,7 @@ from keras_vit.console import log
 from keras_vit.data.datasets.image_files import SUFFIXES
 from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
 from keras_vit.data.errors import DataError, parse_splits
-from keras_vit.text import quote_some
+from keras_vit.errors import quote_some
 
 # Names of columns, in any case.
 PATHS = ("path", "image", "image_path", "img", "file", "file_name", "filename", "file_path", "filepath")

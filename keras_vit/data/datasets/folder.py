@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_vit.data.datasets.image_files import count_loose, find_images, is_hidden, subfolders
 from keras_vit.data.datasets.splits import SPLITS, choose_examples, require_all_classes
 from keras_vit.data.errors import DataError, parse_splits
-from keras_vit.text import quote_some
+from keras_vit.errors import quote_some
 
 EXPECTED = "Expected a folder that has one folder of images per class"
 

@@ -11,9 +11,8 @@ from keras_vit.data.datasets.folder import split_folders
 from keras_vit.data.datasets.image_files import SUFFIXES, is_folder, visible_entries
 from keras_vit.data.datasets.splits import choose_examples
 from keras_vit.data.errors import DataError, parse_splits
-from keras_vit.errors import ImageError
+from keras_vit.errors import ImageError, quote_some
 from keras_vit.images import pillow
-from keras_vit.text import quote_some
 
 IGNORED = 255  # the class number of pixels that do not count
 NAMES = "classes.txt"

@@ -9,7 +9,7 @@ import os
 
 from keras_vit.data.datasets.image_files import SUFFIXES
 from keras_vit.data.errors import DataError
-from keras_vit.text import quote_some
+from keras_vit.errors import quote_some
 
 # {split: what a dataset may call it}
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.errors import printable
 from keras_vit.files import require_local, sha256
-from keras_vit.text import printable
 from keras_vit.training.errors import RunError
 from keras_vit.training.runs.folder import RunFolder, warn_if_not_written
 
