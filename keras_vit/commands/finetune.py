@@ -12,8 +12,8 @@ from keras_vit.commands.options import Schedule, Stopping, with_options_of
 from keras_vit.commands.shared import import_keras, try_folder
 from keras_vit.console import Console, list_pairs, say
 from keras_vit.errors import ConfigError, without_secrets
+from keras_vit.trainers.choices import EVERY, MODELS, choose_settings
 from keras_vit.trainers.plan import prepare, resolve
-from keras_vit.trainers.resume import EVERY, MODELS, choose_settings
 from keras_vit.trainers.settings import MASKED_PATCHES
 from keras_vit.training.errors import Interrupted, Preempted
 from keras_vit.training.runs.checkpoints import Checkpoints

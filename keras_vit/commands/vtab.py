@@ -10,8 +10,7 @@ from keras_vit.commands.shared import Model, import_keras, require_model, try_fo
 from keras_vit.console import Console, make_table
 from keras_vit.evaluation import vtab as measures
 from keras_vit.evaluation.paper import VTAB_TASKS
-from keras_vit.trainers.choices import choose_checkpoint
-from keras_vit.trainers.resume import EVERY
+from keras_vit.trainers.choices import EVERY, choose_checkpoint
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.errors import Interrupted, Preempted
 

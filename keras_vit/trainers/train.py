@@ -15,8 +15,7 @@ import keras
 from keras_vit import data, training
 from keras_vit.console import say
 from keras_vit.trainers import plan
-from keras_vit.trainers.judge import TrainingResult, judge
-from keras_vit.trainers.resume import (
+from keras_vit.trainers.choices import (
     EVERY,
     MODELS,
     choose_settings,
@@ -24,9 +23,9 @@ from keras_vit.trainers.resume import (
     require_same_classes,
     require_same_settings,
 )
+from keras_vit.trainers.report import TrainingResult, describe_training, judge
 from keras_vit.trainers.search import search_fields
 from keras_vit.trainers.settings import MASKED_PATCHES, Settings, with_settings
-from keras_vit.trainers.summary import describe_training
 from keras_vit.training.runs.folder import RunFolder, describe_weights, read_config
 from keras_vit.training.runs.history import list_epoch_ends, read_rows
 

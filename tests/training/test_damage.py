@@ -14,7 +14,7 @@ from training_run import points, tiny
 from keras_vit import data, training
 from keras_vit.errors import KerasVitError
 from keras_vit.files import sha256
-from keras_vit.trainers.resume import require_same_classes, require_same_settings
+from keras_vit.trainers.choices import require_same_classes, require_same_settings
 from keras_vit.trainers.settings import Settings
 from keras_vit.training.runs.folder import RunFolder, model_of, read_config
 from keras_vit.training.runs.history import read_rows
