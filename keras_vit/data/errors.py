@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from keras_vit.errors import KerasVitError
 
-# {split: what a dataset may call it}
+# {split: the names that a dataset may give it}
 SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
 

@@ -143,9 +143,7 @@ def recall_settings(folder: Path, typed: Mapping[str, Any]) -> Settings:
             require_same_settings(settings, folder, begun)
         return settings
     except TypeError as error:
-        raise RunError(
-            f"{folder / 'config.json'} is not the record of what the run was begun with: {error}."
-        ) from error
+        raise RunError(f"{folder / 'config.json'} is not the record of the run's settings: {error}.") from error
 
 
 def choose_settings(folder: Path, given: Mapping[str, Any], pretrain: bool, resume: bool) -> Settings:
@@ -195,8 +193,8 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
     digests = settings.digests()
     if begun.get("digests", digests) != digests:
         raise ConfigError(
-            f"The file of `teacher` or `without` is not the one that the run in {folder} was begun with. Put that one "
-            "back, or choose another folder."
+            f"The file of `teacher` or `without` has changed since the run in {folder} began. Put the former file back, "
+            "or choose another folder."
         )
     batch_size, rate = begun["recipe"]["batch_size"], float(begun["recipe"]["learning_rate"])
     return dataclasses.replace(settings, batch_size=batch_size, learning_rate=rate)

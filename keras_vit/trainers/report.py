@@ -17,10 +17,10 @@ from keras_vit.training.runs.history import find_best, read_rows
 
 UNEQUAL = 10  # times as many images in one class as in another
 DRAWN = 8  # images in masked_patches.png and masks.png
-# What a run writes, and what each file or folder is.
+# The files and folders that a run writes, and their contents.
 WRITTEN = {
     **FILES,
-    f"{CHECKPOINTS}/": "what a resumed run continues from",
+    f"{CHECKPOINTS}/": "the checkpoints from which a resumed run continues",
     f"{EVENTS}/": "the metrics, for TensorBoard",
 }
 

@@ -167,7 +167,7 @@ def finetune(
         A `TrainingResult`: best epoch, accuracy with its interval, files.
 
     Raises:
-        UnknownNameError: for an argument, dataset, recipe or model that there is not.
+        UnknownNameError: for an unknown argument, dataset, recipe or model.
         KerasVitError: for anything that cannot be trained.
 
     >>> result = keras_vit.finetune("folder:photos", out="runs/1", model="ViT-B/16", epochs=20)  # doctest: +SKIP
@@ -201,7 +201,7 @@ def pretrain(
         A `TrainingResult`.
 
     Raises:
-        UnknownNameError: for an argument, dataset, recipe or variant that there is not.
+        UnknownNameError: for an unknown argument, dataset, recipe or variant.
         KerasVitError: for anything that cannot be trained.
 
     >>> result = keras_vit.pretrain("digits", out="runs/2", model="ViT-Test/4", image_size=16)  # doctest: +SKIP

@@ -85,10 +85,9 @@ def scan(folder, split):
     images is "validation", the rest "train".
 
     An image is held out if the hash of its class and file name, a number in [0, 1), is below 0.1: wherever the folder
-    is, and whatever else is in it. A class of two images or more has one on each side: where no hash is below 0.1, the
-    image with the lowest is held out, and where all are, the one with the highest is trained on. An image that is
-    added moves at most this one, back to the side of its hash, and no other. Renaming an image, its folder or its class
-    may move it.
+    is, and whatever else is in it. A class of two images or more has one on each side: if no hash is below 0.1, the
+    image with the lowest is held out; if all are, the image with the highest is trained on. Adding an image moves at
+    most this one, back to the side of its hash. Renaming an image, its folder or its class may move it.
 
     Class folders may have subfolders. Links are followed.
 

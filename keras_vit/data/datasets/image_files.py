@@ -88,7 +88,7 @@ def warn_of_unread(folder, unread, irregular):
 
 
 def find_images(folder, classes, warn):
-    """{(path, label)} of the images in a folder of class folders; with `warn`, the log says what is not read.
+    """{(path, label)} of the images in a folder of class folders; with `warn`, the log names unread files.
 
     Raises:
         DataError: when the folder has another class.
@@ -141,11 +141,11 @@ def choose_examples(dataset, names, stated, find, folder="", no_test="no images 
 
     Args:
         dataset: its name in errors.
-        names: of the splits that are asked for.
-        stated: those that the dataset has, train among them.
-        find: from one of these to the set of its examples; called once for each that is needed.
-        folder: what the paths of train begin with.
-        no_test: what is said of a dataset without a test split, before "the split 'validation'".
+        names: the splits to choose from.
+        stated: the splits that the dataset has, train among them.
+        find: function from a stated split to the set of its examples; called once for each that is needed.
+        folder: the beginning of the paths of train.
+        no_test: the error's words for a dataset without a test split, before "the split 'validation'".
     """
     if "test" in names and "test" not in stated:
         raise DataError(f"{dataset} has {no_test} the split 'validation'.")

@@ -1,7 +1,7 @@
 """How a dataset is named: one row per scheme, and one per dataset of the catalogue. Only `load` imports TensorFlow.
 
-A new scheme is a module that has the function of its row's `opens`, a row here, and tests: `data.load`, its errors
-and the command line take theirs from the row.
+A new scheme takes a module with the function of its row's `opens`, a row here, and tests: `data.load`, its errors and
+the command line read the row.
 """
 
 import os
@@ -25,19 +25,19 @@ class Scheme:
     """A kind of datasets named "name:argument", or the dataset named "name".
 
     Args:
-        name: what stands before the colon.
-        argument: what follows it, as help writes it, such as "PATH"; None where nothing does.
-        holds: what such a dataset is, in words.
-        opens: "module:function" of what follows the colon (the name where nothing does), the split and the `options`,
-            to (source of the examples, class names); `reading.sources` says what a source has.
-        options: those keywords of `data.load` that the function takes.
+        name: the word before the colon.
+        argument: the word that help writes after the colon, such as "PATH"; None if nothing follows it.
+        holds: a description of such a dataset.
+        opens: "module:function". The function takes the text after the colon (or the name), the split and the
+            `options`, and returns (source of the examples, class names); `reading.sources` says what a source has.
+        options: the keywords of `data.load` that the function takes.
         augmentation: name of the training augmentation that suits the images.
         evaluation_crop: the share of an image's middle to evaluate on, its aspect ratio kept, whatever the model's own
             preprocessing; None for that.
-        check: "module:function" of what follows the colon, which raises DataError where no split of it can be opened,
-            without TensorFlow and before the images are listed. None where nothing is known so early.
-        would_read: "module:function" of what follows the colon and a path: whether files that are put there become
-            examples. None where they never do, so that a run may be written anywhere.
+        check: "module:function". The function takes the text after the colon, and raises DataError if no split of it
+            can be opened; it imports no TensorFlow and lists no images. None if nothing is known so early.
+        would_read: "module:function". The function takes the text after the colon and a path, and returns whether files
+            that are put there become examples. None if they never do: a run may then be written anywhere.
     """
 
     name: str
