@@ -20,11 +20,10 @@ from keras_vit.export.conversion import Options, write_proved
 from keras_vit.export.description import describe_outputs, describe_preprocessing
 from keras_vit.export.formats import FORMATS, NAMES, QUANTIZE, USUAL, Quantize, format_named
 from keras_vit.export.preparation import prepare
+from keras_vit.export.processes import run_in_batches
+from keras_vit.export.proof.bundled import EXAMPLES, read_examples, read_model_json, write_examples
 from keras_vit.export.proof.comparison import model_runner
-from keras_vit.export.proof.examples import EXAMPLES, read_examples, write_examples
-from keras_vit.export.proof.model_json import read_model_json
 from keras_vit.export.proof.parity import choose_kind
-from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.report import Report
 from keras_vit.export.staging import ExportFolder, stage
 from keras_vit.export.web import FOLDER as PAGE

@@ -195,7 +195,7 @@ def predict_source(formats: Sequence[str]) -> str:
             parts = write_out(importlib.import_module(str(node.module)).__file__, *(x.name for x in node.names))
             text = text.replace(ast.get_source_segment(script, node) or "", "\n\n\n".join(parts) + "\n\n")
     rows = [format_named(name) for name in formats]
-    parts = [part for row in rows for part in write_out(row.reading_file(), f"load_{row.name}")]
+    parts = [part for row in rows for part in write_out(row.load_reader().__file__, f"load_{row.name}")]
     loaders = ", ".join(f'"{row.name}": load_{row.name}' for row in rows)
     packages = ", ".join(f'"{row.name}": "{row.package}"' for row in rows)
     parts.append(f"LOADERS = {{{loaders}}}\nPACKAGES = {{{packages}}}")

@@ -91,7 +91,7 @@ def write_proved(
         require_float_weights(model, form)
         require_endpoints(model, form, endpoints)
         trial = Trial(source, form, kind, tuple(endpoints))
-        finer = form.load_module().write(trial.order(tell), path)
+        finer = form.load_writer().write(trial.order(tell), path)
         difference = compare(trial, path)
         require_parity(trial, difference)
         for other in trial.at_other_sizes():

@@ -20,9 +20,9 @@ from keras_vit.errors import ConfigError, ExportError, KerasVitError, ParityErro
 from keras_vit.export.conversion import convert
 from keras_vit.export.formats import format_named
 from keras_vit.export.preparation import Source, pack_inputs, prepare
+from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.comparison import Trial, compare_outputs, find_output, median_milliseconds
 from keras_vit.export.proof.parity import choose_kind
-from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.export.report import size_of
 
 KERAS, OURS = "Keras", "keras-vit"
@@ -160,7 +160,7 @@ def open_file(trial, by, path):
 
         loaded = tf.saved_model.load(str(path))
         return lambda inputs: [np.asarray(x) for x in tf.nest.flatten(loaded.serve(pack_inputs(model, inputs)))]
-    return trial.form.load_module("reading").load(path, names if len(names) > 1 else None)
+    return trial.form.load_reader().load(path, names if len(names) > 1 else None)
 
 
 def look_into(format_name, path):

@@ -1,17 +1,19 @@
 """The formats of an export, a row each, and the `Order` for one. Imports nothing heavy: commands read the rows, too.
 
-Adding a format takes a row in `FORMATS` and a package `keras_vit.export.NAME` (listed in setup.cfg) of two modules:
+Adding a format takes a row in `FORMATS` and a module `keras_vit.export.NAME`, which writes and reads artefacts. In a
+package, listed in setup.cfg, its module `reading` reads them.
 
-- `__init__.py` writes artefacts. `write(order, path)` writes the artefact of an `Order` to `path`; an empty folder may
+- `write(order, path)` writes the artefact of an `Order` to `path`; an empty folder may
   exist there already. It returns {layer: way} of the layers that are stored more finely than by `quantize`. A file,
   unlike a folder, must end in a seal, see `staging.seal`.
-- `reading.py` reads and runs artefacts, also from elsewhere, and without Keras.
+- Reading takes any artefact, also from elsewhere, and its module may not import Keras when it is imported.
   `load_NAME(path, names=None)` returns a function from a list of arrays to the list of outputs; `names` are the inputs'
   names in the order of the arrays. Its source becomes part of a bundle's predict.py, so it may use only numpy as np,
   pathlib.Path and its own imports. `load(path, names=None)` is the same function, or prepares the path for it.
   `check(path)`, called before a runtime opens the artefact, calls `refuse` if it could do more than compute.
   `weight_bytes(path)` returns the size of the stored weights. `read_description(path)` returns the entries that `write`
   stored in it, or None. A SavedModel has no description, and so no such function.
+  `ask_gpu(path)`, if there is one, returns what a GPU runs of the artefact.
 """
 
 import contextlib
@@ -62,10 +64,10 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A row: all facts about a format that code outside its own package needs.
+    """A row: all facts about a format that code outside its own module needs.
 
     Args:
-        name: its name for users and in files; also that of the package.
+        name: its name for users and in files; also that of its module.
         title: the format's own spelling, for sentences.
         suffix: suffix of its paths, such as ".onnx"; "" for the only format, a folder, without one.
         bundled: its path in a bundle, with "/".
@@ -79,7 +81,6 @@ class Format:
         protobuf: suffix of its files that are protocol buffers, and so hold up to 2 GiB.
         data_pattern: for a file, a regular expression for the rest, after its stem, of the names of files that belong
             to it; "" if there are none.
-        on_gpu: whether LiteRT can tell which of its operations a GPU runs.
         usual: whether a bundle has it by default.
     """
 
@@ -96,7 +97,6 @@ class Format:
     folder_pattern: str = ""
     protobuf: str = ""
     data_pattern: str = ""
-    on_gpu: bool = False
     usual: bool = True
 
     @property
@@ -107,13 +107,13 @@ class Format:
         """The endpoints, of these, that the format can have."""
         return tuple(name for name in names if self.endpoints or name in self.further_outputs)
 
-    def load_module(self, part: str = "") -> ModuleType:
-        """The format's package, or its module `part`."""
-        return importlib.import_module(".".join(["keras_vit.export", self.name, *([part] if part else [])]))
+    def load_writer(self) -> ModuleType:
+        return importlib.import_module(f"keras_vit.export.{self.name}")
 
-    def reading_file(self) -> Path:
-        """reading.py, for a process that imports no Keras."""
-        return Path(__file__).parent / self.name / "reading.py"
+    def load_reader(self) -> ModuleType:
+        """The module that reads artefacts; a process that imports no Keras runs its file."""
+        module = self.load_writer()
+        return importlib.import_module(f"{module.__name__}.reading") if hasattr(module, "__path__") else module
 
     def bundled_files(self) -> list[str]:
         """Names of an artefact's files, relative to the bundle, as far as they are known before."""
@@ -148,7 +148,6 @@ FORMATS = (
         package="ai-edge-litert",
         quantize=QUANTIZE,
         further_outputs=("attention",),
-        on_gpu=True,
     ),
     Format(
         name="stablehlo",
@@ -255,7 +254,7 @@ def raise_reading_errors(path, problem="is damaged"):
 def require_known_operations(format_name: str, path: Path) -> None:
     """Raises ExportError unless the artefact only computes, and refers only to its own files."""
     with raise_reading_errors(path):
-        format_named(format_name).load_module("reading").check(Path(path))
+        format_named(format_name).load_reader().check(Path(path))
 
 
 def refuse(path: Path, what: str) -> None:

@@ -17,8 +17,8 @@ from keras_vit.export.formats import (
     recognise,
     require_known_operations,
 )
-from keras_vit.export.proof.model_json import FIELDS, read_model_json
-from keras_vit.export.proof.runtimes import run_in_batches
+from keras_vit.export.processes import run_in_batches
+from keras_vit.export.proof.bundled import FIELDS, read_model_json
 from keras_vit.files import find_misfit
 
 DESCRIPTION = "model.json"
@@ -74,7 +74,7 @@ def describe_by_bundle(folder):
 def read_stored_description(row, path):
     """The description that `write` of the format stored in an artefact, or None if no export wrote it."""
     with raise_reading_errors(path):
-        about = getattr(row.load_module("reading"), "read_description", lambda path: None)(path)
+        about = getattr(row.load_reader(), "read_description", lambda path: None)(path)
         if about is None:
             return None
         about = {name: about.get(name) for name in DESCRIBED}
@@ -112,7 +112,7 @@ def open_artefact(path: Path) -> Artefact | None:
         )
     require_known_operations(row.name, place)
     with raise_reading_errors(place, "cannot be opened"):
-        compute = row.load_module("reading").load(place, None if about is None else [about["inputs"][0]["name"]])
+        compute = row.load_reader().load(place, None if about is None else [about["inputs"][0]["name"]])
     batch = about["inputs"][0]["shape"][0] if about else None
 
     def run(images):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from keras_vit.export.formats import Format, Quantize, data_files, raise_reading_errors
-from keras_vit.export.gpu import ask_gpu
 from keras_vit.export.proof.parity import Difference, Kind
 
 
@@ -40,7 +39,7 @@ class Report:
         model_latency_ms: the same for the float model.
         further_outputs: the endpoints that are outputs of the artefact, each with its largest absolute difference from
             the model's; not those of a SavedModel, which are signatures.
-        gpu: for a TFLite file, what LiteRT's GPU delegate runs, see `gpu.ask_gpu`; None if no GPU was found.
+        gpu: for a TFLite file, what LiteRT's GPU delegate runs, see `tflite.reading.ask_gpu`; None if no GPU was found.
     """
 
     format: str
@@ -114,8 +113,9 @@ def size_of(path: str | Path) -> int:
 
 def make_report(form: Format, path: Path, kind: Kind, difference: Difference, **others: Any) -> Report:
     """Makes the report of an artefact; `others` are fields that follow neither from it nor from its difference."""
+    reader = form.load_reader()
     with raise_reading_errors(path):  # a runtime and a schema may read a file differently
-        weight_bytes = form.load_module("reading").weight_bytes(path)
+        weight_bytes = reader.weight_bytes(path)
     return Report(
         format=form.name,
         path=str(path),
@@ -124,6 +124,6 @@ def make_report(form: Format, path: Path, kind: Kind, difference: Difference, **
         weight_bytes=weight_bytes,
         **difference.numbers(),
         tolerance=kind.max_rel_diff,
-        gpu=ask_gpu(path) if form.on_gpu else None,
+        gpu=reader.ask_gpu(path) if hasattr(reader, "ask_gpu") else None,
         **others,
     )

@@ -16,12 +16,11 @@ import numpy as np
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.card import predict_source
 from keras_vit.export.formats import FORMATS, format_named, require_known_operations
-from keras_vit.export.proof.examples import read_examples
-from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.processes import last_line, run_script
+from keras_vit.export.proof.bundled import read_examples, read_model_json
 from keras_vit.export.proof.parity import choose_kind, compare_outputs
 from keras_vit.export.report import Report, make_report, size_of
 from keras_vit.export.staging import MANIFEST, ExportFolder, join_names
-from keras_vit.export.subprocess_job import last_line, run_script
 from keras_vit.export.web import LAYOUT_PATTERN as LAYOUT
 from keras_vit.export.web import PATTERN as PAGE
 from keras_vit.export.web.assets import list_foreign_files
@@ -189,7 +188,7 @@ def run_artefact(path, row, names, batches, inputs):
         places = {name: os.path.join(work, f"{name}.npz") for name in ("inputs", "outputs")}
         np.savez(places["inputs"], *inputs)
         job = {"path": str(path.resolve()), "names": names, "batches": batches, **places}
-        job["reading"] = str(row.reading_file())
-        run_script("proof/runtimes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
+        job["reading"] = row.load_reader().__file__
+        run_script("processes.py", job, lambda log: f"{path} does not run: {last_line(log)}", time_limit)
         with np.load(places["outputs"], allow_pickle=False) as arrays:
             return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]

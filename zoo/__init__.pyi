@@ -1,7 +1,7 @@
 from .class_vectors import zero_shot
+from .fetch.hub import push
 from .loading import load
 from .names.listed_models import ListedModel, info, list
-from .pushing import push
 from .saving import save
 
 __all__ = [

@@ -17,8 +17,8 @@ import numpy as np
 
 from keras_vit import data, export, zoo
 from keras_vit.export.formats import QUANTIZE, format_of_path
+from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.parity import cosine
-from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.training.runs.folder import model_of
 
 FILES = ("model.onnx", "model.tflite")
@@ -47,7 +47,7 @@ def export_and_run(model, name, kind, calibration, images):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         report = export.convert(model, path, quantize=kind, images=calibration)
-        run = format_of_path(path).load_module("reading").load(path)
+        run = format_of_path(path).load_reader().load(path)
         return report, run_in_batches(run, [images], (64,))[0]
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from keras_vit.errors import ExportError
 from keras_vit.export.formats import Order
-from keras_vit.export.proof.runtimes import literal
-from keras_vit.export.subprocess_job import run_script
+from keras_vit.export.processes import literal, run_script
 from keras_vit.extras import require
 
 OPSET = 18  # the newest that tf2onnx writes

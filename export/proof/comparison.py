@@ -16,9 +16,9 @@ from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.description import describe_outputs
 from keras_vit.export.formats import Format, Order
 from keras_vit.export.preparation import Source, pack_inputs
+from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof.mixture import Goal
 from keras_vit.export.proof.parity import BATCHES, Difference, Kind, compare_outputs
-from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.extras import require
 
 PROBES = 8
@@ -135,7 +135,7 @@ class Trial:
         )
 
     def load(self, path):
-        return self.form.load_module("reading").load(path, self.input_names())
+        return self.form.load_reader().load(path, self.input_names())
 
 
 def has_classes(model):
@@ -217,7 +217,7 @@ def first_differing_layer(trial: Trial) -> tuple[str, float] | None:
     inputs = [x[:PROBES] for x in trial.inputs]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"layers{trial.form.suffix}"
-        trial.form.load_module().write(order, path)
+        trial.form.load_writer().write(order, path)
         expected = run_in_batches(model_runner(every_output), inputs, (8,))
         received = run_in_batches(trial.load(path), inputs, trial.batches)
     for layer, a, b in zip(layers, expected, received, strict=True):

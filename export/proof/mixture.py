@@ -16,9 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
+from keras_vit.export.processes import run_in_batches, run_script
 from keras_vit.export.proof.parity import cosine
-from keras_vit.export.proof.runtimes import run_in_batches
-from keras_vit.export.subprocess_job import run_script
 
 WAYS = {
     "int8": "computes in int8, its ranges calibrated",

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from keras_vit.errors import ExportError, MissingPackageError
-from keras_vit.export.proof.examples import has_shape
+from keras_vit.export.proof.bundled import has_shape
 
 
 def scale_images(images, preprocessing):

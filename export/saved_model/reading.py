@@ -6,7 +6,7 @@ TensorFlow has operations that read and write any file: a SavedModel with one of
 import numpy as np
 
 from keras_vit.export.formats import refuse
-from keras_vit.export.proof.runtimes import literal
+from keras_vit.export.processes import literal
 
 # The operations in SavedModels of this package's models and of keras.applications (measured), and similar ones.
 COMPUTING = frozenset(

@@ -15,9 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from keras_vit.export.processes import last_line, literal, run_script
 from keras_vit.export.proof.mixture import Goal, quantize_to_goal, run_quantizer
-from keras_vit.export.proof.runtimes import literal
-from keras_vit.export.subprocess_job import last_line, run_script
 
 # Names that LiteRT's quantizer and the schema share. Calibrated ranges are for dense layers except the last, since
 # logits are close to each other. The last and the convolutions use each input's own range: calibrated ones do not make

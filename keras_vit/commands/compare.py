@@ -22,7 +22,7 @@ NAMES = ("comparison.json", "comparison.png")
 def list_candidates(models: list[str]) -> list[str]:
     """The candidates: each artefact of a bundle, everything else as it is given."""
     from keras_vit.export.opening import DESCRIPTION
-    from keras_vit.export.proof.model_json import read_model_json
+    from keras_vit.export.proof.bundled import read_model_json
 
     found = []
     for name in models:

@@ -15,7 +15,7 @@ from keras_vit.export import doctor
 from keras_vit.export.onnx import lowering
 from keras_vit.export.onnx.emit import LAYERS, OPERATIONS
 from keras_vit.export.preparation import prepare, prepare_model
-from keras_vit.export.tflite.operators import builtin_roll, group_neighbours, transpose_in_steps
+from keras_vit.export.tflite import builtin_roll, group_neighbours, transpose_in_steps
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/any_model.md"
 

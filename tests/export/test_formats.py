@@ -16,11 +16,10 @@ ROWS = pytest.mark.parametrize("row", formats.FORMATS, ids=lambda row: row.name)
 
 @ROWS
 def test_the_protocol_of_a_format(row):
-    assert callable(row.load_module().write)
-    reading = row.load_module("reading")
+    assert callable(row.load_writer().write)
+    reading = row.load_reader()
     assert all(callable(getattr(reading, name)) for name in ("load", f"load_{row.name}", "check", "weight_bytes"))
     assert row.is_folder or callable(reading.read_description)
-    assert row.reading_file().samefile(reading.__file__)
 
 
 @ROWS

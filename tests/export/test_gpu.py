@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_vit.export.gpu import ADVICE, read_log
+from keras_vit.export.tflite.reading import ADVICE, read_log
 
 CHROMIUM = Path("/usr/lib/chromium")
 FOUND = "I0000 environment.cc:532] Selected adapter: SwiftShader Device (Subzero), arch=swiftshader, backend=Vulkan\n"
@@ -49,7 +49,7 @@ import tensorflow as tf
 from family_models import OPTIONS, made
 from keras_vit import models, zoo
 from keras_vit.export import convert
-from keras_vit.export.gpu import ask_gpu
+from keras_vit.export.tflite.reading import ask_gpu
 
 def write_volume(path):
     f = tf.function(lambda x: tf.nn.conv3d(x, tf.ones((3, 3, 3, 3, 4)), [1] * 5, "SAME"))

@@ -14,10 +14,10 @@ from slowness import mark_but
 from keras_vit import export, zoo
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export.formats import format_of_path, require_known_operations
+from keras_vit.export.processes import run_in_batches
 from keras_vit.export.proof import comparison
 from keras_vit.export.proof.mixture import BOUND, WAYS, Goal
 from keras_vit.export.proof.parity import cosine
-from keras_vit.export.proof.runtimes import run_in_batches
 from keras_vit.models import AxialResNet, AxialVisionTransformer, ResNet, VisionTransformer
 
 pytestmark = pytest.mark.slow
@@ -88,7 +88,7 @@ def test_layers_that_int8_would_ruin_are_stored_more_finely(trained, digits, nam
     expected = model.predict(images, verbose=0)
     assert (expected.argmax(-1) == digits[1]).mean() > 0.9
     report = export.convert(model, tmp_path / name, quantize=quantize, images=images)
-    received = run_in_batches(format_of_path(name).load_module("reading").load(tmp_path / name), [images], (64,))[0]
+    received = run_in_batches(format_of_path(name).load_reader().load(tmp_path / name), [images], (64,))[0]
     assert (expected.argmax(-1) == received.argmax(-1)).mean() >= 0.99
     assert cosine(expected, received) > 0.98
     assert report.cosine >= BOUND.cosine - 1e-4
@@ -147,7 +147,7 @@ def test_convolutions_of_the_shipped_resnet_are_computed_in_int8(name, tmp_path)
     images, labels, weights = (np.concatenate(column) for column in zip(*batches.as_numpy_iterator(), strict=True))
     images, labels = images[weights > 0], labels[weights > 0]
     report = export.convert(model, tmp_path / name, quantize="int8", images=images)
-    received = run_in_batches(format_of_path(name).load_module("reading").load(tmp_path / name), [images], (50,))[0]
+    received = run_in_batches(format_of_path(name).load_reader().load(tmp_path / name), [images], (50,))[0]
     expected = model.predict(images, verbose=0)
     right = [(x.argmax(-1) == labels).mean() for x in (expected, received)]
     assert len(images) == 500 and abs(right[0] - right[1]) < 0.005
@@ -182,7 +182,7 @@ def test_openvino_reads_what_is_stored_of_a_hybrid(quantize, tmp_path):
     openvino = pytest.importorskip("openvino")
     images = np.random.default_rng(0).uniform(-1, 1, (2, 64, 64, 3)).astype("float32")
     read = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = format_of_path(path).load_module("reading").load(path)([images])[0]
+    expected = format_of_path(path).load_reader().load(path)([images])[0]
     assert cosine(expected, read(images)[0]) > 0.999
 
 

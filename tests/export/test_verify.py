@@ -24,8 +24,7 @@ from keras_vit import export
 from keras_vit.errors import ExportError, ParityError
 from keras_vit.export import verification
 from keras_vit.export.formats import require_known_operations
-from keras_vit.export.proof.examples import read_examples
-from keras_vit.export.proof.model_json import read_model_json
+from keras_vit.export.proof.bundled import read_examples, read_model_json
 from keras_vit.export.staging import MANIFEST, ExportFolder
 from keras_vit.files import sha256_of_regular
 from keras_vit.models import VisionTransformer

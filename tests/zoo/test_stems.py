@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from keras_vit.errors import UnknownNameError
-from keras_vit.zoo.names import listed_models, registry, stems
+from keras_vit.zoo.names import listed_models, registry, rows
 from keras_vit.zoo.names.rows import checkpoints
 
 
@@ -30,11 +30,11 @@ def test_names_of_finetuned_files():
 
 
 def test_every_vtab_name():
-    grid = itertools.product(("R50x1", "R101x1", "R50x3", "R101x3", "R152x4"), range(3), stems.VTAB_TASKS)
+    grid = itertools.product(("R50x1", "R101x1", "R50x3", "R101x3", "R152x4"), range(3), rows.VTAB_TASKS)
     found = [registry.resolve(f"vtab/BiT-M-{model}-run{run}-{task}") for model, run, task in grid]
     assert len({row.url for row in found}) == 285
     # Section 3.3 of arXiv 1912.11370, and its footnote 1.
-    sizes = {(row.variant == "R152x4", row.dataset in stems.SMALL_IMAGES): row.resolution for row in found}
+    sizes = {(row.variant == "R152x4", row.dataset in rows.SMALL_IMAGES): row.resolution for row in found}
     assert sizes == {(False, True): 128, (True, True): 128, (False, False): 384, (True, False): 480}
     assert registry.resolve("vtab/BiT-M-R101x3-run2-kitti-distance").num_classes == 4
     assert listed_models.info("vtab/BiT-M-R50x1-run0-svhn").dataset == "svhn"

@@ -23,8 +23,7 @@ from keras_vit.errors import UnknownNameError, describe_unknown
 from keras_vit.models.variants import VARIANTS, Variant
 from keras_vit.zoo.fetch.places import whole_address
 from keras_vit.zoo.formats.checkpoint import find_file
-from keras_vit.zoo.names import stems
-from keras_vit.zoo.names.rows import PublicCheckpoint, checkpoints, default_tag
+from keras_vit.zoo.names.rows import COLLECTIONS, PublicCheckpoint, checkpoints, default_tag
 
 SIZES = {"tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H"}
 BACKBONES = {"r": "R", "r26": "R26", "r50": "R50", "resnet50": "R50"}
@@ -149,7 +148,7 @@ def checkpoint_at(url):
     for row in checkpoints():
         if row.url == url:
             return row
-    for root, parse in stems.COLLECTIONS.values():
+    for root, parse in COLLECTIONS.values():
         if url.startswith(root):
             return parse(url.removeprefix(root).removesuffix(".npz"))
     return PublicCheckpoint(url=url)
@@ -204,8 +203,8 @@ def resolve(name: str | Path) -> PublicCheckpoint | Path:
     if os.path.isfile(path):
         return path
     collection, _, stem = text.removesuffix(".npz").partition("/")
-    if collection in stems.COLLECTIONS and stem:
-        _, parse = stems.COLLECTIONS[collection]
+    if collection in COLLECTIONS and stem:
+        _, parse = COLLECTIONS[collection]
         return parse(stem)
     if isinstance(name, Path) or os.path.isdir(path) or is_path(text):
         find_file(path)
