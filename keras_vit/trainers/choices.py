@@ -193,8 +193,8 @@ def require_same_settings(settings: Settings, folder: Path, begun: Mapping[str, 
     digests = settings.digests()
     if begun.get("digests", digests) != digests:
         raise ConfigError(
-            f"The file of `teacher` or `without` has changed since the run in {folder} began. Put the former file back, "
-            "or choose another folder."
+            f"The file of `teacher` or `without` has changed since the run in {folder} began. Put the former file "
+            "back, or choose another folder."
         )
     batch_size, rate = begun["recipe"]["batch_size"], float(begun["recipe"]["learning_rate"])
     return dataclasses.replace(settings, batch_size=batch_size, learning_rate=rate)
